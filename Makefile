@@ -1,0 +1,57 @@
+# Everything starts from a machine with Python 3.11+ and make: each target sets up what it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := constraints.txt
+
+.PHONY: help demo test lint unit bench wheel reproduce clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Two stamps: the package alone for the demo, the tools as well for the tests.
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.installed ## five units, widths 1 to 50, slopes beside the paper's and the limit
+	$(BIN)/gatelab demo
+
+test: lint unit ## linters, types, layers, doctests, tests
+
+lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev ## pytest with doctests, on all cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+
+reproduce: $(VENV)/.installed ## every figure of the paper that is there so far
+	$(BIN)/gatelab reproduce all
+
+wheel: $(VENV)/.dev ## build the wheel and run the demo from it, away from the sources
+	rm -rf dist build
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/wheel dist/*.whl
+	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -c "import gatelab; assert 'build/wheel' in gatelab.__file__"
+	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -m gatelab.cli demo --out demo
+
+clean: ## remove what was built (not the virtual environment)
+	rm -rf build dist gatelab-out .pytest_cache .ruff_cache

@@ -1,0 +1,8 @@
+"""How the error falls as a unit grows: slopes with intervals, local slopes, the limit, spline baselines."""
+
+from gatelab.scaling.baselines import spline_baseline
+from gatelab.scaling.limit import limit
+from gatelab.scaling.scaling import Point, Scaling, scaling
+from gatelab.scaling.slopes import Slope, local_slopes, slope
+
+__all__ = ["Point", "Scaling", "Slope", "limit", "local_slopes", "scaling", "slope", "spline_baseline"]

@@ -1,0 +1,99 @@
+"""Slopes, honestly: a slope is a fit, so it has an interval; some points do not belong in it.
+
+Points are (size, error) with several seeds a size. The bootstrap resamples sizes and, within each size, seeds; the
+interval therefore covers the scatter about the line as well as the luck of the seeds. Pure functions of arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gatelab.errors import GatelabError
+
+Aggregate = Literal["best", "median"]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A log-log slope with its bootstrap interval and the intercept, error ~ exp(intercept) size^slope."""
+
+    value: float
+    low: float
+    high: float
+    intercept: float
+    points: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def slope(
+    sizes: np.ndarray,
+    errors: np.ndarray,
+    *,
+    aggregate: Aggregate = "best",
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Slope:
+    """The log-log slope of errors (len(sizes), seeds) against sizes. NaN marks an error that is left out.
+
+    >>> n = np.arange(10, 60)
+    >>> str(slope(n, 3.0 * n[:, None] ** -2.0))
+    '-2.00 [-2.00, -2.00]'
+    """
+    errors = np.atleast_2d(np.asarray(errors, float).T).T
+    kept = np.isfinite(errors).any(axis=1)
+    if kept.sum() < 2:
+        raise GatelabError(f"a slope needs two sizes or more, {kept.sum()} are left after exclusions")
+    log_n, log_e = np.log(np.asarray(sizes, float)[kept]), np.log(errors[kept])
+    value, intercept = _line(log_n[None], _aggregated(log_e, aggregate)[None])
+    generator = np.random.default_rng(seed)
+    rows = generator.integers(len(log_n), size=(resamples, len(log_n)))
+    columns = generator.integers(log_e.shape[1], size=(resamples, len(log_n), log_e.shape[1]))
+    drawn = np.take_along_axis(log_e[rows], columns, axis=2)
+    # A resample may draw only seeds that were left out, or one size alone: neither has a slope.
+    values = _aggregated(drawn, aggregate)
+    usable = np.isfinite(values).all(axis=1) & (np.ptp(log_n[rows], axis=1) > 0)
+    boot, _ = _line(log_n[rows[usable]], values[usable])
+    tail = 50 * (1 - level)
+    low, high = np.percentile(boot, [tail, 100 - tail]) if len(boot) else (np.nan, np.nan)
+    return Slope(float(value[0]), float(low), float(high), float(intercept[0]), int(kept.sum()))
+
+
+def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:
+    """The slope of the line through `window` neighbouring sizes about each one; NaN where fewer than two are there.
+
+    >>> local_slopes(np.array([1, 2, 4, 8, 16]), np.array([1, 1 / 4, 1 / 16, 1 / 64, 1 / 256.0])).round(6)
+    array([-2., -2., -2., -2., -2.])
+    """
+    log_n, log_e = np.log(np.asarray(sizes, float)), np.log(np.asarray(errors, float))
+    out = np.full(len(log_n), np.nan)
+    reach = window // 2
+    for i in range(len(log_n)):
+        near = slice(max(0, i - reach), i + reach + 1)
+        ok = np.isfinite(log_e[near])
+        if ok.sum() >= 2:
+            out[i] = _line(log_n[near][ok][None], log_e[near][ok][None])[0][0]
+    return out
+
+
+def _aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
+    if aggregate == "best":
+        best = np.where(np.isfinite(log_e), log_e, np.inf).min(axis=-1)
+        return np.where(np.isinf(best), np.nan, best)
+    ordered = np.sort(np.where(np.isfinite(log_e), log_e, np.inf), axis=-1)
+    count = np.isfinite(ordered).sum(axis=-1)
+    low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0)[..., None], axis=-1)[..., 0]
+    high = np.take_along_axis(ordered, np.minimum(count // 2, ordered.shape[-1] - 1)[..., None], axis=-1)[..., 0]
+    return np.where(count > 0, 0.5 * (low + high), np.nan)
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes and intercepts of the least-squares lines through each row."""
+    dx = x - x.mean(axis=1, keepdims=True)
+    value = (dx * y).sum(axis=1) / (dx * dx).sum(axis=1)
+    return value, y.mean(axis=1) - value * x.mean(axis=1)

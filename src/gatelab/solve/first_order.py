@@ -1,0 +1,128 @@
+"""First-order training for comparison: Adam and L-BFGS on the whole batch, in float64.
+
+Both keep the best network they see. Converged means that the largest entry of the gradient has fallen to 1e-8
+of what it was at the start; a loss that is no longer finite, or no longer changes at all, is a stall.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.solve.common import UnitLike, check_steps, start, tensors
+from gatelab.solve.solution import Solution, Status
+from gatelab.units import unit as as_unit
+
+if TYPE_CHECKING:
+    from gatelab.problems import Problem
+
+_SMALL_GRADIENT = 1e-8
+
+
+def adam(
+    unit: UnitLike,
+    problem: Problem,
+    width: int,
+    *,
+    seed: int = 0,
+    steps: int = 2000,
+    lr: float = 1e-2,
+    init: str | None = None,
+) -> Solution:
+    """Adam with lr(t) = lr (1 + cos(pi t / steps)) / 2.
+
+    >>> import numpy as np
+    >>> from gatelab.problems import Problem
+    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
+    >>> fit = adam("glu", wave, 4, steps=100)
+    >>> fit.steps, fit.history[-1] < fit.history[0]
+    (100, True)
+    """
+    if not (math.isfinite(lr) and lr > 0):
+        raise GatelabError(f"lr is {lr}; give a finite learning rate above 0")
+    steps = check_steps(steps)
+    net = start(as_unit(unit), problem, width, seed=seed, init=init)
+    optimiser = torch.optim.Adam(net.parameters(), lr=lr)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+
+    def advance(_: Callable[[], Tensor]) -> None:
+        optimiser.step()  # at the gradient that the loop has just computed
+        decay.step()
+
+    return _descend(net, problem, steps, advance)
+
+
+def lbfgs(
+    unit: UnitLike, problem: Problem, width: int, *, seed: int = 0, steps: int = 500, init: str | None = None
+) -> Solution:
+    """L-BFGS with a strong Wolfe search and 50 pairs of history.
+
+    >>> import numpy as np
+    >>> from gatelab.problems import Problem
+    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
+    >>> lbfgs("glu", wave, 4, steps=60).history[-1] < 0.03
+    True
+    """
+    steps = check_steps(steps)
+    net = start(as_unit(unit), problem, width, seed=seed, init=init)
+    # torch's own tolerances are absolute and would end a fit whose loss is small: the loop below decides.
+    # With one iteration a call, the default max_eval would leave the line search without one evaluation.
+    optimiser = torch.optim.LBFGS(
+        net.parameters(),
+        max_iter=1,
+        max_eval=26,
+        history_size=50,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+    )
+    return _descend(net, problem, steps, optimiser.step)
+
+
+def _descend(
+    net: nn.Module, problem: Problem, steps: int, advance: Callable[[Callable[[], Tensor]], object]
+) -> Solution:
+    """Advance until the steps are spent, the gradient is small, or the loss is constant or not finite."""
+    x, y = tensors(problem)
+
+    def closure() -> Tensor:
+        net.zero_grad()
+        loss = (net(x) - y).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    best = loss = closure().item()
+    state, small = _copy(net), _SMALL_GRADIENT * _largest_gradient(net)
+    status, history = Status.BUDGET, []
+    for _ in range(steps):
+        before = loss
+        advance(closure)
+        loss = closure().item()
+        if not math.isfinite(loss):
+            status = Status.STALLED
+            break
+        history.append(loss**0.5)
+        if loss < best:
+            best, state = loss, _copy(net)
+        if _largest_gradient(net) <= small:
+            status = Status.CONVERGED
+            break
+        if loss == before:
+            status = Status.STALLED
+            break
+    net.load_state_dict(state)
+    net.zero_grad()
+    return Solution(net, status, tuple(history))
+
+
+def _copy(net: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+
+def _largest_gradient(net: nn.Module) -> float:
+    return max((p.grad.abs().max().item() for p in net.parameters() if p.grad is not None), default=0.0)

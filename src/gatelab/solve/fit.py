@@ -1,0 +1,160 @@
+"""`fit`: any unit, any problem, any solver, one result type."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.problems import Problem
+from gatelab.problems import problem as as_problem
+from gatelab.solve.first_order import adam, lbfgs
+from gatelab.solve.knots import knots
+from gatelab.solve.newton import newton
+from gatelab.solve.solution import Solution, Status
+from gatelab.units import AnyUnit
+from gatelab.units import unit as as_unit
+from gatelab.units.unit import check_width
+
+Solver = Callable[..., Solution]
+
+SOLVERS: Mapping[str, Solver] = {
+    "knots": knots,
+    "frozen": partial(knots, gates="frozen"),
+    "newton": newton,
+    "adam": adam,
+    "lbfgs": lbfgs,
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained network with what it reached; errors are of the network's own forward pass.
+
+    `seconds` covers all seeds that were tried; `network` is the one with the least training error.
+    """
+
+    unit: str
+    problem: str
+    width: int
+    parameters: int
+    solver: str
+    seed: int
+    network: nn.Module
+    train_rmse: float
+    test_rmse: float
+    status: Status
+    steps: int
+    seconds: float
+    history: tuple[float, ...]
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The network's values at x, (N,) or (N, d_in), as an array with the same number of rows."""
+        return predict(self.network, np.asarray(x, dtype=np.float64))
+
+    def as_row(self) -> dict[str, Any]:
+        """Everything but the network and the history, as plain values."""
+        keep = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse")
+        return {k: getattr(self, k) for k in keep} | {
+            "status": str(self.status),
+            "advice": self.status.advice,
+            "steps": self.steps,
+            "seconds": self.seconds,
+        }
+
+
+def fit(
+    unit: str | AnyUnit | Callable[..., Any],
+    problem: str | Callable | Problem,
+    width: int,
+    *,
+    solver: str | Solver = "auto",
+    seed: int = 0,
+    seeds: int = 1,
+    **options: Any,
+) -> Fit:
+    """Train a network of `width` neurons; the best in training error of `seeds` seeds from `seed` on.
+
+    `solver="auto"` is the knot solver where it applies (one input, relu-gated unit) and L-BFGS elsewhere. Further
+    options go to the solver.
+
+    >>> result = fit("glu", "exp(sin(3*x))", 25)
+    >>> result.status.value, result.test_rmse < 1e-4
+    ('converged', True)
+    """
+    chosen, target = as_unit(unit), as_problem(problem)
+    check_width(width)
+    if seeds < 1:
+        raise GatelabError(f"seeds is {seeds}; give 1 or more")
+    parameters = chosen.parameter_count(width, target.d_in, target.d_out)
+    if parameters > target.train.n * target.d_out:
+        raise GatelabError(
+            f"{chosen.name} of width {width} has {parameters} parameters but the training data have only "
+            f"{target.train.n * target.d_out} values; give more data or a width of at most {_widest(chosen, target)}"
+        )
+    name, run = _resolve(solver, chosen, target)
+    began = time.perf_counter()
+    best: tuple[float, int, Solution] | None = None
+    for s in range(seed, seed + seeds):
+        solution = run(chosen, target, width, seed=s, **options)
+        error = rmse(solution.network, target.train.x, target.train.y)
+        if best is None or error < best[0]:
+            best = (error, s, solution)
+    assert best is not None
+    error, s, solution = best
+    return Fit(
+        unit=chosen.name,
+        problem=target.name,
+        width=width,
+        parameters=parameters,
+        solver=name,
+        seed=s,
+        network=solution.network,
+        train_rmse=error,
+        test_rmse=rmse(solution.network, target.test.x, target.test.y),
+        status=solution.status,
+        steps=solution.steps,
+        seconds=time.perf_counter() - began,
+        history=solution.history,
+    )
+
+
+def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:
+    """The network's forward pass over rows of x, in slices of bounded memory."""
+    rows = torch.from_numpy(np.ascontiguousarray(x.reshape(len(x), -1)))
+    slice_rows = max(1, 2**22 // max(1, getattr(network, "width", 64)))
+    with torch.no_grad():
+        out = torch.cat([network(part) for part in rows.split(slice_rows)]).numpy()
+    return out[:, 0] if x.ndim == 1 and out.shape[1] == 1 else out
+
+
+def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
+    """The root mean squared error of the forward pass, over rows and outputs."""
+    return math.sqrt(float(np.mean(np.square(predict(network, x) - y))))
+
+
+def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str, Solver]:
+    if callable(solver):
+        return getattr(solver, "__name__", "custom"), solver
+    if solver == "auto":
+        one_line = problem.d_in == 1 and problem.d_out == 1 and problem.interval is not None
+        solver = "knots" if one_line and unit.gate_power is not None else "lbfgs"
+    if solver not in SOLVERS:
+        raise unknown_name("solver", solver, ("auto", *SOLVERS))
+    return solver, SOLVERS[solver]
+
+
+def _widest(unit: AnyUnit, problem: Problem) -> int:
+    per_neuron = unit.parameter_count(2, problem.d_in, problem.d_out) - unit.parameter_count(
+        1, problem.d_in, problem.d_out
+    )
+    rest = problem.train.n * problem.d_out - unit.parameter_count(1, problem.d_in, problem.d_out)
+    return max(0, 1 + rest // max(per_neuron, 1))

@@ -1,0 +1,235 @@
+"""The knot solver: relu-gated networks of one input, trained as splines with free knots.
+
+Basis x knots x facing: given the knots the network is a least-squares spline in a local basis
+(`gatelab.linalg.splines`); the knots move by banded variable projection (`free_knots`); the gates face so that the
+spline is exactly a network (`facing`). Small networks, where the constraints of facing matter, are finished in their
+own parameters (`polish`).
+
+Smooth first: a spline that is smoother than the unit needs is also a network of that unit, and its knots are better
+placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the gradient that would move its knots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.problems import Problem
+from gatelab.solve import facing as gates_facing
+from gatelab.solve.facing import Facing, Neurons
+from gatelab.solve.free_knots import Density, Spline, density, optimise, project, spread
+from gatelab.solve.polish import polish, random_neurons, residual
+from gatelab.solve.solution import Solution, Status
+from gatelab.units import AnyUnit, Unit
+
+SMALL = 12
+_THIN = 4000
+_FLOOR = 1e-12
+
+
+def knots(
+    unit: AnyUnit,
+    problem: Problem,
+    width: int,
+    *,
+    seed: int = 0,
+    gates: Literal["trained", "frozen"] = "trained",
+    starts: int = 4,
+    steps: int = 60,
+) -> Solution:
+    """Fit a relu-gated network of `width` neurons to 1-D data.
+
+    `gates="frozen"` keeps the knots equally spaced and solves only for what is linear (figure 4 a and d);
+    `"trained"` moves them (b and e). `starts` is how many sets of knots are tried, the first of them without chance.
+
+    >>> from gatelab.problems import problem
+    >>> from gatelab.units import unit
+    >>> knots(unit("glu"), problem("x2", n=200), 3).status
+    <Status.FLOOR: 'floor'>
+    """
+    if gates not in ("trained", "frozen"):
+        raise unknown_name("way to treat gates", str(gates), ("trained", "frozen"))
+    chosen, interval = _suited(unit, problem)
+    order = np.argsort(problem.train.x[:, 0], kind="stable")
+    x, y = problem.train.x[order, 0], problem.train.y[order, 0]
+    if gates == "frozen":
+        found: tuple[Neurons, tuple[float, ...], bool] = _frozen(chosen, x, y, interval, width)
+    else:
+        found = _trained(chosen, x, y, interval, width, np.random.default_rng(seed), starts, steps)
+    neurons, history, settled = found
+    net = gates_facing.to_network(neurons, chosen)
+    rmse = float(np.sqrt(np.mean(np.square(residual(neurons, chosen, x, y)))))
+    if rmse <= _FLOOR * float(np.abs(y).max()):
+        status = Status.FLOOR
+    else:
+        status = Status.CONVERGED if settled else Status.BUDGET
+    return Solution(net, status, (*history, rmse))
+
+
+def _suited(unit: AnyUnit, problem: Problem) -> tuple[Unit, tuple[float, float]]:
+    if not isinstance(unit, Unit) or unit.gate_power is None:
+        raise GatelabError(
+            f"the knot solver needs a relu-gated unit and {unit.name!r} is not one; use solver='lbfgs' or 'newton'"
+        )
+    if problem.d_in != 1 or problem.d_out != 1 or problem.interval is None:
+        raise GatelabError(
+            f"the knot solver needs one input and one output, problem {problem.name!r} has {problem.d_in} and "
+            f"{problem.d_out}; use solver='lbfgs' or 'newton'"
+        )
+    return unit, problem.interval
+
+
+def _frozen(
+    unit: Unit, x: np.ndarray, y: np.ndarray, interval: tuple[float, float], width: int
+) -> tuple[Neurons, tuple[float, ...], bool]:
+    opened = min(gates_facing.always_open(unit), width)
+    breaks = np.linspace(*interval, width - opened + 2)
+    way = Facing(unit, interval, np.zeros(width - opened, bool), opened)
+    try:
+        spline = project(x, y, breaks, _degree(unit), _multiplicity(unit), way.constrain)
+    except np.linalg.LinAlgError:
+        raise _undetermined(unit, width, x) from None
+    return _exact(spline, way), (spline.rmse,), True
+
+
+def _trained(
+    unit: Unit,
+    x: np.ndarray,
+    y: np.ndarray,
+    interval: tuple[float, float],
+    width: int,
+    generator: np.random.Generator,
+    starts: int,
+    steps: int,
+) -> tuple[Neurons, tuple[float, ...], bool]:
+    """The best network over the numbers of open neurons; more are tried only while facing costs something."""
+    where = density(x, y, interval, _degree(unit))
+    floor = _FLOOR * float(np.abs(y).max())
+    candidates: list[tuple[float, Neurons, tuple[float, ...], bool]] = []
+    for opened in range(min(gates_facing.always_open(unit), width) + 1):
+        free = _free(unit, x, y, interval, width - opened, where, generator, starts if not opened else min(starts, 2))
+        if free is None:
+            continue
+        for way in gates_facing.choose_facing(free, unit, opened, generator, 2 if width <= SMALL else 1):
+            try:
+                start = project(x, y, free.breaks, free.degree, free.multiplicity, way.constrain)
+            except np.linalg.LinAlgError:
+                continue
+            spline, history, settled = optimise(start, steps=20 if width <= SMALL else steps, constrain=way.constrain)
+            neurons = _exact(spline, way)
+            candidates.append((_rmse(neurons, unit, x, y), neurons, history, settled))
+        best = min((c[0] for c in candidates), default=np.inf)
+        if best <= 1.01 * free.rmse or best <= floor:
+            break
+    if width <= SMALL and min((c[0] for c in candidates), default=np.inf) > floor:
+        candidates += _polished(unit, x, y, interval, width, [c[1] for c in candidates], generator)
+    if not candidates:
+        raise _undetermined(unit, width, x)
+    _, neurons, history, settled = min(candidates, key=lambda c: c[0])
+    return neurons, history, settled
+
+
+def _exact(spline: Spline, way: Facing) -> Neurons:
+    """The spline's network, refined until its own output agrees with the spline to rounding.
+
+    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
+    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
+    with full relative precision: iterative refinement, as for linear systems.
+    """
+    unit = way.unit
+    stride = max(1, len(spline.data.x) // max(_THIN, 40 * len(spline.breaks)))
+    x = spline.data.x[::stride]
+    target = (spline.data.y - spline.data.residual(spline.z))[::stride]
+    neurons = gates_facing.from_spline(spline, way)
+    for _ in range(2):
+        gap = residual(neurons, unit, x, target)
+        correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, way.constrain)
+        change = gates_facing.from_spline(correction, way)
+        lines = neurons.lines.copy()
+        lines[:, -1] += change.lines[:, -1]
+        neurons = Neurons(neurons.knots, neurons.sign, lines, neurons.offset + change.offset)
+    return neurons
+
+
+def _free(
+    unit: Unit,
+    x: np.ndarray,
+    y: np.ndarray,
+    interval: tuple[float, float],
+    inner: int,
+    where: Density,
+    generator: np.random.Generator,
+    starts: int,
+) -> Spline | None:
+    """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them."""
+    degree, multiplicity = _degree(unit), _multiplicity(unit)
+    stride = max(1, len(x) // max(_THIN, 40 * (inner + 1)))
+    thin = (x[::stride], y[::stride])
+    least = degree + 2
+    best: Spline | None = None
+    for knots_at in _starting_knots(where, inner, generator, starts if inner else 1):
+        breaks = spread(np.concatenate(([interval[0]], knots_at, [interval[1]])), thin[0], least)
+        try:
+            spline, _, _ = optimise(project(*thin, breaks, degree, 1), steps=30, tolerance=1e-4)
+            if multiplicity > 1:
+                breaks = spread(spline.breaks, thin[0], least)
+                spline, _, _ = optimise(project(*thin, breaks, degree, multiplicity), steps=15, tolerance=1e-4)
+        except np.linalg.LinAlgError:
+            continue
+        if best is None or spline.rmse < best.rmse:
+            best = spline
+    if best is None:
+        return None
+    try:
+        return project(x, y, best.breaks, degree, multiplicity)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def _starting_knots(where: Density, inner: int, generator: np.random.Generator, starts: int) -> Iterator[np.ndarray]:
+    for s in range(starts):
+        yield where.knots(inner, generator if s else None)
+
+
+def _polished(
+    unit: Unit,
+    x: np.ndarray,
+    y: np.ndarray,
+    interval: tuple[float, float],
+    width: int,
+    found: list[Neurons],
+    generator: np.random.Generator,
+) -> list[tuple[float, Neurons, tuple[float, ...], bool]]:
+    """Small networks in their own parameters: what the spline search found, and chance, on thinned data first."""
+    tries = found + [random_neurons(unit, width, interval, generator) for _ in range(8)]
+    # Coarse to fine: most of the search on a few hundred points, the last steps on all.
+    for points, keep, steps in ((300, 3, 50), (2000, 1, 30), (len(x), 1, 10)):
+        stride = max(1, len(x) // points)
+        done = [polish(n, unit, x[::stride], y[::stride], steps=steps) for n in tries]
+        done = sorted(done, key=lambda result: result[1][-1])[:keep]
+        tries = [neurons for neurons, _, _ in done]
+    return [(history[-1], neurons, history, settled) for neurons, history, settled in done]
+
+
+def _rmse(neurons: Neurons, unit: Unit, x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(residual(neurons, unit, x, y)))))
+
+
+def _degree(unit: Unit) -> int:
+    assert unit.degree is not None
+    return unit.degree
+
+
+def _multiplicity(unit: Unit) -> int:
+    """How many derivatives may jump at a knot by linear freedom alone; factors beyond the first follow the gate."""
+    return min(unit.factors, 1) + 1
+
+
+def _undetermined(unit: Unit, width: int, x: np.ndarray) -> GatelabError:
+    return GatelabError(
+        f"{len(np.unique(x))} distinct points do not determine a {unit.name!r} network of width {width}; "
+        "give more data or a smaller width"
+    )

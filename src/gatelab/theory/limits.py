@@ -1,0 +1,82 @@
+"""The least error that n cells allow.
+
+For piecewise polynomials of degree m - 1 on n cells, as n grows,
+
+    free knots     RMSE ~ c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|),   sigma = 2 / (2m + 1)
+    equal cells    RMSE ~ c_m (|I| / n)^m ||f^(m)||_{L_2} / sqrt(|I|)
+
+where c_m is the L2 norm on the unit cell of the best monospline, x^m / m! less the splines. For the smoothest splines
+that is a Bernoulli polynomial, c_m^2 = |B_2m| / (2m)!, and the symmetry about each knot makes one continuity less no
+better: MLP 1/(12 sqrt 5), GLU and relu^2 1/sqrt(30240), GQU and relu^3 1/sqrt(1209600). (A C0 cubic without the GQU's
+real roots would have 1/5040.) The order in front is a limit: networks of a few neurons lie below it, or above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import bernoulli
+
+from gatelab.errors import GatelabError
+from gatelab.linalg.pilot import pilot_derivative
+from gatelab.theory.derivatives import interpolate
+
+
+def constant(order: int) -> float:
+    """c_m of the free-knot and equal-cell limits.
+
+    >>> round(constant(2) * 12 * 5**0.5, 9), round(constant(3) ** -2, 6), round(constant(4) ** -2, 3)
+    (1.0, 30240.0, 1209600.0)
+    """
+    return math.sqrt(abs(bernoulli(2 * order)[-1]) / math.factorial(2 * order))
+
+
+_CONSTRUCTIONS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
+
+
+def construction_constant(order: int) -> float:
+    """The constant of the interpolating constructions: RMSE ~ constant * h^m * rms(f^(m)). Equations 9 and 14.
+
+    >>> round(construction_constant(3), 4)
+    0.046
+    """
+    return _CONSTRUCTIONS[order]
+
+
+def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sigma: float) -> float:
+    """||f^(order)||_{L_sigma} of a function that can be evaluated anywhere in the interval."""
+    return interpolate(f, interval).norm(order, sigma)
+
+
+def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], order: int, sigma: float) -> float:
+    """The same from data alone, by a pilot spline: an estimate, and only as good as the data are smooth and dense."""
+    rank = np.argsort(x, kind="stable")
+    try:
+        _, values = pilot_derivative(x[rank], y[rank], interval, order)
+    except np.linalg.LinAlgError:
+        raise GatelabError(
+            f"{len(x)} points are too few or too clustered to estimate derivative {order}; give a function or more data"
+        ) from None
+    width = (interval[1] - interval[0]) / len(values)
+    return float((np.abs(values) ** sigma).sum() * width) ** (1 / sigma)
+
+
+def sigma(order: int) -> float:
+    """The exponent of the free-knot norm, 2 / (2m + 1)."""
+    return 2 / (2 * order + 1)
+
+
+def free_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
+    """The free-knot limit for a norm taken with `sigma(order)`.
+
+    >>> float(round(free_knot_rmse(34.909, 100, 2, 2.0), 7))
+    9.2e-05
+    """
+    return constant(order) * np.asarray(cells, float) ** -order * norm / math.sqrt(length)
+
+
+def uniform_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
+    """The limit of equal cells for a norm taken with sigma = 2."""
+    return constant(order) * (length / np.asarray(cells, float)) ** order * norm / math.sqrt(length)

@@ -1,0 +1,77 @@
+"""Gates: the elementwise function of a unit, and what theory needs to know of it.
+
+`power` is the k of a truncated power relu(z)^k and None for everything else: with it a 1-D network is a spline and the
+knot solver applies. `growth` is the degree in z that an open neuron approaches (1 for relu, gelu, silu; 0 for sigmoid).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gatelab.errors import unknown_name
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A named gate.
+
+    >>> activation("relu2")(torch.tensor([-1.0, 3.0]))
+    tensor([0., 9.])
+    """
+
+    name: str
+    function: Callable[[Tensor], Tensor]
+    growth: int | None
+    power: int | None = None
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return self.function(z)
+
+
+def _relu2(z: Tensor) -> Tensor:
+    return torch.relu(z).square()
+
+
+def _relu3(z: Tensor) -> Tensor:
+    r = torch.relu(z)
+    return r * r * r
+
+
+def _identity(z: Tensor) -> Tensor:
+    return z
+
+
+_ACTIVATIONS = {
+    a.name: a
+    for a in (
+        Activation("relu", torch.relu, growth=1, power=1),
+        Activation("relu2", _relu2, growth=2, power=2),
+        Activation("relu3", _relu3, growth=3, power=3),
+        Activation("gelu", functional.gelu, growth=1),
+        Activation("silu", functional.silu, growth=1),
+        Activation("sigmoid", torch.sigmoid, growth=0),
+        Activation("tanh", torch.tanh, growth=0),
+        Activation("identity", _identity, growth=1),
+    )
+}
+
+
+def activations() -> tuple[str, ...]:
+    """The names that `activation` knows."""
+    return tuple(_ACTIVATIONS)
+
+
+def activation(gate: str | Activation | Callable[[Tensor], Tensor]) -> Activation:
+    """The gate of that name, or a function of one tensor wrapped as one."""
+    if isinstance(gate, Activation):
+        return gate
+    if callable(gate):
+        return Activation(getattr(gate, "__name__", "custom"), gate, growth=None)
+    if gate not in _ACTIVATIONS:
+        raise unknown_name("activation", gate, _ACTIVATIONS)
+    return _ACTIVATIONS[gate]

@@ -1,0 +1,268 @@
+"""The reader of formulas: it agrees with numpy on what it takes and refuses all else with a GatelabError."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+
+import numpy as np
+import pytest
+from scipy import special
+
+from gatelab.errors import GatelabError
+from gatelab.problems import Expression, parse
+
+X = np.linspace(-0.9, 0.9, 38)
+
+AGREE = [
+    ("1/(1+cos(pi*x)**2)", lambda x: 1 / (1 + np.cos(np.pi * x) ** 2)),
+    ("x**3 - 2*x + 1", lambda x: x**3 - 2 * x + 1),
+    ("-x**2", lambda x: -(x**2)),
+    ("2**-x", lambda x: 2.0**-x),
+    ("2**3**x", lambda x: 2.0 ** (3.0**x)),
+    ("8/4/x", lambda x: 8 / 4 / x),
+    ("+x - -x", lambda x: 2 * x),
+    ("e**x", np.exp),
+    ("exp(sin(3*x))", lambda x: np.exp(np.sin(3 * x))),
+    ("asin(x) + arccos(x) + atan(x)", lambda x: np.arcsin(x) + np.arccos(x) + np.arctan(x)),
+    ("arcsin(x) * acos(x) * arctan(x)", lambda x: np.arcsin(x) * np.arccos(x) * np.arctan(x)),
+    ("sinh(x) + cosh(x) + tanh(x) + tan(x)", lambda x: np.sinh(x) + np.cosh(x) + np.tanh(x) + np.tan(x)),
+    ("log(2+x)*sqrt(1-x)", lambda x: np.log(2 + x) * np.sqrt(1 - x)),
+    ("abs(x)*sign(x)", lambda x: x),
+    ("erf(x)", special.erf),
+    ("minimum(x, 0.25) + maximum(x, x**2)", lambda x: np.minimum(x, 0.25) + np.maximum(x, x**2)),
+    ("relu(x)", lambda x: np.where(x > 0, x, 0)),
+    ("gelu(x)", lambda x: x / 2 * (1 + special.erf(x / np.sqrt(2)))),
+    ("silu(x)", lambda x: x / (1 + np.exp(-x))),
+    ("sigmoid(x)", lambda x: 1 / (1 + np.exp(-x))),
+    ("  x + 1_000 + 0x10 + 1e-3 ", lambda x: x + 1016.001),
+    ("cos(0)*2", lambda x: np.full_like(x, 2.0)),
+]
+
+
+@pytest.mark.parametrize(("text", "numpy_twin"), AGREE, ids=[text for text, _ in AGREE])
+def test_agrees_with_numpy(text, numpy_twin):
+    np.testing.assert_allclose(parse(text)(X), numpy_twin(X), rtol=4e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0,)])
+def test_keeps_the_shape(shape):
+    for text in ("x", "3", "sin(x)"):
+        value = parse(text)(np.zeros(shape))
+        assert value.shape == shape
+        assert value.dtype == np.float64
+
+
+def test_the_formula_x_is_no_alias_of_its_argument():
+    x = np.zeros(3)
+    parse("x")(x)[0] = 1
+    assert x[0] == 0
+
+
+def test_undefined_values_come_back_silently():
+    with np.errstate(all="raise"):
+        assert np.isnan(parse("log(x)")(np.array([-1.0]))).all()
+        assert np.isinf(parse("1/x")(np.array([0.0]))).all()
+        assert np.isnan(parse("x**0.5")(np.array([-1.0]))).all()
+
+
+def test_pickles_copies_and_compares_by_text():
+    f = parse(" exp(sin(3*x)) ")
+    for twin in (pickle.loads(pickle.dumps(f)), copy.deepcopy(f)):
+        assert twin == f
+        assert hash(twin) == hash(f)
+        assert twin.text == "exp(sin(3*x))" == str(twin)
+        assert np.array_equal(twin(X), f(X))
+    assert repr(f) == "Expression(text='exp(sin(3*x))')"
+    with pytest.raises(AttributeError):
+        f.text = "x"  # type: ignore[misc]
+
+
+REFUSED = [
+    ("__import__('os')", "__import__"),
+    ("__import__('os').system('ls')", "attribute"),
+    ("().__class__", "attribute"),
+    ("x.__class__", "attribute"),
+    ("x.T", "attribute"),
+    ("lambda: x", "lambda"),
+    ("(lambda x: x)(x)", "lambda"),
+    ("[x]", "list"),
+    ("[x for x in x]", "comprehension"),
+    ("{x for x in x}", "comprehension"),
+    ("{x: x for x in x}", "comprehension"),
+    ("(x for x in x)", "comprehension"),
+    ("{1}", "a set"),
+    ("{}", "dictionary"),
+    ("x, x", "tuple"),
+    ("()", "tuple"),
+    ("x[0]", "index"),
+    ("f'{x}'", "formatted string"),
+    ("'x'", "a str"),
+    ("b'x'", "a bytes"),
+    ("True", "a bool"),
+    ("None", "a NoneType"),
+    ("...", "a ellipsis"),
+    ("2j*x", "a complex"),
+    ("x < 1", "comparison"),
+    ("x == x", "comparison"),
+    ("x and x", "'and' or 'or'"),
+    ("not x", "'not'"),
+    ("~x", "operator ~"),
+    ("x if x else x", "conditional"),
+    ("(y := x)", "assignment"),
+    ("x // 2", "operator //"),
+    ("x % 2", "operator %"),
+    ("x @ x", "operator @"),
+    ("x | x", "operator |"),
+    ("x & x", "operator &"),
+    ("x << 2", "operator <<"),
+    ("x >> 2", "operator >>"),
+    ("(yield x)", "Yield"),
+    ("await x", "Await"),
+    ("sin(*x)", "unpacking"),
+    ("sin(x=x)", "keyword"),
+    ("sin(**x)", "keyword"),
+    ("exp(x, x)", "takes 1 argument and was given 2"),
+    ("maximum(x)", "takes 2 arguments and was given 1"),
+    ("sin()", "takes 1 argument and was given 0"),
+    ("sin", "without arguments"),
+    ("x + cos", "without arguments"),
+    ("2(x)", r"product with \*"),
+    ("x(2)", r"product with \*"),
+    ("pi(x)", r"product with \*"),
+    ("(x + 1)(x - 1)", r"product with \*"),
+    ("sin(x)(x)", r"product with \*"),
+    ("eval(x)", "'eval'"),
+    ("exec('x')", "'exec'"),
+    ("open('f')", "'open'"),
+    ("y + 1", "'y'.*Known.*pi.*x"),
+    ("sine(x)", "did you mean.*'sin'"),
+    ("tnh(x)", "did you mean.*'tanh'"),
+    ("x^2", r"uses \^; write a power with \*\*"),
+    ("9**9**9", "'9\\*\\*9\\*\\*9'.*inf"),
+    ("9**9**9**9", "inf"),
+    ("x + 9**9**9", "inf"),
+    ("10**400", "inf"),
+    ("1e999", "inf"),
+    ("9" * 400, "inf"),
+    ("1/0", "'1/0'.*inf"),
+    ("0/0 + x", "not defined"),
+    ("log(-1)", "not defined"),
+    ("(-8)**0.5", "not defined"),
+    ("", "empty"),
+    ("   ", "empty"),
+    ("sin(x", "never closed at character 4"),
+    ("x +", "at character"),
+    ("2x", "at character"),
+    ("sin x", "at character"),
+    ("x)", "at character 2"),
+    ("y = x", "at character"),
+    ("import os", "at character"),
+    ("x; x", "at character"),
+    ("(" * 90 + "x", "never closed"),
+    ("(" * 300 + "x" + ")" * 300, "levels deep"),
+    ("(" * 900, "levels deep"),
+    ("[" * 150 + "]" * 150, "levels deep"),
+    ("-" * 900 + "x", "levels deep"),
+    ("+".join("x" * 400), "levels deep"),
+    ("**".join("x" * 300), "levels deep"),
+    ("sin(" * 120 + "x" + ")" * 120, "levels deep"),
+    ("x+" * 1000 + "x", "2001 characters"),
+    ("1" * 2000, "2000 characters"),
+    ("ѕin(x)", r"U\+0455.*CYRILLIC"),
+    ("х**2", r"U\+0445.*CYRILLIC"),
+    ("ｓin(x)", r"U\+FF53"),
+    ("𝑥 + 1", r"U\+1D465"),
+    ("π*x", r"U\+03C0"),
+    ("x²", r"U\+00B2"),
+    ("x − 1", r"U\+2212"),
+    ("x\u200b", r"U\+200B"),
+    ("x\n+1", r"U\+000A"),
+    ("x\x00", r"U\+0000"),
+    ("\ud800", r"U\+D800"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REFUSED, ids=[repr(text[:25]) for text, _ in REFUSED])
+def test_refuses(text, says):
+    with pytest.raises(GatelabError, match=says):
+        parse(text)
+
+
+@pytest.mark.parametrize("value", [None, 3, b"x", ["x"], np.array("x"), lambda x: x])
+def test_refuses_what_is_no_text(value):
+    with pytest.raises(GatelabError, match="an expression is a text"):
+        parse(value)
+    with pytest.raises(GatelabError):
+        Expression(value)
+
+
+def test_messages_are_one_line():
+    for text, _ in REFUSED:
+        with pytest.raises(GatelabError) as caught:
+            parse(text)
+        assert "\n" not in str(caught.value)
+
+
+def test_depth_just_inside_the_limit_is_read():
+    assert parse("(" * 100 + "x" + ")" * 100)(X).shape == X.shape
+    assert np.allclose(parse("+".join(["x"] * 101))(X), 101 * X)
+
+
+def test_no_warning_reaches_the_user(recwarn):
+    for text in ("0x1for x in x", "'\\d'", "1(x)", "1if 1else x"):
+        with pytest.raises(GatelabError):
+            parse(text)
+    assert not recwarn.list
+
+
+WORDS = r"""
+x e pi sin cos exp log sqrt maximum relu gelu y __class__ lambda for in if else not and is
+0 1 2 9 1e308 1e999 .5 3j 0x 1_0 True None 'a' "b" f'{x}' b''
++ - * / ** // % ^ ~ @ & | << >> ( ) [ ] { } , . : := ; = == < > ! # \ ` $ ?
+"""
+TOKENS = [
+    *WORDS.split(),
+    *[" ", "", "\n", "\t", "\x00", "\ud800", "π", "²", "ｘ", "(x)", "sin(x)", "-x", "**x", "x*"],
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fuzz_raises_nothing_but_gatelab_errors(seed):
+    rng = random.Random(seed)
+    read = 0
+    for _ in range(1500):
+        if rng.random() < 0.7:
+            text = "".join(rng.choice(TOKENS) for _ in range(rng.randint(1, 12)))
+        else:
+            text = "".join(chr(rng.choice([rng.randint(0, 127), rng.randint(0, 0x10FFFF)])) for _ in range(20))
+        try:
+            f = parse(text)
+        except GatelabError:
+            continue
+        read += 1
+        assert f(X).shape == X.shape
+        assert parse(f.text) == f
+    assert read > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_formulas_agree_with_python(seed):
+    """The twin is Python itself, on formulas that we composed and so may evaluate."""
+    rng = random.Random(seed)
+    numpy_names = {name: getattr(np, name) for name in ("sin", "cos", "tanh", "exp", "abs", "maximum")}
+
+    def formula(depth):
+        if depth == 0:
+            return rng.choice(["x", "pi", "1.5", "0.25", "2.0"])
+        a, b = formula(depth - 1), formula(depth - 1)
+        shapes = [f"({a}+{b})", f"{a}*{b}", f"({a}-{b})", f"-{a}", f"{a}/(2.0+abs({b}))", f"abs({a})**1.5"]
+        return rng.choice([*shapes, f"sin({a})", f"cos({a})", f"tanh({a})", f"maximum({a}, {b})"])
+
+    for _ in range(100):
+        text = formula(rng.randint(1, 4))
+        if len(text) > 1000:
+            continue
+        twin = eval(text, {"__builtins__": {}}, {"x": X, "pi": np.pi, **numpy_names})
+        np.testing.assert_allclose(parse(text)(X), np.broadcast_to(twin, X.shape), rtol=1e-12)

@@ -1,0 +1,343 @@
+"""Problems from arrays and from functions: what they hold, what they keep apart and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from gatelab.errors import GatelabError
+from gatelab.problems import Data, Problem, parse
+
+X = np.linspace(0, 3, 40)
+Y = np.sin(X)
+
+
+def rows(data):
+    return {row.tobytes() for row in np.hstack([data.x, data.y])}
+
+
+def same(p, q):
+    pairs = [(p.train.x, q.train.x), (p.train.y, q.train.y), (p.test.x, q.test.x), (p.test.y, q.test.y)]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+# ---- Data
+
+
+def test_data_are_float64_columns_and_copies():
+    x = np.arange(4, dtype=np.float32)
+    data = Data(x, x)
+    assert data.x.shape == data.y.shape == (4, 1)
+    assert data.x.dtype == np.float64
+    x[0] = 9
+    assert data.x[0, 0] == 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.x = x  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "says"),
+    [
+        ([1, 2, 3], [1, 2], "x has 3 rows and y has 2"),
+        ([1], [1], "1 row; give at least 2"),
+        ([], [], "0 rows; give at least 2"),
+        (
+            [1, math.nan, math.nan, math.inf],
+            [1, 2, 3, 4],
+            "x holds 2 NaN and 1 infinite values, the first in row 1",
+        ),
+        ([1, 2, 3], [1, 2, -math.inf], "y holds 0 NaN and 1 infinite values, the first in row 2"),
+        (np.zeros((2, 2, 2)), [1, 2], r"x has the shape \(2, 2, 2\)"),
+        (np.zeros((2, 0)), [1, 2], r"x has the shape \(2, 0\)"),
+        (1.0, 2.0, r"x has the shape \(\)"),
+        (["a", "b"], [1, 2], "x cannot be read as real numbers"),
+        (["1", "2"], [1, 2], "x cannot be read as real numbers"),
+        ([1, 2], [1j, 2], "y cannot be read as real numbers"),
+        ([[1], [2, 3]], [1, 2], "x cannot be read as real numbers"),
+        ([None, 2], ["a", 2], "y cannot|x cannot|NaN"),
+        (np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"), [1, 2], "datetime64"),
+        ([10**400, 1], [1, 2], "x cannot be read"),
+        (torch.tensor([1j, 2j]), [1, 2], "x cannot be read"),
+    ],
+)
+def test_data_refuse(x, y, says):
+    with pytest.raises(GatelabError, match=says):
+        Data(x, y)
+
+
+# ---- from arrays
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        np.asarray,
+        list,
+        lambda a: a[:, None],
+        torch.as_tensor,
+        lambda a: torch.as_tensor(a).requires_grad_(),
+        lambda a: a.astype(object),
+    ],
+)
+def test_arrays_tensors_and_lists_give_the_same_problem(convert):
+    p = Problem.from_arrays(convert(X), convert(Y))
+    assert same(p, Problem.from_arrays(X, Y))
+    assert (p.d_in, p.d_out, p.name, p.f) == (1, 1, "arrays", None)
+    assert p.interval == (0.0, 3.0)
+
+
+def test_half_precision_tensors_are_read():
+    x = torch.arange(8, dtype=torch.bfloat16)
+    assert Problem.from_arrays(x, x).train.n == 6
+
+
+def test_a_split_is_a_partition():
+    p = Problem.from_arrays(X, Y, test_fraction=0.25, seed=3)
+    assert (p.train.n, p.test.n) == (30, 10)
+    assert not rows(p.train) & rows(p.test)
+    assert rows(p.train) | rows(p.test) == rows(Data(X, Y))
+
+
+def test_seeds_are_bit_equal_and_differ():
+    a, b, c = (Problem.from_arrays(X, Y, seed=s) for s in (5, 5, 6))
+    assert same(a, b)
+    assert not same(a, c)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_of_a_row_stay_on_one_side(seed):
+    x = np.repeat(np.arange(6.0), 5)
+    p = Problem.from_arrays(x, x**2, seed=seed)
+    assert p.train.n + p.test.n == 30
+    assert not rows(p.train) & rows(p.test)
+
+
+def test_minus_zero_is_zero_to_the_split():
+    x = np.array([0.0, -0.0] * 10 + [1.0, 2.0, 3.0])
+    for seed in range(10):
+        p = Problem.from_arrays(x, x + 0.0, seed=seed)
+        assert not {float(v) for v in p.train.x[:, 0]} & {float(v) for v in p.test.x[:, 0]}
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.5, 0.999])
+def test_both_sides_keep_two_rows(fraction):
+    for seed in range(10):
+        p = Problem.from_arrays([0, 1, 2, 3], [0, 1, 2, 4], test_fraction=fraction, seed=seed)
+        assert (p.train.n, p.test.n) == (2, 2)
+
+
+def test_many_columns():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 3)), rng.normal(size=(50, 2))
+    p = Problem.from_arrays(x, y)
+    assert (p.d_in, p.d_out, p.interval) == (3, 2, None)
+    y[:, 0] = 1
+    assert Problem.from_arrays(x, y).d_out == 2
+
+
+def test_given_test_data_are_used():
+    p = Problem.from_arrays([0, 1], [0, 1], test=([0.5, 4], [0.5, 4]))
+    assert p.train.n == p.test.n == 2
+    assert p.interval == (0.0, 4.0)
+    assert Problem.from_arrays(X, Y, interval=(-1, 5)).interval == (-1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "options", "says"),
+    [
+        (X, np.full(40, 2.5), {}, "target is constant = 2.5.*output bias d.*choose another target"),
+        (X, np.sin(X) ** 2 + np.cos(X) ** 2, {}, "target is constant = 1 "),
+        (X, np.ones((40, 2)), {}, r"target is constant = \(1, 1\)"),
+        ([0, 1], [3, 3], {"test": ([2, 3], [1, 2])}, "target is constant = 3"),
+        (np.ones(40), Y, {}, "every x is 1;"),
+        (np.ones((40, 2)), Y, {}, r"every x is \(1, 1\)"),
+        ([1, 1], [1, 2], {"test": ([1, 1], [3, 4])}, "every x of the 2 training rows is 1"),
+        ([1, 2, 3], [1, 2, 3], {}, "3 rows, 3 of them distinct; at least 4"),
+        ([1, 2] * 10, [1, 2] * 10, {}, "20 rows, 2 of them distinct"),
+        (X, [*Y[:-1], math.nan], {}, "y holds 1 NaN.*row 39"),
+        (X, Y[:-1], {}, "x has 40 rows and y has 39"),
+        (X, Y, {"test_fraction": 0}, "test_fraction is 0"),
+        (X, Y, {"test_fraction": 1.0}, "test_fraction is 1.0"),
+        (X, Y, {"test_fraction": math.nan}, "test_fraction is nan"),
+        (X, Y, {"test_fraction": "a"}, "test_fraction is 'a'"),
+        (X, Y, {"seed": -1}, "seed is -1"),
+        (X, Y, {"seed": 1.5}, "seed is 1.5"),
+        (X, Y, {"test": X}, "test is not a pair"),
+        (X, Y, {"test": 3}, "test is not a pair"),
+        (X, Y, {"test": (X, Y)}, "40 of 40 test rows are training rows too"),
+        (X, Y, {"test": ([7, X[3]], [1, Y[3]])}, "1 of 2 test rows are training rows too"),
+        (X, Y, {"test": ([[1, 2], [3, 4]], [1, 2])}, "train maps 1 inputs to 1 outputs and test 2 to 1"),
+        (X, Y, {"test": ([1, math.inf], [1, 2])}, "test x holds 0 NaN and 1 infinite"),
+        (X, Y, {"interval": (0, 1)}, r"26 of 40 inputs lie outside the interval \[0, 1\]"),
+        (X, Y, {"interval": (3, 0)}, "inverted"),
+        (np.c_[X, X], Y, {"interval": (0, 3)}, "an interval is given with 2 inputs"),
+    ],
+)
+def test_from_arrays_refuses(x, y, options, says):
+    with pytest.raises(GatelabError, match=says):
+        Problem.from_arrays(x, y, **options)
+
+
+def test_a_constant_target_of_huge_numbers_is_told_from_a_wide_one():
+    assert Problem.from_arrays([0, 1, 2, 3], [-1.7e308, 1.7e308, 0, 1], seed=1).train.n == 2
+
+
+# ---- from functions
+
+
+@pytest.mark.parametrize("sampling", ["random", "grid", "gauss"])
+@pytest.mark.parametrize("n", [2, 5, 64, 65, 71, 1000, 1003])
+def test_sampling_gives_n_distinct_points_inside(sampling, n):
+    p = Problem.from_function(np.exp, interval=(-2, 5), n=n, n_test=7, sampling=sampling)
+    x = p.train.x[:, 0]
+    assert (p.train.n, p.test.n) == (n, 7)
+    assert len(np.unique(x)) == n
+    assert x.min() >= -2
+    assert x.max() <= 5
+    assert np.array_equal(p.train.y[:, 0], np.exp(x))
+    assert not rows(p.train) & rows(p.test)
+
+
+def test_gauss_points_are_near_uniform_beyond_one_rule():
+    x = Problem.from_function(np.exp, n=1000, sampling="gauss").train.x[:, 0]
+    assert np.abs(np.sort(x) - np.linspace(-1, 1, 1000)).max() < 0.005
+    few = Problem.from_function(np.exp, n=12, sampling="gauss").train.x[:, 0]
+    np.testing.assert_allclose(few, np.polynomial.legendre.leggauss(12)[0], atol=1e-15)
+
+
+def test_the_test_points_do_not_depend_on_sampling_or_noise():
+    base = Problem.from_function(np.exp, n=100)
+    for options in ({"sampling": "grid"}, {"sampling": "gauss"}, {"noise": 0.3}, {"n": 50, "n_test": 100}):
+        p = Problem.from_function(np.exp, **{"n": 100, **options})
+        assert np.array_equal(p.test.x, base.test.x)
+        assert np.array_equal(p.test.y, np.exp(p.test.x))
+
+
+def test_noise_is_on_the_training_targets_alone():
+    clean, noisy = (Problem.from_function(np.sin, n=4000, noise=s) for s in (0.0, 0.1))
+    assert np.array_equal(clean.train.x, noisy.train.x)
+    assert abs(np.std(noisy.train.y - clean.train.y) - 0.1) < 0.01
+    assert np.array_equal(clean.test.y, noisy.test.y)
+
+
+def test_function_seeds_are_bit_equal_and_differ():
+    a, b, c = (Problem.from_function(np.sin, n=50, noise=0.1, seed=s) for s in (1, 1, 2))
+    assert same(a, b)
+    assert not np.array_equal(a.train.x, c.train.x)
+    assert not np.array_equal(a.test.x, c.test.x)
+
+
+def test_names_and_the_function_itself():
+    f = parse("exp(sin(3*x))")
+    p = Problem.from_function(f, interval=(0, 3), n=20)
+    assert (p.name, p.interval, p.f, p.description) == (f.text, (0.0, 3.0), f, "exp(sin(3*x)) on [0, 3]")
+    assert np.array_equal(p.f(p.test.x[:, 0]), p.test.y[:, 0])
+    assert Problem.from_function(np.sin, n=9).name == "sin"
+    assert Problem.from_function(np.sin, n=9, name="wave").name == "wave"
+
+
+def test_problems_pickle():
+    p = Problem.from_function(parse("x**2"), n=20)
+    twin = pickle.loads(pickle.dumps(p))
+    assert same(p, twin)
+    assert twin.f == p.f
+
+
+def test_a_function_that_works_in_place_does_no_harm():
+    def doubled(x):
+        x *= 2
+        return x
+
+    p = Problem.from_function(doubled, n=10)
+    assert np.array_equal(p.train.y, 2 * p.train.x)
+
+
+def test_numpy_numbers_are_taken_as_options():
+    p = Problem.from_function(np.sin, interval=np.array([0, 2]), n=np.int64(9), noise=np.float32(0.5), seed=np.int32(3))
+    assert p.interval == (0.0, 2.0)
+    assert Problem.from_arrays(X, Y, test_fraction=np.float32(0.5)).test.n == 20
+
+
+def test_integer_values_are_taken():
+    assert Problem.from_function(lambda x: (x > 0).astype(int), n=50).train.y.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"interval": (1, -1)}, r"\(1, -1\) is inverted; give \(-1, 1\)"),
+        ({"interval": (1, 1)}, r"\(1, 1\) is empty"),
+        ({"interval": (0, math.inf)}, "not finite"),
+        ({"interval": (math.nan, 1)}, "not finite"),
+        ({"interval": (-1.7e308, 1.7e308)}, "not finite"),
+        ({"interval": (0, 1, 2)}, r"the interval is \(0, 1, 2\)"),
+        ({"interval": 3}, "the interval is 3"),
+        ({"interval": ("a", "b")}, "the interval is"),
+        ({"interval": (10**400, 1)}, "the interval is"),
+        ({"n": 1}, "n is 1; give a whole number from 2"),
+        ({"n": 0}, "n is 0"),
+        ({"n": 1e4}, "n is 10000.0; give a whole number"),
+        ({"n": 10**12}, "n is 1000000000000; give a whole number from 2 to 100000000"),
+        ({"n_test": 1}, "n_test is 1"),
+        ({"noise": -1}, "noise is -1"),
+        ({"noise": math.nan}, "noise is nan"),
+        ({"noise": "a"}, "noise is 'a'"),
+        ({"seed": -3}, "seed is -3"),
+        ({"sampling": "grd"}, "no sampling is called 'grd'; did you mean 'grid'"),
+        ({"sampling": None}, "no sampling is called 'None'"),
+    ],
+)
+def test_from_function_refuses_options(options, says):
+    with pytest.raises(GatelabError, match=says):
+        Problem.from_function(np.sin, **{"n": 20, **options})
+
+
+@pytest.mark.parametrize(
+    ("f", "says"),
+    [
+        (lambda x: np.full_like(x, 4), "target is constant = 4.*output bias d"),
+        (parse("sin(x)**2 + cos(x)**2"), "target is constant = 1"),
+        (lambda x: 4.0, r"shape \(\) for an array of shape \(30,\)"),
+        (lambda x: x[:, None], r"shape \(30, 1\)"),
+        (lambda x: x[1:], r"shape \(29,\)"),
+        (lambda x: x + 1j, "complex128"),
+        (lambda x: x.astype(str), "it must return one real number"),
+        (lambda x: None, "object of shape"),
+        (np.log, r"not finite at \d+ of 30 points, the first of them at x = -0\.\d+ \(value nan\)"),
+        (lambda x: np.where(x > 0.5, np.inf, x), r"x = 0\.\d+ \(value inf\)"),
+        ("sin(x)", "f is 'sin\\(x\\)'"),
+        (None, "f is None"),
+    ],
+)
+def test_from_function_refuses_functions(f, says):
+    with pytest.raises(GatelabError, match=says):
+        Problem.from_function(f, n=30)
+
+
+def test_a_constant_under_noise_is_still_constant():
+    with pytest.raises(GatelabError, match="constant"):
+        Problem.from_function(np.ones_like, noise=0.1)
+
+
+def test_the_first_bad_x_is_named():
+    with pytest.raises(GatelabError, match=r"at 1 of 5 points, the first of them at x = 0 \(value inf\)"):
+        Problem.from_function(lambda x: 1 / x, n=5, sampling="grid")
+
+
+def test_a_function_that_raises_is_chained():
+    with pytest.raises(GatelabError, match=r"failed on an array of 30 points: TypeError.*numpy\.vectorize") as caught:
+        Problem.from_function(math.sin, n=30)
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_a_problem_made_by_hand_is_checked_too():
+    data = Data(X, Y)
+    with pytest.raises(GatelabError, match="outside the interval"):
+        Problem("mine", data, data, (0.0, 1.0))
+    with pytest.raises(GatelabError, match="constant"):
+        Problem("mine", Data(X, np.ones(40)), data)

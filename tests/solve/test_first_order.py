@@ -1,0 +1,132 @@
+"""Adam and L-BFGS: they descend, keep the best they saw, and say so when they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.problems import Problem
+from gatelab.solve.common import mean_square, start, tensors
+from gatelab.solve.first_order import adam, lbfgs
+from gatelab.solve.solution import Solution, Status
+from gatelab.units import unit
+
+Solver = Callable[..., Solution]
+both = pytest.mark.parametrize("solver", [adam, lbfgs])
+
+
+class Small(nn.Module):
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_in, width)
+        self.outer = nn.Linear(width, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.inner(x).tanh())
+
+
+@pytest.fixture(scope="module")
+def wave() -> Problem:
+    return Problem.from_function(lambda x: np.sin(3 * x), n=200)
+
+
+def rmse(net: nn.Module, problem: Problem) -> float:
+    return mean_square(net, *tensors(problem)) ** 0.5
+
+
+@both
+@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", Small, lambda z, v: z.tanh() * v])
+def test_it_descends_and_returns_the_best_network_seen(wave: Problem, solver: Solver, spec: object) -> None:
+    fit = solver(spec, wave, 6, steps=150)
+    first = rmse(start(unit(spec), wave, 6, seed=0, init=None), wave)  # pyright: ignore[reportArgumentType]
+    assert rmse(fit.network, wave) == min(fit.history) < 0.6 * first
+    assert fit.steps <= 150
+
+
+def test_lbfgs_only_falls_and_reaches_a_minimum(wave: Problem) -> None:
+    fit = lbfgs("glu", wave, 4)
+    assert fit.status is Status.CONVERGED
+    assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
+
+
+def test_lbfgs_has_its_line_search(wave: Problem) -> None:
+    """One call for 40 iterations is the same path as 40 calls for one."""
+    x, y = tensors(wave)
+    net = start(unit("glu"), wave, 4, seed=0, init=None)
+    whole = torch.optim.LBFGS(
+        net.parameters(),
+        max_iter=40,
+        max_eval=1000,
+        history_size=50,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+    )
+
+    def closure() -> Tensor:
+        net.zero_grad()
+        loss = (net(x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    whole.step(closure)  # pyright: ignore[reportArgumentType]
+    assert lbfgs("glu", wave, 4, steps=40).history[-1] == pytest.approx(rmse(net, wave), rel=1e-9)
+
+
+@both
+def test_equal_seeds_are_bit_equal(wave: Problem, solver: Solver) -> None:
+    one, two, other = (solver("glu", wave, 4, seed=s, steps=20) for s in (0, 0, 1))
+    assert one.history == two.history != other.history
+    for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@both
+def test_running_out_of_steps_is_a_budget(wave: Problem, solver: Solver) -> None:
+    fit = solver("glu", wave, 4, steps=5)
+    assert (fit.status, fit.steps) == (Status.BUDGET, 5)
+
+
+def test_divergence_keeps_the_best_network_so_far(wave: Problem) -> None:
+    def explosive(z: Tensor) -> Tensor:
+        return torch.exp(z * z)
+
+    fit = adam(explosive, wave, 4, lr=20.0, steps=200)
+    assert fit.status is Status.STALLED
+    assert fit.steps < 200
+    assert np.isfinite(rmse(fit.network, wave))
+    assert all(np.isfinite(fit.history))
+
+
+@both
+def test_a_first_loss_that_is_not_finite_is_an_error(wave: Problem, solver: Solver) -> None:
+    with pytest.raises(GatelabError, match="first loss of 'broken' is nan"):
+
+        def broken(z: Tensor) -> Tensor:
+            return (z - 100).log()
+
+        solver(broken, wave, 4)
+
+
+@both
+def test_more_than_one_dimension_starts_from_lecun(solver: Solver) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    problem = Problem.from_arrays(x, np.stack([np.sin(x[:, 0]), x[:, 0] * x[:, 1]], 1))
+    one, two = solver("glu", problem, 6, steps=40), solver("glu", problem, 6, steps=40, init="lecun")
+    assert one.history == two.history
+    assert one.history[-1] < one.history[0]
+
+
+@both
+def test_bad_options_say_the_way_out(wave: Problem, solver: Solver) -> None:
+    with pytest.raises(GatelabError, match="steps is 0"):
+        solver("glu", wave, 4, steps=0)
+    with pytest.raises(GatelabError, match="initialises itself"):
+        solver(Small, wave, 4, init="normal")
+    with pytest.raises(GatelabError, match="lr is -1"):
+        adam("glu", wave, 4, lr=-1.0)

@@ -1,0 +1,258 @@
+"""The knot solver: exactness of conversion, optimality, orders and limits, against slow and obvious twins."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from gatelab.errors import GatelabError
+from gatelab.problems import Problem, problem
+from gatelab.scaling import limit
+from gatelab.solve import Status, fit, rmse
+from gatelab.solve import facing as gates
+from gatelab.solve.free_knots import density, optimise, project, spread
+from gatelab.solve.knots import knots
+from gatelab.solve.polish import _jacobian, polish, random_neurons, residual
+from gatelab.units import Unit, unit, units
+
+RELU_GATED = [u.name for u in units() if u.gate_power is not None]
+EXOTIC = [Unit("relu", 3, "gcu"), Unit("relu2", 1, "relu2-glu")]
+ALL = [*map(unit, RELU_GATED), *EXOTIC]
+
+
+def _sorted(n=2000, target="exp(sin(3*x))", interval=(0.0, 3.0)):
+    p = problem(target, interval=interval, n=n)
+    order = np.argsort(p.train.x[:, 0])
+    return p.train.x[order, 0], p.train.y[order, 0], p
+
+
+@pytest.mark.parametrize("u", ALL, ids=lambda u: u.name)
+@pytest.mark.parametrize("opened", [0, 1, 2])
+def test_a_spline_with_its_facing_is_exactly_a_network(u, opened):
+    """Any facing: the constrained spline and the network's own forward pass agree."""
+    x, y, _ = _sorted()
+    generator = np.random.default_rng(opened)
+    breaks = np.concatenate(([0.0], np.sort(generator.uniform(0.2, 2.8, 9)), [3.0]))
+    way = gates.Facing(u, (0.0, 3.0), generator.random(9) < 0.5, min(opened, gates.always_open(u)))
+    spline = project(x, y, breaks, u.degree, min(u.factors, 1) + 1, way.constrain)
+    net = gates.to_network(gates.from_spline(spline, way), u)
+    assert net.width == way.width
+    on_spline = y - spline.data.residual(spline.z)
+    with torch.no_grad():
+        on_network = net(torch.from_numpy(x[:, None])).numpy()[:, 0]
+    np.testing.assert_allclose(on_network, on_spline, atol=1e-8 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("name", RELU_GATED)
+def test_frozen_gates_reach_the_dense_least_squares_of_the_network(name):
+    """With the gates where the frozen solver puts them, nothing linear in the network can do better."""
+    x, y, p = _sorted()
+    solution = knots(unit(name), p, 8, gates="frozen")
+    net = solution.network
+    features = net.neurons(torch.from_numpy(x[:, None])).detach().numpy()
+    columns = [np.ones_like(x), *features.T]
+    if unit(name).factors:  # the last factor is linear too: x times each gate and the other factors
+        with torch.no_grad():
+            parts = net.affine(torch.from_numpy(x[:, None]))
+            rest = torch.relu(parts[0])
+            for v in parts[1:-1]:
+                rest = rest * v
+        columns = [np.ones_like(x), *rest.numpy().T, *(rest.numpy() * x[:, None]).T]
+    design = np.stack(columns, axis=1)
+    coefficients, *_ = np.linalg.lstsq(design / np.linalg.norm(design, axis=0), y, rcond=1e-13)
+    dense = np.sqrt(np.mean((y - design / np.linalg.norm(design, axis=0) @ coefficients) ** 2))
+    assert rmse(net, p.train.x, p.train.y) == pytest.approx(dense, rel=1e-6)
+
+
+def test_frozen_mlp_has_equal_cells_from_the_left_end():
+    _, _, p = _sorted()
+    found = knots(unit("mlp"), p, 6, gates="frozen").network.knots().numpy()
+    np.testing.assert_allclose(found, np.linspace(0, 3, 7)[:-1])
+
+
+@pytest.mark.parametrize("name", RELU_GATED)
+def test_training_the_gates_helps(name):
+    _, _, p = _sorted()
+    frozen, trained = (fit(name, p, 20, solver=s) for s in ("frozen", "knots"))
+    assert trained.train_rmse < 0.8 * frozen.train_rmse
+
+
+@pytest.mark.parametrize(("degree", "multiplicity"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)])
+def test_a_general_minimiser_finds_nothing_better_nearby(degree, multiplicity):
+    """Nelder-Mead on the projected error, started at what the banded method found."""
+    x, y, _ = _sorted(400)
+    start = project(x, y, np.array([0.0, 0.7, 1.6, 2.2, 3.0]), degree, multiplicity)
+    best, history, _ = optimise(start, steps=100, tolerance=1e-10)
+    assert list(history) == sorted(history, reverse=True)
+    assert best.rmse < 0.8 * start.rmse or multiplicity > 1
+
+    def error(inner):
+        if np.any(np.diff([0.0, *inner, 3.0]) < 1e-3):
+            return 1e9
+        return project(x, y, np.array([0.0, *inner, 3.0]), degree, multiplicity).rmse
+
+    slow = minimize(error, best.knots, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-14, "maxiter": 2000})
+    assert best.rmse <= 1.01 * slow.fun
+
+
+@pytest.mark.parametrize("u", ALL, ids=lambda u: u.name)
+def test_polish_jacobian_is_that_of_autograd(u):
+    generator = np.random.default_rng(0)
+    neurons = random_neurons(u, 4, (0.0, 3.0), generator)
+    x = np.sort(generator.uniform(0, 3, 50))
+    found = _jacobian(neurons, u, x)
+
+    k, lines = u.gate_power, neurons.lines
+
+    def output(t, c, b, d):
+        distance = torch.from_numpy(x) - t[:, None]
+        sign = torch.from_numpy(neurons.sign)[:, None]
+        value = sign**k * torch.relu(sign * distance) ** k
+        for i in range(lines.shape[1]):
+            value = value * (c[:, i, None] + b[:, i, None] * distance)
+        return d + value.sum(0)
+
+    arguments = (
+        torch.from_numpy(neurons.knots),
+        torch.from_numpy(lines[..., 0].copy()),
+        torch.from_numpy(lines[..., 1].copy()),
+        torch.tensor(neurons.offset, dtype=torch.float64),
+    )
+    jt, jc, jb, jd = torch.autograd.functional.jacobian(output, arguments)
+    rows = [jt.T]
+    for i in range(lines.shape[1]):
+        rows += [jc[:, :, i].T, jb[:, :, i].T] if u.factors else [jc[:, :, i].T]
+    expected = torch.cat([*rows, jd[None]]).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-12 * np.abs(expected).max())
+    with torch.no_grad():
+        np.testing.assert_allclose(-residual(neurons, u, x, np.zeros_like(x)), output(*arguments).numpy(), atol=1e-12)
+
+
+def test_polish_only_goes_down():
+    x, y, _ = _sorted(300)
+    neurons = random_neurons(unit("gqu"), 3, (0.0, 3.0), np.random.default_rng(1))
+    _, history, _ = polish(neurons, unit("gqu"), x, y, steps=30)
+    assert list(history) == sorted(history, reverse=True)
+    assert history[-1] < 0.5 * np.std(y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "order"), [("mlp", 2), ("relu2", 3), ("glu", 3), ("relu3", 4), ("gqu", 4)])
+def test_order_of_the_trained_networks(name, order):
+    """Theory as an order: the slope over the last doubling of width. It comes out a little flat, since the best
+    networks approach the limit from below (0.8 of it at width 100, 0.9 at 200)."""
+    p = problem("paper-1d", n=40_000)
+    widths = np.array([100, 140, 200])
+    errors = np.array([fit(name, p, int(n)).test_rmse for n in widths])
+    slope = np.polyfit(np.log(widths), np.log(errors), 1)[0]
+    assert slope == pytest.approx(-order, abs=0.15)
+
+
+TARGETS = [
+    ("paper-1d", None),
+    ("exp(sin(3*x))", (0.0, 3.0)),
+    ("tanh(3*x)+x**2", (-2.0, 1.0)),
+    ("1/(1+25*x**2)", (-1.0, 2.0)),
+]
+
+
+@pytest.mark.parametrize("name", ["mlp", "glu", "gqu"])
+@pytest.mark.parametrize(("text", "interval"), TARGETS)
+def test_free_knot_limit_is_met(name, text, interval):
+    """At most 1.10 times the limit, on data the network has not seen, from its own forward pass."""
+    p = problem(text, interval=interval)
+    for width in (25, 50, 100):
+        assert fit(name, p, width).test_rmse <= 1.10 * limit(name, p, width)
+
+
+def test_all_gates_facing_right_is_not_enough_for_a_monotone_target_and_open_neurons_help():
+    """Slopes and jumps of exp are all positive: no facing of inner gates meets the constraint, so one stays open."""
+    p = problem("exp(2*x)", n=4000)
+    f = fit("mlp", p, 16)
+    assert f.test_rmse <= 1.1 * limit("mlp", p, 16)
+    assert (f.network.knots() <= -1 + 1e-9).any()
+
+
+def test_equal_seeds_are_bit_equal_and_others_differ():
+    p = problem("paper-1d", n=1000)
+    one, two, other = (fit("glu", p, 9, seed=s) for s in (3, 3, 4))
+    for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert one.test_rmse == two.test_rmse
+    assert any(
+        not torch.equal(a, b) for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "text"), [("mlp", "3*x-1"), ("glu", "x**2"), ("gqu", "x**3"), ("relu2", "x**2")])
+def test_what_a_unit_contains_it_finds_to_rounding(name, text):
+    f = fit(name, problem(text, n=500), 3)
+    assert f.status is Status.FLOOR
+    assert f.test_rmse < 1e-11
+
+
+def test_a_step_and_a_kink_and_noise_do_no_harm():
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, 3000)
+    for y in (np.sign(x), np.abs(x - 0.3), np.sin(5 * x) + 0.1 * generator.standard_normal(3000)):
+        p = Problem.from_arrays(x, y)
+        for name in RELU_GATED:
+            f = fit(name, p, 12)
+            assert np.isfinite(f.test_rmse)
+            assert f.train_rmse < 0.6 * np.std(y)
+    assert fit("mlp", Problem.from_arrays(x, np.abs(x - 0.3)), 4).train_rmse < 1e-3
+
+
+@pytest.mark.parametrize("name", RELU_GATED)
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_few_neurons_and_few_points(name, width):
+    x = np.linspace(0, 1, 40)
+    f = fit(name, Problem.from_arrays(x, np.cos(7 * x)), width)
+    assert np.isfinite(f.train_rmse)
+    assert f.train_rmse <= np.std(np.cos(7 * x)) * 1.1
+
+
+def test_duplicated_points_are_fitted():
+    x = np.repeat(np.linspace(0, 1, 30), 20)
+    f = fit("mlp", Problem.from_arrays(x, np.sin(6 * x), test=([0.01, 0.51], np.sin([0.06, 3.06]))), 5)
+    assert f.train_rmse < 0.05
+
+
+def test_too_few_distinct_points_is_said():
+    x = np.repeat([0.0, 0.3, 0.7, 1.0], 50)
+    p = Problem.from_arrays(x, x**2, test=([0.1, 0.2], [0.01, 0.04]))
+    with pytest.raises(GatelabError, match="4 distinct points"):
+        fit("glu", p, 20)
+
+
+@pytest.mark.parametrize("name", ["geglu", "bilinear"])
+def test_other_gates_are_refused_with_the_way_out(name):
+    with pytest.raises(GatelabError, match="solver='lbfgs'"):
+        fit(name, "x2", 3, solver="knots")
+
+
+def test_bad_gates_name():
+    with pytest.raises(GatelabError, match="trained"):
+        fit("mlp", "x2", 3, solver="knots", gates="frosen")
+
+
+def test_density_follows_theory():
+    """For f = x^(m + 5/2), |f^(m)|^sigma is a known power of x, and so is its cumulative share."""
+    x = np.sort(np.random.default_rng(0).uniform(0, 1, 20_000))
+    found = density(x, x**4.5, (0.0, 1.0), 1)
+    share = np.linspace(0.1, 1, 10)
+    expected = share ** (1 + 2.5 * 2 / 5)
+    np.testing.assert_allclose(np.interp(share, found.grid, found.cumulative), expected, atol=0.03)
+    inner = found.knots(9)
+    assert len(inner) == 9
+    assert np.all(np.diff(inner) > 0)
+
+
+def test_spread_gives_every_cell_its_data_and_moves_only_what_must():
+    x = np.linspace(0, 1, 100)
+    breaks = np.array([0.0, 0.5, 0.501, 0.502, 0.9, 1.0])
+    out = spread(breaks, x, 5)
+    counts = np.diff(np.concatenate(([0], np.searchsorted(x, out[1:-1]), [100])))
+    assert counts.min() >= 5
+    assert out[4] == 0.9
+    np.testing.assert_array_equal(spread(out, x, 5), out)

@@ -1,0 +1,205 @@
+"""The paper's solver: its Hessian against a dense twin, its step against least squares, its fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.problems import Problem
+from gatelab.solve import common
+from gatelab.solve.common import is_elementwise, mean_square, structured_curvature, tensors
+from gatelab.solve.newton import Schedule, direction, layers_of, newton
+from gatelab.solve.solution import Status
+from gatelab.units import Network, Unit, unit
+
+
+def sine_squared(z: Tensor, v: Tensor) -> Tensor:
+    return z.sin().square() * v + z * v.square()
+
+
+class TwoLayers(nn.Module):
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_in, width)
+        self.outer = nn.Linear(width, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.inner(x).tanh())
+
+
+@pytest.fixture(scope="module")
+def wave() -> Problem:
+    return Problem.from_function(lambda x: 1 / (1 + np.cos(np.pi * x) ** 2), n=300)
+
+
+def names_of(net: nn.Module) -> list[str]:
+    return [name for name, _ in net.named_parameters()]
+
+
+def dense(net: nn.Module, x: Tensor, y: Tensor, names: list[str]) -> tuple[Tensor, Tensor]:
+    """Gradient and Hessian by torch alone, from one vector of the named parameters."""
+    held = {n: p.detach() for n, p in net.named_parameters()}
+    sizes = [held[n].numel() for n in names]
+
+    def loss(theta: Tensor) -> Tensor:
+        moved = {n: v.view_as(held[n]) for n, v in zip(names, theta.split(sizes), strict=True)}
+        return nn.functional.mse_loss(torch.func.functional_call(net, {**held, **moved}, (x,)), y)
+
+    theta = torch.cat([held[n].flatten() for n in names])
+    return torch.func.grad(loss)(theta), torch.func.hessian(loss)(theta)
+
+
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("d_in", [1, 2])
+@pytest.mark.parametrize("spec", ["mlp", "glu", "gqu", "relu2", "swiglu", "bilinear", sine_squared])
+def test_structured_hessian_is_the_dense_one(
+    spec: object, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "_CHUNK", 200)  # several chunks, the last of them shorter
+    net = unit(spec).network(4, d_in, d_out, seed=3, init="normal")  # pyright: ignore[reportArgumentType]
+    assert isinstance(net, Network)
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(37, d, dtype=torch.float64, generator=generator) for d in (d_in, d_out))
+    every = names_of(net)
+    for names in (every, ["D", "d"], ["g", "d", "G", "D"]):
+        gradient, hessian = dense(net, x, y, names)
+        for twin in (structured_curvature(net, x, y, names), common.dense_curvature(net, x, y, names)):
+            assert abs(twin.loss - mean_square(net, x, y)) <= 1e-12 * twin.loss
+            assert (twin.gradient - gradient).abs().max() <= 1e-10 * (1 + gradient.abs().max())
+            assert (twin.hessian - hessian).abs().max() <= 1e-10 * (1 + hessian.abs().max())
+
+
+def test_a_function_that_couples_neurons_is_told_from_one_that_does_not() -> None:
+    x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    nets = [unit(f).network(4) for f in (sine_squared, lambda z: z.softmax(1), lambda z: z.cumsum(0))]
+    assert [is_elementwise(net, x) for net in nets if isinstance(net, Network)] == [True, False, False]
+
+
+@pytest.mark.parametrize("spec", ["mlp", "glu", "gqu"])
+def test_one_step_on_the_output_layer_is_least_squares(wave: Problem, spec: str) -> None:
+    fit = newton(spec, wave, 6, schedule=Schedule.LAYERS, steps=1)
+    x, y = tensors(wave)
+    assert isinstance(fit.network, Network)
+    with torch.no_grad():
+        features = torch.cat([fit.network.neurons(x), torch.ones_like(x)], 1)
+    best = torch.linalg.lstsq(features, y, driver="gelsd").solution
+    residual = (features @ best - y).square().mean().sqrt().item()
+    assert fit.history == (pytest.approx(residual, rel=1e-9),)
+
+
+def test_direction_solves_badly_scaled_and_indefinite_systems() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((6, 6))
+    scales = np.diag(10.0 ** np.arange(-6, 6, 2))
+    H = scales @ (A @ A.T + np.eye(6)) @ scales
+    g = scales @ rng.standard_normal(6)
+    assert np.allclose(direction(g, H)[0], -np.linalg.solve(H, g), rtol=1e-8)
+    move, _ = direction(g, -H)
+    assert g @ move < 0, "a negative definite Hessian sends Newton uphill: steepest descent takes over"
+
+
+def test_direction_of_a_singular_system_is_finite_and_leaves_zero_rows_out() -> None:
+    move, _ = direction(np.array([1.0, 1.0, 0.0]), np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert np.allclose(move, [-0.5, -0.5, 0.0])
+    assert direction(np.zeros(3), np.zeros((3, 3))) == (pytest.approx(np.zeros(3)), 0.0)
+
+
+class OneDead(Unit):
+    """A GLU whose second gate opens right of the data."""
+
+    def network(self, *args: object, **options: object) -> Network:
+        net = super().network(*args, **options)  # pyright: ignore[reportArgumentType]
+        with torch.no_grad():
+            net.G[1], net.g[1] = 1.0, -5.0
+        return net
+
+
+@pytest.mark.parametrize("schedule", list(Schedule))
+def test_dead_neurons_are_eliminated_and_stay_as_they_are(wave: Problem, schedule: Schedule) -> None:
+    dead = OneDead("relu", 1)
+    before, fit = (
+        dead.network(4, init="spline-alternating"),
+        newton(dead, wave, 4, schedule=schedule, steps=30),
+    )
+    after = fit.network
+    assert isinstance(after, Network)
+    for name in ("G", "g", "U", "u"):
+        assert torch.equal(after.get_parameter(name)[1], before.get_parameter(name)[1])
+        assert not torch.equal(after.get_parameter(name)[0], before.get_parameter(name)[0])
+    assert torch.equal(after.D[:, 1], before.D[:, 1])
+    assert fit.history[-1] < 0.1
+
+
+@pytest.mark.parametrize("schedule", list(Schedule))
+@pytest.mark.parametrize("spec", ["mlp", "gqu", "swiglu"])
+def test_the_error_only_falls_and_the_history_ends_at_the_network(wave: Problem, spec: str, schedule: Schedule) -> None:
+    fit = newton(spec, wave, 5, schedule=schedule, steps=40)
+    assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
+    assert fit.history[-1] == mean_square(fit.network, *tensors(wave)) ** 0.5
+    assert 0 < fit.steps <= 40
+    assert fit.history[-1] < 0.6 * wave.train.y.std()
+
+
+def test_it_comes_near_the_papers_errors() -> None:
+    problem = Problem.from_function(lambda x: 1 / (1 + np.cos(np.pi * x) ** 2), n=500)
+    for spec, bound in (("mlp", 9.6e-3), ("glu", 1.9e-3), ("gqu", 2.6e-3)):
+        assert newton(spec, problem, 10, steps=150).history[-1] < bound, spec
+
+
+def test_equal_seeds_are_bit_equal(wave: Problem) -> None:
+    one, two, other = (newton("glu", wave, 4, seed=s, steps=30) for s in (0, 0, 1))
+    assert one.history == two.history != other.history
+    for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_two_dimensions_and_two_outputs() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    problem = Problem.from_arrays(x, np.stack([np.sin(x[:, 0]), x[:, 0] * x[:, 1]], 1))
+    fit = newton("glu", problem, 6, steps=60)
+    assert fit.history[-1] < 0.1 * problem.train.y.std()
+
+
+def test_statuses(wave: Problem) -> None:
+    assert newton("glu", wave, 4, steps=3).status is Status.BUDGET
+    assert newton("mlp", wave, 3, steps=2, schedule="cascade").steps == 2
+    assert newton("mlp", wave, 3).status is Status.CONVERGED
+    assert newton("mlp", wave, 3, schedule="layers").status is Status.CONVERGED
+    line = Problem.from_arrays(wave.train.x, 3 * wave.train.x + 1)
+    assert newton("mlp", line, 4).status is Status.FLOOR
+
+
+def test_derivatives_that_are_not_finite_stall_and_leave_the_start(wave: Problem) -> None:
+    def root(z: Tensor) -> Tensor:
+        return torch.where(z > 0, z.sqrt(), z)  # left of the knot the slope of the branch not taken is NaN
+
+    fit = newton(root, wave, 4, schedule="cascade", steps=50)
+    assert fit.status is Status.STALLED
+    assert all(p.isfinite().all() for p in fit.network.parameters())
+
+
+def test_a_users_class_and_functions(wave: Problem) -> None:
+    net = unit(TwoLayers).network(3)
+    assert layers_of(net) == (("outer.weight", "outer.bias"), ("inner.weight", "inner.bias"))
+    for own in (TwoLayers, sine_squared, lambda z: z.softmax(1)):
+        fit = newton(own, wave, 4, steps=40)
+        assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
+        assert fit.history[-1] < 0.2, own
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "layer"}, "no schedule is called 'layer'; did you mean 'layers'"),
+        ({"steps": 0}, "steps is 0"),
+        ({"init": "spine"}, "no initialiser is called 'spine'"),
+    ],
+)
+def test_bad_options_say_the_way_out(wave: Problem, options: dict[str, object], message: str) -> None:
+    with pytest.raises(GatelabError, match=message):
+        newton("glu", wave, 4, **options)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(GatelabError, match="initialises itself"):
+        newton(TwoLayers, wave, 4, init="normal")

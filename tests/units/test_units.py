@@ -1,0 +1,207 @@
+"""Units: the conformance suite over our own, parameter counts, equation 2, names, users' own units."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gatelab as gl
+from gatelab.units import FeedForward, activation, activations, factor_names, two_thirds
+
+
+@pytest.mark.parametrize("u", gl.units(), ids=lambda u: u.name)
+def test_every_unit_of_ours_conforms(u):
+    gl.check_unit(u)
+
+
+@pytest.mark.parametrize("factors", range(5))
+@pytest.mark.parametrize("gate", activations())
+def test_any_order_with_any_activation_conforms(factors, gate):
+    gl.check_unit(gl.Unit(activation=gate, factors=factors))
+
+
+@pytest.mark.parametrize(("d_in", "d_out", "n"), [(1, 1, 50), (3, 2, 7)])
+def test_parameter_counts_are_the_papers(d_in, d_out, n):
+    assert gl.unit("mlp").parameter_count(n, d_in, d_out) == (d_in + d_out + 1) * n + d_out
+    assert gl.unit("glu").parameter_count(n, d_in, d_out) == (2 * d_in + d_out + 2) * n + d_out
+    assert gl.unit("gqu").parameter_count(n, d_in, d_out) == (3 * d_in + d_out + 3) * n + d_out
+
+
+def test_relu_powers_cost_as_much_as_an_mlp():
+    assert gl.unit("relu2").parameter_count(50) == gl.unit("relu3").parameter_count(50) == 151
+
+
+def test_forward_is_equation_1_and_17():
+    net = gl.unit("gqu").network(5, 3, 2, init="normal", seed=1)
+    x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    p = dict(net.named_parameters())
+    gate = torch.relu(x @ p["G"].T + p["g"])
+    expected = p["d"] + (gate * (x @ p["U"].T + p["u"]) * (x @ p["Q"].T + p["q"])) @ p["D"].T
+    torch.testing.assert_close(net(x), expected)
+    assert list(p) == ["G", "g", "U", "u", "Q", "q", "D", "d"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "relu2", "relu3", "glu", "gqu"])
+def test_open_neurons_are_the_polynomials_of_equation_2(name):
+    net = gl.unit(name).network(4, init="spline", seed=2)
+    x = np.linspace(1.5, 3, 5)  # right of every knot: all open
+    coefficients = net.open_polynomials().numpy()
+    by_polynomial = sum(np.polynomial.polynomial.polyval(x, c) for c in coefficients) + net.d.item()
+    by_network = net(torch.from_numpy(x[:, None])).detach().numpy()[:, 0]
+    np.testing.assert_allclose(by_network, by_polynomial, rtol=1e-12)
+
+
+def test_initialisers_place_knots_as_figure_3():
+    for init, signs in (("spline", [1, 1, 1, 1]), ("spline-alternating", [1, -1, 1, -1])):
+        net = gl.unit("glu").network(4, init=init, interval=(0.0, 3.0))
+        assert net.G[:, 0].tolist() == signs
+        np.testing.assert_allclose(net.knots().numpy(), [0, 1, 2, 3], atol=1e-12)
+
+
+def test_lecun_has_the_stated_variance():
+    """Sample variance of 40 000 draws: 4 standard errors is a false alarm once in 16 000 fixed seeds."""
+    net = gl.unit("glu").network(400, 100, init="lecun", seed=0)
+    for weights, fan_in in ((net.G, 100), (net.U, 100)):
+        variance = weights.detach().square().mean().item() * fan_in
+        assert abs(variance - 1) < 4 * (2 / weights.numel()) ** 0.5
+    assert not net.g.any()
+
+
+def test_spline_start_needs_a_line():
+    with pytest.raises(gl.GatelabError, match="lecun"):
+        gl.unit("glu").network(4, 2, init="spline")
+
+
+def test_unknown_names_give_the_nearest():
+    with pytest.raises(gl.GatelabError, match="'swiglu'"):
+        gl.unit("swigl")
+    with pytest.raises(gl.GatelabError, match="'gelu'"):
+        gl.Unit(activation="gellu")
+    with pytest.raises(gl.GatelabError, match="spline"):
+        gl.unit("mlp").network(3, init="splin")
+
+
+@pytest.mark.parametrize("width", [0, -3, 2.5, "7", True, None])
+def test_widths_that_are_none(width):
+    with pytest.raises(gl.GatelabError, match="1 or more"):
+        gl.unit("glu").network(width)
+
+
+@pytest.mark.parametrize("factors", [-1, 1.0, "2"])
+def test_factors_that_are_none(factors):
+    with pytest.raises(gl.GatelabError, match="whole number"):
+        gl.Unit(factors=factors)
+
+
+def test_aliases_and_names_of_factors():
+    assert gl.unit("reglu") is gl.unit("glu")
+    assert gl.unit("relu^2") is gl.unit("relu2")
+    assert factor_names(4) == ("U", "Q", "U3", "U4")
+
+
+class Sine(nn.Module):
+    """A user's class: features of its own, linear read-out."""
+
+    order = 2
+
+    def __init__(self, width, d_in, d_out):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(d_in, width), nn.Linear(width, d_out)
+
+    def forward(self, x):
+        return self.outer(torch.sin(self.inner(x)))
+
+
+def test_a_users_class_is_a_unit():
+    gl.check_unit(Sine)
+    u = gl.unit(Sine)
+    assert (u.name, u.order, u.parameter_count(5)) == ("Sine", 2, 16)
+    result = gl.fit(Sine, "sin4x", 8, steps=60)
+    assert result.solver == "lbfgs"
+    assert result.test_rmse < 0.2
+
+
+def test_a_users_function_is_a_unit():
+    def softgate(z, v):
+        return torch.nn.functional.softplus(z) * v
+
+    gl.check_unit(softgate)
+    assert gl.unit(softgate).parameter_count(10) == gl.unit("glu").parameter_count(10)
+    assert gl.fit(softgate, "sin4x", 6, steps=60).unit == "softgate"
+
+
+def test_what_is_not_a_unit_is_said():
+    with pytest.raises(gl.GatelabError, match="not int"):
+        gl.unit(3)
+    with pytest.raises(gl.GatelabError, match="at least one tensor"):
+        gl.unit(lambda: 0)
+
+
+class Broken(nn.Module):
+    """Depends on its batch, ignores a parameter, and forgets d_out."""
+
+    def __init__(self, width, d_in, d_out):
+        super().__init__()
+        self.inner = nn.Linear(d_in, 1)
+        self.idle = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return self.inner(x) - self.inner(x).mean(0)
+
+
+def test_check_unit_says_what_fails():
+    report = {c.name: c for c in gl.check_unit(Broken, raise_on_failure=False)}
+    failed = {name for name, c in report.items() if not c.passed}
+    assert {"maps rows to rows", "treats rows alone", "every parameter matters"} <= failed
+    assert "idle" in report["every parameter matters"].message
+    with pytest.raises(AssertionError, match=r"'Broken' fails \d of 8"):
+        gl.check_unit(Broken)
+
+
+def test_check_unit_catches_a_false_gradient():
+    def detached(z, v):
+        return z.relu().detach() * v
+
+    report = {c.name: c.passed for c in gl.check_unit(detached, raise_on_failure=False)}
+    assert not report["has true gradients"]
+
+
+def test_check_unit_catches_a_unit_that_ignores_its_seed():
+    class Fixed(Sine):
+        def __init__(self, width, d_in, d_out):
+            torch.manual_seed(0)
+            super().__init__(width, d_in, d_out)
+
+    report = {c.name: c.passed for c in gl.check_unit(Fixed, raise_on_failure=False)}
+    assert not report["equal seeds give equal networks"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "swiglu", "gqu"])
+def test_feedforward_has_no_biases_and_the_two_thirds_rule_matches_cost(name):
+    block, mlp = FeedForward(48, 192, name, match_mlp=True, seed=0), FeedForward(48, 192, "mlp", seed=0)
+    count, reference = (sum(p.numel() for p in b.parameters()) for b in (block, mlp))
+    assert abs(count - reference) <= 48 * (gl.unit(name).factors + 2)
+    assert block(torch.zeros(2, 5, 48)).abs().max() == 0
+    assert block(torch.randn(2, 5, 48)).shape == (2, 5, 48)
+    assert gl.unit(name).parameter_count(block.width, 48, 48, bias=False) == count
+
+
+def test_feedforward_is_the_formula():
+    block = FeedForward(6, 9, "swiglu", seed=1, dtype=torch.float64)
+    x = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = (torch.nn.functional.silu(x @ block.G.T) * (x @ block.U.T)) @ block.D.T
+    torch.testing.assert_close(block(x), expected)
+    assert two_thirds(4096, 0) == 4096
+
+
+def test_feedforward_refuses_a_whole_module():
+    with pytest.raises(gl.GatelabError, match="product units"):
+        FeedForward(4, 8, Sine)
+
+
+@pytest.mark.parametrize("name", activations())
+def test_relu_powers_declare_themselves(name):
+    z = torch.tensor([-2.0, 3.0], dtype=torch.float64)
+    a = activation(name)
+    if a.power is not None:
+        torch.testing.assert_close(a(z), torch.relu(z) ** a.power)
