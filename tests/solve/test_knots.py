@@ -12,7 +12,7 @@ from gatelab.solve import Status, fit, rmse
 from gatelab.solve import facing as gates
 from gatelab.solve.free_knots import density, optimise, project, spread
 from gatelab.solve.knots import knots
-from gatelab.solve.polish import _jacobian, polish, random_neurons, residual
+from gatelab.solve.polish import _jacobian, polish, random_neurons, residual, take
 from gatelab.units import Unit, unit, units
 
 RELU_GATED = [u.name for u in units() if u.gate_power is not None]
@@ -98,9 +98,11 @@ def test_a_general_minimiser_finds_nothing_better_nearby(degree, multiplicity):
 @pytest.mark.parametrize("u", ALL, ids=lambda u: u.name)
 def test_polish_jacobian_is_that_of_autograd(u):
     generator = np.random.default_rng(0)
-    neurons = random_neurons(u, 4, (0.0, 3.0), generator)
+    batch = random_neurons(u, 4, (0.0, 3.0), 3, generator)
+    neurons = take(batch, 1)
     x = np.sort(generator.uniform(0, 3, 50))
     found = _jacobian(neurons, u, x)
+    np.testing.assert_array_equal(_jacobian(batch, u, x)[1], found)
 
     k, lines = u.gate_power, neurons.lines
 
@@ -130,10 +132,19 @@ def test_polish_jacobian_is_that_of_autograd(u):
 
 def test_polish_only_goes_down():
     x, y, _ = _sorted(300)
-    neurons = random_neurons(unit("gqu"), 3, (0.0, 3.0), np.random.default_rng(1))
-    _, history, _ = polish(neurons, unit("gqu"), x, y, steps=30)
-    assert list(history) == sorted(history, reverse=True)
-    assert history[-1] < 0.5 * np.std(y)
+    batch = random_neurons(unit("gqu"), 3, (0.0, 3.0), 5, np.random.default_rng(1))
+    done = polish(batch, unit("gqu"), x, y, steps=30)
+    assert list(done.history) == sorted(done.history, reverse=True)
+    assert done.history[-1] == done.rmse[0] < 0.5 * np.std(y)
+    assert list(done.rmse) == sorted(done.rmse)
+
+
+def test_a_batch_is_polished_like_its_members():
+    x, y, _ = _sorted(300)
+    batch = random_neurons(unit("glu"), 3, (0.0, 3.0), 4, np.random.default_rng(2))
+    together = polish(batch, unit("glu"), x, y, steps=15)
+    alone = sorted(polish(take(batch, slice(i, i + 1)), unit("glu"), x, y, steps=15).rmse[0] for i in range(4))
+    np.testing.assert_allclose(together.rmse, alone, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -179,9 +190,7 @@ def test_equal_seeds_are_bit_equal_and_others_differ():
     for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
         assert torch.equal(a, b)
     assert one.test_rmse == two.test_rmse
-    assert any(
-        not torch.equal(a, b) for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True)
-    )
+    assert any(not torch.equal(a, b) for a, b in zip(one.network.parameters(), other.network.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(("name", "text"), [("mlp", "3*x-1"), ("glu", "x**2"), ("gqu", "x**3"), ("relu2", "x**2")])

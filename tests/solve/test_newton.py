@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
-from gatelab.solve import common
-from gatelab.solve.common import is_elementwise, mean_square, structured_curvature, tensors
+from gatelab.solve import curvature
+from gatelab.solve.common import mean_square, tensors
+from gatelab.solve.curvature import is_elementwise, structured_curvature
 from gatelab.solve.newton import Schedule, direction, layers_of, newton
 from gatelab.solve.solution import Status
 from gatelab.units import Network, Unit, unit
@@ -58,7 +59,7 @@ def dense(net: nn.Module, x: Tensor, y: Tensor, names: list[str]) -> tuple[Tenso
 def test_structured_hessian_is_the_dense_one(
     spec: object, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common, "_CHUNK", 200)  # several chunks, the last of them shorter
+    monkeypatch.setattr(curvature, "_CHUNK", 200)  # several chunks, the last of them shorter
     net = unit(spec).network(4, d_in, d_out, seed=3, init="normal")  # pyright: ignore[reportArgumentType]
     assert isinstance(net, Network)
     generator = torch.Generator().manual_seed(1)
@@ -66,7 +67,7 @@ def test_structured_hessian_is_the_dense_one(
     every = names_of(net)
     for names in (every, ["D", "d"], ["g", "d", "G", "D"]):
         gradient, hessian = dense(net, x, y, names)
-        for twin in (structured_curvature(net, x, y, names), common.dense_curvature(net, x, y, names)):
+        for twin in (structured_curvature(net, x, y, names), curvature.dense_curvature(net, x, y, names)):
             assert abs(twin.loss - mean_square(net, x, y)) <= 1e-12 * twin.loss
             assert (twin.gradient - gradient).abs().max() <= 1e-10 * (1 + gradient.abs().max())
             assert (twin.hessian - hessian).abs().max() <= 1e-10 * (1 + hessian.abs().max())
@@ -203,3 +204,11 @@ def test_bad_options_say_the_way_out(wave: Problem, options: dict[str, object], 
         newton("glu", wave, 4, **options)  # pyright: ignore[reportArgumentType]
     with pytest.raises(GatelabError, match="initialises itself"):
         newton(TwoLayers, wave, 4, init="normal")
+
+
+def test_both_ways_to_the_hessian_take_the_same_steps():
+    wave = Problem.from_function(lambda x: np.sin(3 * x), n=120)
+    ways = [newton("glu", wave, 3, steps=6, hessian=way) for way in ("structured", "autodiff")]
+    np.testing.assert_allclose(ways[0].history, ways[1].history, rtol=1e-6)
+    with pytest.raises(GatelabError, match="autodiff"):
+        newton("glu", wave, 3, hessian="autodif")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Paper = Mapping[tuple[str, str], float]
 Reference = Mapping[str, Mapping[int, float]]
-_AXES: dict[Against, str] = {"n": "neurons n", "P": "parameters P"}
+AXES: dict[Against, str] = {"n": "neurons n", "P": "parameters P"}
 
 
 def draw(
@@ -26,40 +26,76 @@ def draw(
     title: str | None = None,
     paper: Paper | None = None,
     reference: Reference | None = None,
+    widths: tuple[int, int] | None = None,
     flagged: bool = False,
     reach: float = 1.5,
 ) -> Figure:
     """The figure of a study: error against n, error against P, local slopes.
 
-    `paper` maps (unit, "n" or "P") to a published slope and `reference` maps a unit to {width: RMSE} of other code; both
-    are drawn beside ours. With `flagged=True` slopes take every point, as they would without floors and limits.
-    A local slope is that of the widths within a factor `reach` on either side.
+    `paper` maps (unit, "n" or "P") to a published slope, `reference` maps a unit to {width: RMSE} of other code; both
+    are drawn beside ours. Slopes are over `widths`, all by default, and with `flagged=True` take every point, as they
+    would without floors and limits. A local slope is that of the widths within a factor `reach` on either side.
     """
-    panels = []
-    for against, label in _AXES.items():
-        curves = [_curve(study, name, against, paper or {}, reference or {}, flagged) for name in study.units]
-        panels.append((label, curves))
-    local = [(name, *_local_slopes(study, name, reach)) for name in study.units]
-    orders = {name: order for name in study.units if (order := _order(name)) is not None}
-    heading = title or f"How the error falls on {study.problem}"
-    return scaling_figure(panels, title=heading, local=local, local_orders=orders)
+    options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
+    panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
+    local = local_curves(study, reach)
+    return scaling_figure(
+        panels, title=title or f"How the error falls on {study.problem}", local=local, local_orders=orders(study)
+    )
 
 
-def _curve(study: Scaling, name: str, against: Against, paper: Paper, reference: Reference, flagged: bool) -> Curve:
+def curves(
+    study: Scaling,
+    against: Against,
+    *,
+    paper: Paper | None = None,
+    reference: Reference | None = None,
+    widths: tuple[int, int] | None = None,
+    flagged: bool = False,
+) -> list[Curve]:
+    """A curve a unit against n or P, with its slope as a note."""
+    return [_curve(study, u, against, paper or {}, reference or {}, widths, flagged) for u in study.units]
+
+
+def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """For each unit its name, sizes and local slopes."""
+    return [(name, *_local_slopes(study, name, reach)) for name in study.units]
+
+
+def orders(study: Scaling) -> dict[str, int]:
+    """The orders of the units that have one."""
+    return {name: order for name in study.units if (order := _order(name)) is not None}
+
+
+def _curve(
+    study: Scaling,
+    name: str,
+    against: Against,
+    paper: Paper,
+    reference: Reference,
+    widths: tuple[int, int] | None,
+    flagged: bool,
+) -> Curve:
     sizes, errors = study.curve(name, against=against, flagged=True)
-    _, remaining = study.curve(name, against=against, flagged=flagged)
-    slope = study._slope_or_none(name, against, "best", None, flagged)
+    slope = study._slope_or_none(name, against, "best", widths, flagged)
     published = paper.get((name, against))
     return Curve(
         label=name,
         sizes=sizes,
         errors=errors,
-        kept=np.isfinite(remaining),
+        kept=_kept(study, name, widths, flagged),
         limit=_limits(study, name),
         note=f"slope {slope}" if slope else "too few points for a slope",
         paper=None if published is None else f"{published:.2f}",
         reference=_crosses(study, name, against, reference.get(name, {})),
     )
+
+
+def _kept(study: Scaling, name: str, widths: tuple[int, int] | None, flagged: bool) -> np.ndarray:
+    """Which points (widths, seeds) take part in the slope."""
+    sizes, errors = study.curve(name, flagged=flagged)
+    low, high = widths or (sizes[0], sizes[-1])
+    return np.isfinite(errors) & ((sizes >= low) & (sizes <= high))[:, None]
 
 
 def _local_slopes(study: Scaling, name: str, reach: float) -> tuple[np.ndarray, np.ndarray]:

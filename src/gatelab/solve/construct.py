@@ -61,11 +61,11 @@ def construct(
     (a, b), order = target.interval, chosen.factors + 2
     cells = width - (chosen.factors == 2)
     h = (b - a) / cells
-    t = a + h * np.arange(cells)
+    nodes = np.linspace(a, b, cells + 1)
     smooth = interpolate(target.f, (a, b))
-    values = np.asarray(target.f(np.append(t, b)), float)
+    values = np.asarray(target.f(nodes), float)
     make = (_mlp, _glu, _gqu)[chosen.factors]
-    neurons = make(t, h, values, lambda r, x: smooth.derivative(r)(x))
+    neurons = make(nodes, h, values, lambda r, x: smooth.derivative(r)(x))
     rms = smooth.norm(order, 2.0) / (b - a) ** 0.5
     return Construction(to_network(neurons, chosen), construction_constant(order) * h**order * rms, order)
 
@@ -73,13 +73,14 @@ def construct(
 Derivative = Callable[[int, Array], Array]
 
 
-def _mlp(t: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
-    slope = np.diff(f) / h
+def _mlp(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+    t, slope = nodes[:-1], np.diff(f) / h
     lines = np.stack((np.diff(slope, prepend=0.0), np.zeros_like(t)), axis=1)[:, None]
     return Neurons(t, np.ones_like(t), lines, float(f[0]))
 
 
-def _glu(t: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+def _glu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+    t = nodes[:-1]
     bend = derivative(2, t)
     slope = np.diff(f) / h - bend * h / 2
     arriving = np.concatenate(([0.0], slope[:-1] + bend[:-1] * h))
@@ -87,8 +88,8 @@ def _glu(t: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
     return Neurons(t, np.ones_like(t), lines, float(f[0]))
 
 
-def _gqu(t: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
-    slope = derivative(1, np.append(t, t[-1] + h))
+def _gqu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+    t, slope = nodes[:-1], derivative(1, nodes)
     chord = np.diff(f) / h
     second = (6 * chord - 4 * slope[:-1] - 2 * slope[1:]) / h
     third = 6 * (slope[:-1] + slope[1:] - 2 * chord) / h**2

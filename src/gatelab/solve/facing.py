@@ -128,6 +128,8 @@ def choose_facing(spline: Spline, unit: Unit, open: int, generator: np.random.Ge
             metric = _cost_metric(spline, space, rows, facing)
         v = (taylor[0] + jump[facing.left].sum(0)) @ metric
         found[facing.left.tobytes()] = (float(v @ v), facing)
+        if count == 1 and v @ v <= 1e-4 * spline.rmse**2 * len(spline.data.x):
+            break
     return [facing for _, facing in sorted(found.values(), key=lambda pair: pair[0])[:count]]
 
 
@@ -162,13 +164,14 @@ class Neurons:
 
         sign_j^k relu(sign_j (x - t_j))^k * prod_i (c_ij + b_ij (x - t_j)),
 
-    with the factor k of the gate's power and `lines` (n, max(q, 1), 2) holding (c, b); b stays 0 where q = 0.
+    k the gate's power and `lines` (n, max(q, 1), 2) holding (c, b); b stays 0 where q = 0. Every array may have a
+    leading dimension: a batch of networks.
     """
 
     knots: Array
     sign: Array
     lines: Array
-    offset: float
+    offset: float | Array
 
 
 def from_spline(spline: Spline, facing: Facing) -> Neurons:
@@ -216,5 +219,5 @@ def to_network(neurons: Neurons, unit: Unit) -> Network:
             put(name, neurons.lines[:, i, 1])
             put(name.lower(), neurons.lines[:, i, 0] - neurons.lines[:, i, 1] * t)
         put("D", outer)
-        net.d.fill_(neurons.offset)
+        net.d.fill_(float(neurons.offset))
     return net

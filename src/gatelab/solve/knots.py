@@ -21,12 +21,12 @@ from gatelab.problems import Problem
 from gatelab.solve import facing as gates_facing
 from gatelab.solve.facing import Facing, Neurons
 from gatelab.solve.free_knots import Density, Spline, density, optimise, project, spread
-from gatelab.solve.polish import polish, random_neurons, residual
+from gatelab.solve.polish import polish, random_neurons, residual, solve_linear, stack, take
 from gatelab.solve.solution import Solution, Status
 from gatelab.units import AnyUnit, Unit
 
 SMALL = 12
-_THIN = 4000
+_THIN = 2000
 _FLOOR = 1e-12
 
 
@@ -118,7 +118,9 @@ def _trained(
                 start = project(x, y, free.breaks, free.degree, free.multiplicity, way.constrain)
             except np.linalg.LinAlgError:
                 continue
-            spline, history, settled = optimise(start, steps=20 if width <= SMALL else steps, constrain=way.constrain)
+            spline, history, settled = optimise(
+                start, steps=20 if width <= SMALL else steps, tolerance=1e-5, constrain=way.constrain
+            )
             neurons = _exact(spline, way)
             candidates.append((_rmse(neurons, unit, x, y), neurons, history, settled))
         best = min((c[0] for c in candidates), default=np.inf)
@@ -169,24 +171,26 @@ def _free(
     stride = max(1, len(x) // max(_THIN, 40 * (inner + 1)))
     thin = (x[::stride], y[::stride])
     least = degree + 2
-    best: Spline | None = None
+    begun: list[Spline] = []
     for knots_at in _starting_knots(where, inner, generator, starts if inner else 1):
         breaks = spread(np.concatenate(([interval[0]], knots_at, [interval[1]])), thin[0], least)
         try:
-            spline, _, _ = optimise(project(*thin, breaks, degree, 1), steps=30, tolerance=1e-4)
-            if multiplicity > 1:
-                breaks = spread(spline.breaks, thin[0], least)
-                spline, _, _ = optimise(project(*thin, breaks, degree, multiplicity), steps=15, tolerance=1e-4)
+            spline, _, _ = optimise(project(*thin, breaks, degree, 1), steps=8, tolerance=1e-4)
         except np.linalg.LinAlgError:
             continue
-        if best is None or spline.rmse < best.rmse:
-            best = spline
-    if best is None:
-        return None
-    try:
-        return project(x, y, best.breaks, degree, multiplicity)
-    except np.linalg.LinAlgError:
-        return None
+        begun.append(spline)
+    # A race: the two that lead after a few steps go on, the better of them in the unit's own space and on all data.
+    leading = sorted(begun, key=lambda spline: spline.rmse)[:2]
+    finished = [optimise(spline, steps=25, tolerance=1e-4)[0] for spline in leading]
+    for spline in sorted(finished, key=lambda spline: spline.rmse):
+        try:
+            if multiplicity > 1:
+                breaks = spread(spline.breaks, thin[0], least)
+                spline, _, _ = optimise(project(*thin, breaks, degree, multiplicity), steps=10, tolerance=1e-4)
+            return project(x, y, spline.breaks, degree, multiplicity)
+        except np.linalg.LinAlgError:
+            continue
+    return None
 
 
 def _starting_knots(where: Density, inner: int, generator: np.random.Generator, starts: int) -> Iterator[np.ndarray]:
@@ -204,14 +208,15 @@ def _polished(
     generator: np.random.Generator,
 ) -> list[tuple[float, Neurons, tuple[float, ...], bool]]:
     """Small networks in their own parameters: what the spline search found, and chance, on thinned data first."""
-    tries = found + [random_neurons(unit, width, interval, generator) for _ in range(8)]
-    # Coarse to fine: most of the search on a few hundred points, the last steps on all.
-    for points, keep, steps in ((300, 3, 50), (2000, 1, 30), (len(x), 1, 10)):
+    few = slice(None, None, max(1, len(x) // (25 * (width + 2))))
+    chance = random_neurons(unit, width, interval, 64 if width <= SMALL // 2 else 12, generator)
+    batch = stack([*found, solve_linear(chance, unit, x[few], y[few])])
+    # Coarse to fine: most of the search on some hundred points, the last steps on all.
+    for points, keep, steps in ((25 * (width + 2), 4, 30), (100 * (width + 2), 1, 30), (len(x), 1, 8)):
         stride = max(1, len(x) // points)
-        done = [polish(n, unit, x[::stride], y[::stride], steps=steps) for n in tries]
-        done = sorted(done, key=lambda result: result[1][-1])[:keep]
-        tries = [neurons for neurons, _, _ in done]
-    return [(history[-1], neurons, history, settled) for neurons, history, settled in done]
+        done = polish(batch, unit, x[::stride], y[::stride], steps=steps)
+        batch = done.best(keep)
+    return [(float(done.rmse[0]), take(done.neurons, 0), done.history, bool(done.settled[0]))]
 
 
 def _rmse(neurons: Neurons, unit: Unit, x: np.ndarray, y: np.ndarray) -> float:

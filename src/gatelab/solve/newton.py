@@ -1,6 +1,6 @@
 """The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
 
-Four parts: what to minimise (the loss with its exact Hessian, in `common`), where to go (`direction`: Jacobi
+Four parts: what to minimise (the loss with its exact Hessian, in `curvature`), where to go (`direction`: Jacobi
 preconditioning, elimination of singular rows, an indefinite solve), how far (`_search`) and which parameters
 when (`Schedule`).
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -21,17 +21,8 @@ from scipy.linalg import LinAlgError, LinAlgWarning, lstsq, solve
 from torch import Tensor, nn
 
 from gatelab.errors import unknown_name
-from gatelab.solve.common import (
-    Curvature,
-    UnitLike,
-    check_steps,
-    dense_curvature,
-    is_elementwise,
-    mean_square,
-    start,
-    structured_curvature,
-    tensors,
-)
+from gatelab.solve.common import UnitLike, check_steps, mean_square, start, tensors
+from gatelab.solve.curvature import Curvature, dense_curvature, is_elementwise, structured_curvature
 from gatelab.solve.solution import Solution, Status
 from gatelab.units import Network, factor_names
 from gatelab.units import unit as as_unit
@@ -67,8 +58,12 @@ def newton(
     steps: int = 300,
     init: str | None = None,
     tolerance: float = 1e-12,
+    hessian: Literal["structured", "autodiff"] = "structured",
 ) -> Solution:
     """Minimise the training MSE L from one start; `history` has one RMSE for each step taken.
+
+    `hessian="autodiff"` differentiates the gradient, as the paper's code does; a product unit's structure gives the
+    same matrix many times faster, so that is the default.
 
     Converged means |P grad L|^2 <= tolerance * L with the Jacobi preconditioner P: twice what Newton steps
     along the coordinates would still gain, as a share of the loss.
@@ -84,7 +79,9 @@ def newton(
     budget = check_steps(steps)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     x, y = tensors(problem)
-    structured = isinstance(net, Network) and is_elementwise(net, x)
+    if hessian not in ("structured", "autodiff"):
+        raise unknown_name("way to the Hessian", str(hessian), ("structured", "autodiff"))
+    structured = hessian == "structured" and isinstance(net, Network) and is_elementwise(net, x)
     curvature = partial(structured_curvature if structured else dense_curvature, net, x, y)
     history: list[float] = []
 

@@ -1,11 +1,14 @@
-"""Levenberg-Marquardt in a small network's own parameters.
+"""Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
 For a handful of neurons the constraints of facing, and for two or more factors the roots of the jump polynomials, carry
-weight that the spline search does not see. There the truncated powers are still well enough conditioned for the plain
-method: all of knots, lines and offset move at once, with the Jacobian in closed form.
+weight that the spline search does not see, and there are many local optima. But there the truncated powers are still
+well enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and
+a batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,99 +19,171 @@ from gatelab.units import Unit
 _CHUNK = 50_000
 
 
+@dataclass(frozen=True)
+class Polished:
+    """A batch after polishing, best first: the networks, their RMSE, the best RMSE after each step, which have settled."""
+
+    neurons: Neurons
+    rmse: Array
+    history: tuple[float, ...]
+    settled: Array
+
+    def best(self, count: int) -> Neurons:
+        return take(self.neurons, slice(count))
+
+
 def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
-    """y minus the network's output, in slices so that a million points need little memory."""
-    out = y - neurons.offset
+    """y minus the networks' output, (..., N), in slices so that a million points need little memory."""
+    out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
     for rows in _slices(len(x)):
         _, gate, factors = _parts(neurons, unit, x[rows])
-        out[rows] -= (gate * np.prod(factors, axis=0)).sum(0)
+        out[..., rows] -= _product([gate, *factors]).sum(-2)
     return out
 
 
-def random_neurons(unit: Unit, width: int, interval: tuple[float, float], generator: np.random.Generator) -> Neurons:
-    """Knots over the interval and a little beyond, gates facing either way, lines of the size of the interval."""
+def random_neurons(
+    unit: Unit, width: int, interval: tuple[float, float], count: int, generator: np.random.Generator
+) -> Neurons:
+    """`count` networks: knots over the interval and a little beyond, gates facing either way, lines of its size."""
     a, b = interval
-    knots = generator.uniform(a - 0.2 * (b - a), b, width)
-    lines = generator.standard_normal((width, max(unit.factors, 1), 2))
+    knots = generator.uniform(a - 0.2 * (b - a), b, (count, width))
+    lines = generator.standard_normal((count, width, max(unit.factors, 1), 2))
     lines[..., 1] *= 2 / (b - a) * (unit.factors > 0)
-    lines[:, -1] /= width
-    return Neurons(knots, generator.choice([-1.0, 1.0], width), lines, 0.0)
+    lines[..., -1, :] /= width
+    return Neurons(knots, generator.choice([-1.0, 1.0], (count, width)), lines, np.zeros(count))
 
 
-def polish(
-    neurons: Neurons, unit: Unit, x: Array, y: Array, *, steps: int, tolerance: float = 1e-7
-) -> tuple[Neurons, tuple[float, ...], bool]:
-    """The network after at most `steps` damped steps, its RMSE after each, and whether it has settled."""
+def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
+    """The batch with its last lines and offsets, in which a network is linear, at their least-squares values."""
+    n, q = neurons.knots.shape[-1], unit.factors
+    first = n * max(2 * q - 1, 1)
+    lines = neurons.lines.copy()
+    lines[..., -1, :] = 0.0
+    cleared = Neurons(neurons.knots, neurons.sign, lines, np.zeros(len(lines)))
+    columns = _jacobian(cleared, unit, x)[:, first:]
+    scale = np.sqrt(np.maximum(np.mean(columns**2, axis=-1), 1e-300))
+    columns = columns / scale[..., None]
+    gram = columns @ np.swapaxes(columns, -1, -2) + 1e-9 * len(x) * np.eye(columns.shape[1])
+    weights = np.linalg.solve(gram, (columns @ y)[..., None])[..., 0] / scale
+    step = np.zeros((len(lines), first + weights.shape[1]))
+    step[:, first:] = weights
+    return _moved(cleared, step)
+
+
+def stack(batch: list[Neurons]) -> Neurons:
+    """Single networks or batches as one batch."""
+    single = [n if n.knots.ndim == 2 else take(n, None) for n in batch]
+    return Neurons(
+        *(
+            np.concatenate([np.asarray(getattr(n, name)) for n in single])
+            for name in ("knots", "sign", "lines", "offset")
+        )
+    )
+
+
+def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
+    """Networks out of a batch; an index gives a single one, None makes a batch of one."""
+    offset = np.asarray(neurons.offset)[which]
+    return Neurons(neurons.knots[which], neurons.sign[which], neurons.lines[which], offset)
+
+
+def polish(neurons: Neurons, unit: Unit, x: Array, y: Array, *, steps: int, tolerance: float = 1e-7) -> Polished:
+    """A batch of networks after at most `steps` damped steps each; stops when all have settled."""
     r = residual(neurons, unit, x, y)
-    error, damping, history, idle = float(np.sqrt(np.mean(r * r))), 1e-2, [], 0
-    system: tuple[Array, Array] | None = None
+    error = _rms(r)
+    damping, idle = np.full(len(error), 1e-2), np.zeros(len(error), int)
+    history = []
     for _ in range(steps):
-        if system is None:
-            system = _normal_system(neurons, unit, x, r)
-        gram, gradient = system
-        scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
-        scaled = gram / np.outer(scale, scale)
-        step = np.linalg.solve(scaled + damping * np.eye(len(scale)), gradient / scale) / scale
-        trial = _moved(neurons, step)
-        r_trial = residual(trial, unit, x, y)
-        trial_error = float(np.sqrt(np.mean(r_trial * r_trial)))
-        if trial_error < error:
-            idle = idle + 1 if trial_error > (1 - tolerance) * error else 0
-            neurons, r, error, system = trial, r_trial, trial_error, None
-            damping = max(damping / 5, 1e-12)
-        else:
-            damping = max(damping * 4, 1e-8)
-        history.append(error)
-        if idle == 3 or damping > 1e8:
-            return neurons, tuple(history), True
-    return neurons, tuple(history), False
+        settled = (idle >= 3) | (damping > 1e8)
+        if settled.all():
+            break
+        gram, gradient = _normal_systems(neurons, unit, x, r)
+        scale = np.sqrt(np.maximum(np.einsum("...ii->...i", gram), 1e-300))
+        scaled = gram / (scale[:, :, None] * scale[:, None, :])
+        damped = scaled + damping[:, None, None] * np.eye(scale.shape[1])
+        step = np.linalg.solve(damped, (gradient / scale)[..., None])[..., 0] / scale
+        with np.errstate(over="ignore", invalid="ignore"):  # a wild step is one that does not improve
+            trial = _moved(neurons, step)
+            r_trial = residual(trial, unit, x, y)
+            trial_error = _rms(r_trial)
+            better = trial_error < error
+        idle = np.where(better, np.where(trial_error > (1 - tolerance) * error, idle + 1, 0), idle)
+        damping = np.where(better, np.maximum(damping / 5, 1e-12), np.maximum(damping * 4, 1e-8))
+        neurons, r = _where(better, trial, neurons), np.where(better[:, None], r_trial, r)
+        error = np.where(better, trial_error, error)
+        history.append(float(error.min()))
+    rank = np.argsort(error, kind="stable")
+    settled = (idle >= 3) | (damping > 1e8)
+    return Polished(take(neurons, rank), error[rank], tuple(history), settled[rank])
 
 
-def _parts(neurons: Neurons, unit: Unit, x: Array) -> tuple[Array, Array, Array]:
-    """x - t, sign^k relu^k, and the factors, with shapes (n, N), (n, N), (max(q, 1), n, N)."""
+def _rms(r: Array) -> Array:
+    return np.sqrt(np.mean(r * r, axis=-1))
+
+
+def _product(arrays: list[Array]) -> Array:
+    out = arrays[0]
+    for a in arrays[1:]:
+        out = out * a
+    return out
+
+
+def _parts(neurons: Neurons, unit: Unit, x: Array) -> tuple[Array, Array, list[Array]]:
+    """x - t, sign^k relu^k, and the factors, each (..., n, N)."""
     k = unit.gate_power
     assert k is not None
-    distance = x - neurons.knots[:, None]
-    opened = np.maximum(neurons.sign[:, None] * distance, 0.0)
-    gate = (neurons.sign**k)[:, None] * opened**k
-    factors = neurons.lines[:, :, 0].T[:, :, None] + neurons.lines[:, :, 1].T[:, :, None] * distance
-    return distance, gate, factors
+    distance = x - neurons.knots[..., None]
+    opened = np.maximum(neurons.sign[..., None] * distance, 0.0)
+    gate = _product([(neurons.sign**k)[..., None] * opened, *[opened] * (k - 1)])
+    lines = neurons.lines[..., None]
+    if unit.factors == 0:
+        return distance, gate, [lines[..., 0, 0, :]]
+    return distance, gate, [lines[..., i, 0, :] + lines[..., i, 1, :] * distance for i in range(unit.factors)]
 
 
 def _jacobian(neurons: Neurons, unit: Unit, x: Array) -> Array:
-    """Rows: knots, then c and (with factors) b of each line, then the offset; columns: data."""
+    """(..., parameters, N): knots, then c and (with factors) b of each line, then the offset."""
     k, q = unit.gate_power, unit.factors
     assert k is not None
     distance, gate, factors = _parts(neurons, unit, x)
-    product = np.prod(factors, axis=0)
     by_gate = np.divide(k * gate, distance, out=np.zeros_like(gate), where=gate != 0)
-    by_knot = -by_gate * product
+    by_knot = -by_gate * _product(factors)
     rows = []
     for i in range(len(factors)):
-        rest = gate * np.prod(np.delete(factors, i, axis=0), axis=0)
+        rest = _product([gate, *factors[:i], *factors[i + 1 :]])
         rows.append(rest)
         if q:
             rows.append(rest * distance)
-            by_knot = by_knot - rest * neurons.lines[:, i, 1][:, None]
-    return np.concatenate((by_knot, *rows, np.ones((1, len(x)))))
+            by_knot -= rest * neurons.lines[..., i, 1][..., None]
+    return np.concatenate((by_knot, *rows, np.ones_like(gate[..., :1, :])), axis=-2)
 
 
-def _normal_system(neurons: Neurons, unit: Unit, x: Array, r: Array) -> tuple[Array, Array]:
+def _normal_systems(neurons: Neurons, unit: Unit, x: Array, r: Array) -> tuple[Array, Array]:
     gram, gradient = 0.0, 0.0
     for rows in _slices(len(x)):
         j = _jacobian(neurons, unit, x[rows])
-        gram, gradient = gram + j @ j.T, gradient + j @ r[rows]
+        gram = gram + j @ np.swapaxes(j, -1, -2)
+        gradient = gradient + (j @ r[..., rows, None])[..., 0]
     return np.asarray(gram), np.asarray(gradient)
 
 
 def _moved(neurons: Neurons, step: Array) -> Neurons:
-    n = len(neurons.knots)
-    blocks = step[n:-1].reshape(-1, n)
+    n = neurons.knots.shape[-1]
+    blocks = step[..., n:-1].reshape(*step.shape[:-1], -1, n)
     lines = neurons.lines.copy()
-    per_line = len(blocks) // lines.shape[1]
-    for i, block in enumerate(blocks):
-        lines[:, i // per_line, i % per_line] += block
-    return Neurons(neurons.knots + step[:n], neurons.sign, lines, neurons.offset + float(step[-1]))
+    per_line = blocks.shape[-2] // lines.shape[-2]
+    for i in range(blocks.shape[-2]):
+        lines[..., i // per_line, i % per_line] += blocks[..., i, :]
+    return Neurons(neurons.knots + step[..., :n], neurons.sign, lines, neurons.offset + step[..., -1])
+
+
+def _where(mask: Array, a: Neurons, b: Neurons) -> Neurons:
+    def pick(u: Array, v: Array) -> Array:
+        return np.where(mask.reshape(-1, *[1] * (u.ndim - 1)), u, v)
+
+    return Neurons(
+        pick(a.knots, b.knots), b.sign, pick(a.lines, b.lines), pick(np.asarray(a.offset), np.asarray(b.offset))
+    )
 
 
 def _slices(n: int) -> list[slice]:

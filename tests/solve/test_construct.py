@@ -1,0 +1,72 @@
+"""Constructions: interpolation, orders and constants, on any interval, from the network's own forward pass."""
+
+import numpy as np
+import pytest
+import torch
+
+import gatelab as gl
+from gatelab.solve import rmse
+
+CASES = [("mlp", 2), ("glu", 3), ("gqu", 4)]
+TARGETS = [("1/(1+cos(pi*x)**2)", (-1.0, 1.0)), ("exp(sin(3*x))", (0.0, 3.0)), ("tanh(2*x)", (-3.0, -0.5))]
+
+
+@pytest.mark.parametrize(("name", "order"), CASES)
+@pytest.mark.parametrize(("text", "interval"), TARGETS)
+def test_measured_over_predicted_tends_to_one_with_the_right_order(name, order, text, interval):
+    p = gl.problem(text, interval=interval, n=100_001, sampling="grid")
+    measured, predicted, cells = [], [], []
+    for n in (50, 100, 200):
+        made = gl.construct(name, p, n)
+        measured.append(rmse(made.network, p.train.x, p.train.y))
+        predicted.append(made.predicted_rmse)
+        cells.append(n - (name == "gqu"))
+        assert made.order == order
+        assert made.network.width == n
+    gap = np.abs(np.array(measured) / predicted - 1)
+    assert gap[-1] < 0.03
+    assert gap[0] > gap[1] > gap[2]
+    assert np.log(measured[1] / measured[2]) / np.log(cells[2] / cells[1]) == pytest.approx(order, abs=0.05)
+    assert np.log2(measured[1] / measured[2]) == pytest.approx(order, abs=0.05)
+
+
+@pytest.mark.parametrize(("name", "order"), CASES)
+def test_it_interpolates_at_the_knots(name, order):
+    made = gl.construct(name, "exp(sin(3*x))", 9, (0.0, 3.0))
+    t = np.append(made.network.knots().numpy(), 3.0)
+    with torch.no_grad():
+        values = made.network(torch.from_numpy(t[:, None])).numpy()[:, 0]
+    np.testing.assert_allclose(values, np.exp(np.sin(3 * t)), atol=1e-10)
+    assert (made.network.G == 1).all()
+    assert made.network.d.item() == pytest.approx(1.0)
+
+
+def test_the_gqu_construction_has_real_roots_and_one_smoothness_more():
+    net = gl.construct("gqu", "exp(sin(3*x))", 9, (0.0, 3.0)).network
+    t = net.knots().numpy()[2:]
+    h = 1e-5
+    x = torch.from_numpy(np.stack((t - h, t, t + h), axis=1).reshape(-1, 1))
+    with torch.no_grad():
+        y = net(x).numpy().reshape(-1, 3)
+    np.testing.assert_allclose((y[:, 1] - y[:, 0]) / h, (y[:, 2] - y[:, 1]) / h, atol=2e-2)
+
+
+def test_polynomials_of_the_degree_are_exact():
+    for name, text in (("mlp", "2*x-1"), ("glu", "x**2-x"), ("gqu", "x**3-2*x")):
+        p = gl.problem(text, interval=(-1, 2), n=100)
+        assert rmse(gl.construct(name, p, 5).network, p.test.x, p.test.y) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["relu2", "swiglu"])
+def test_no_construction_is_said(name):
+    with pytest.raises(gl.GatelabError, match="mlp, glu and gqu"):
+        gl.construct(name, "x**2", 5)
+
+
+def test_bad_arguments():
+    with pytest.raises(gl.GatelabError, match="at least 2"):
+        gl.construct("gqu", "x**2", 1)
+    with pytest.raises(gl.GatelabError, match="1 or more"):
+        gl.construct("mlp", "x**2", 0)
+    with pytest.raises(gl.GatelabError, match="no function"):
+        gl.construct("mlp", gl.Problem.from_arrays(np.arange(9.0), np.arange(9.0) ** 2), 3)
