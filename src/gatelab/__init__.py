@@ -18,7 +18,7 @@ The flow is one way: units x problems -> solve -> scaling -> studies -> cli.
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem, problem, problems
-from gatelab.scaling import Scaling, limit, local_slopes, scaling, slope, spline_baseline
+from gatelab.scaling import Scaling, corrected_slope, limit, local_slopes, scaling, slope, spline_baseline
 from gatelab.solve import Construction, Fit, Status, construct, fit
 from gatelab.units import FeedForward, Unit, check_unit, unit, units
 
@@ -34,6 +34,7 @@ __all__ = [
     "__version__",
     "check_unit",
     "construct",
+    "corrected_slope",
     "fit",
     "limit",
     "local_slopes",

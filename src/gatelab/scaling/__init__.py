@@ -3,6 +3,16 @@
 from gatelab.scaling.baselines import spline_baseline
 from gatelab.scaling.limit import limit
 from gatelab.scaling.scaling import Point, Scaling, scaling
-from gatelab.scaling.slopes import Slope, local_slopes, slope
+from gatelab.scaling.slopes import Slope, corrected_slope, local_slopes, slope
 
-__all__ = ["Point", "Scaling", "Slope", "limit", "local_slopes", "scaling", "slope", "spline_baseline"]
+__all__ = [
+    "Point",
+    "Scaling",
+    "Slope",
+    "corrected_slope",
+    "limit",
+    "local_slopes",
+    "scaling",
+    "slope",
+    "spline_baseline",
+]

@@ -27,7 +27,7 @@ class Slope:
     points: int
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]" if self.points > 2 else f"{self.value:.2f}"
 
 
 def slope(
@@ -60,8 +60,29 @@ def slope(
     usable = np.isfinite(values).all(axis=1) & (np.ptp(log_n[rows], axis=1) > 0)
     boot, _ = _line(log_n[rows[usable]], values[usable])
     tail = 50 * (1 - level)
-    low, high = np.percentile(boot, [tail, 100 - tail]) if len(boot) else (np.nan, np.nan)
+    # Every resample of two points has the same line: that would be an interval of width zero, not a certain slope.
+    low, high = np.percentile(boot, [tail, 100 - tail]) if kept.sum() > 2 else (np.nan, np.nan)
     return Slope(float(value[0]), float(low), float(high), float(intercept[0]), int(kept.sum()))
+
+
+def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
+    """The slope s of log error = a + s log n + b/n: an estimate of the order that is left when n has grown.
+
+    Networks approach their limit like a power law times 1 + O(1/n), and a plain slope takes the second factor for a part
+    of the first. Needs a range of sizes and errors with little scatter: three numbers are fitted.
+
+    >>> n = np.arange(50, 201, 10)
+    >>> plain, corrected = slope(n, n**-4.0 * np.exp(-10 / n)).value, corrected_slope(n, n**-4.0 * np.exp(-10 / n))
+    >>> round(plain, 2), round(corrected, 2)
+    (-3.9, -4.0)
+    """
+    n, best = np.asarray(sizes, float), np.atleast_2d(np.asarray(errors, float).T).T
+    best = np.exp(_aggregated(np.log(best), "best"))
+    kept = np.isfinite(best)
+    if kept.sum() < 4:
+        raise GatelabError(f"a corrected slope needs four sizes or more, {kept.sum()} are left after exclusions")
+    design = np.stack((np.ones(kept.sum()), np.log(n[kept]), 1 / n[kept]), axis=1)
+    return float(np.linalg.lstsq(design, np.log(best[kept]), rcond=None)[0][1])
 
 
 def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:

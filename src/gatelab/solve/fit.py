@@ -96,9 +96,11 @@ def fit(
         raise GatelabError(f"seeds is {seeds}; give 1 or more")
     parameters = chosen.parameter_count(width, target.d_in, target.d_out)
     if parameters > target.train.n * target.d_out:
+        widest = _widest(chosen, target)
         raise GatelabError(
             f"{chosen.name} of width {width} has {parameters} parameters but the training data have only "
-            f"{target.train.n * target.d_out} values; give more data or a width of at most {_widest(chosen, target)}"
+            f"{target.train.n * target.d_out} values; give more data"
+            + (f" or a width of at most {widest}" if widest else "")
         )
     name, run = _resolve(solver, chosen, target)
     began = time.perf_counter()

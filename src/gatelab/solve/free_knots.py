@@ -50,6 +50,8 @@ def project(
     if np.diff(breaks).min() <= 1e-13 * (breaks[-1] - breaks[0]):
         raise np.linalg.LinAlgError("knots coincide")
     data = splines.cell_data(x, y, breaks, degree)
+    if not (data.counts[0] and data.counts[-1]):  # else the constraints of facing would be met where nobody looks
+        raise np.linalg.LinAlgError("no data in the first or the last cell")
     space = splines.space(breaks, degree, multiplicity)
     z = space.to_cells(splines.solve(data, space, constraints=constrain(space) if constrain else None))
     return Spline(breaks, z, multiplicity, data, float(np.sqrt(np.mean(np.square(data.residual(z))))))

@@ -12,6 +12,7 @@ placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the grad
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from gatelab.solve.polish import polish, random_neurons, residual, solve_linear,
 from gatelab.solve.solution import Solution, Status
 from gatelab.units import AnyUnit, Unit
 
-SMALL = 12
+SMALL, WIDE = 12, 50
 _THIN = 2000
 _FLOOR = 1e-12
 
@@ -38,7 +39,7 @@ def knots(
     seed: int = 0,
     gates: Literal["trained", "frozen"] = "trained",
     starts: int = 4,
-    steps: int = 60,
+    steps: int = 100,
 ) -> Solution:
     """Fit a relu-gated network of `width` neurons to 1-D data.
 
@@ -56,17 +57,23 @@ def knots(
     order = np.argsort(problem.train.x[:, 0], kind="stable")
     x, y = problem.train.x[order, 0], problem.train.y[order, 0]
     if gates == "frozen":
-        found: tuple[Neurons, tuple[float, ...], bool] = _frozen(chosen, x, y, interval, width)
+        found = _frozen(chosen, x, y, interval, width)
     else:
         found = _trained(chosen, x, y, interval, width, np.random.default_rng(seed), starts, steps)
-    neurons, history, settled = found
-    net = gates_facing.to_network(neurons, chosen)
-    rmse = float(np.sqrt(np.mean(np.square(residual(neurons, chosen, x, y)))))
+    rmse = _rmse(found.neurons, chosen, x, y)
     if rmse <= _FLOOR * float(np.abs(y).max()):
         status = Status.FLOOR
     else:
-        status = Status.CONVERGED if settled else Status.BUDGET
-    return Solution(net, status, (*history, rmse))
+        status = Status.CONVERGED if found.settled else Status.BUDGET
+    return Solution(gates_facing.to_network(found.neurons, chosen), status, (*found.history, rmse))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    rmse: float
+    neurons: Neurons
+    history: tuple[float, ...]
+    settled: bool
 
 
 def _suited(unit: AnyUnit, problem: Problem) -> tuple[Unit, tuple[float, float]]:
@@ -82,9 +89,7 @@ def _suited(unit: AnyUnit, problem: Problem) -> tuple[Unit, tuple[float, float]]
     return unit, problem.interval
 
 
-def _frozen(
-    unit: Unit, x: np.ndarray, y: np.ndarray, interval: tuple[float, float], width: int
-) -> tuple[Neurons, tuple[float, ...], bool]:
+def _frozen(unit: Unit, x: np.ndarray, y: np.ndarray, interval: tuple[float, float], width: int) -> _Candidate:
     opened = min(gates_facing.always_open(unit), width)
     breaks = np.linspace(*interval, width - opened + 2)
     way = Facing(unit, interval, np.zeros(width - opened, bool), opened)
@@ -92,7 +97,7 @@ def _frozen(
         spline = project(x, y, breaks, _degree(unit), _multiplicity(unit), way.constrain)
     except np.linalg.LinAlgError:
         raise _undetermined(unit, width, x) from None
-    return _exact(spline, way), (spline.rmse,), True
+    return _Candidate(spline.rmse, _exact(spline, way), (spline.rmse,), True)
 
 
 def _trained(
@@ -104,11 +109,12 @@ def _trained(
     generator: np.random.Generator,
     starts: int,
     steps: int,
-) -> tuple[Neurons, tuple[float, ...], bool]:
+) -> _Candidate:
     """The best network over the numbers of open neurons; more are tried only while facing costs something."""
     where = density(x, y, interval, _degree(unit))
     floor = _FLOOR * float(np.abs(y).max())
-    candidates: list[tuple[float, Neurons, tuple[float, ...], bool]] = []
+    candidates: list[_Candidate] = []
+    facing_is_free = False
     for opened in range(min(gates_facing.always_open(unit), width) + 1):
         free = _free(unit, x, y, interval, width - opened, where, generator, starts if not opened else min(starts, 2))
         if free is None:
@@ -119,19 +125,25 @@ def _trained(
             except np.linalg.LinAlgError:
                 continue
             spline, history, settled = optimise(
-                start, steps=20 if width <= SMALL else steps, tolerance=1e-5, constrain=way.constrain
+                start,
+                steps=20 if width <= SMALL else steps,
+                tolerance=1e-5 if width <= WIDE else 1e-6,
+                constrain=way.constrain,
             )
             neurons = _exact(spline, way)
-            candidates.append((_rmse(neurons, unit, x, y), neurons, history, settled))
-        best = min((c[0] for c in candidates), default=np.inf)
-        if best <= 1.01 * free.rmse or best <= floor:
+            candidates.append(_Candidate(_rmse(neurons, unit, x, y), neurons, history, settled))
+        if _least(candidates) <= max(1.01 * free.rmse, floor):
+            facing_is_free = opened == 0 or _least(candidates) <= floor
             break
-    if width <= SMALL and min((c[0] for c in candidates), default=np.inf) > floor:
-        candidates += _polished(unit, x, y, interval, width, [c[1] for c in candidates], generator)
+    if _least(candidates) > floor and (width <= SMALL // 2 or (width <= SMALL and not facing_is_free)):
+        candidates.append(_polished(unit, x, y, interval, width, [c.neurons for c in candidates], generator))
     if not candidates:
         raise _undetermined(unit, width, x)
-    _, neurons, history, settled = min(candidates, key=lambda c: c[0])
-    return neurons, history, settled
+    return min(candidates, key=lambda c: c.rmse)
+
+
+def _least(candidates: list[_Candidate]) -> float:
+    return min((c.rmse for c in candidates), default=np.inf)
 
 
 def _exact(spline: Spline, way: Facing) -> Neurons:
@@ -175,13 +187,15 @@ def _free(
     for knots_at in _starting_knots(where, inner, generator, starts if inner else 1):
         breaks = spread(np.concatenate(([interval[0]], knots_at, [interval[1]])), thin[0], least)
         try:
-            spline, _, _ = optimise(project(*thin, breaks, degree, 1), steps=8, tolerance=1e-4)
+            spline, _, _ = optimise(project(*thin, breaks, degree, 1), steps=8 if starts > 1 else 0, tolerance=1e-4)
         except np.linalg.LinAlgError:
             continue
         begun.append(spline)
     # A race: the two that lead after a few steps go on, the better of them in the unit's own space and on all data.
     leading = sorted(begun, key=lambda spline: spline.rmse)[:2]
-    finished = [optimise(spline, steps=25, tolerance=1e-4)[0] for spline in leading]
+    finished = [
+        optimise(spline, steps=max(25, inner), tolerance=1e-4 if inner <= WIDE else 1e-5)[0] for spline in leading
+    ]
     for spline in sorted(finished, key=lambda spline: spline.rmse):
         try:
             if multiplicity > 1:
@@ -206,7 +220,7 @@ def _polished(
     width: int,
     found: list[Neurons],
     generator: np.random.Generator,
-) -> list[tuple[float, Neurons, tuple[float, ...], bool]]:
+) -> _Candidate:
     """Small networks in their own parameters: what the spline search found, and chance, on thinned data first."""
     few = slice(None, None, max(1, len(x) // (25 * (width + 2))))
     chance = random_neurons(unit, width, interval, 64 if width <= SMALL // 2 else 12, generator)
@@ -216,7 +230,7 @@ def _polished(
         stride = max(1, len(x) // points)
         done = polish(batch, unit, x[::stride], y[::stride], steps=steps)
         batch = done.best(keep)
-    return [(float(done.rmse[0]), take(done.neurons, 0), done.history, bool(done.settled[0]))]
+    return _Candidate(float(done.rmse[0]), take(done.neurons, 0), done.history, bool(done.settled[0]))
 
 
 def _rmse(neurons: Neurons, unit: Unit, x: np.ndarray, y: np.ndarray) -> float:

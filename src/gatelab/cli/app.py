@@ -1,0 +1,48 @@
+"""The app: its commands in the order in which a newcomer needs them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gatelab._version import __version__
+from gatelab.cli import lists, measure, paper
+from gatelab.cli.shell import Shell
+
+app = typer.Typer(
+    name="gatelab",
+    cls=Shell,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # what is no GatelabError is a defect of ours, and keeps its plain traceback
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=paper.DEMO)(paper.demo)
+app.command(epilog=lists.UNITS)(lists.units)
+app.command(epilog=lists.PROBLEMS)(lists.problems)
+app.command(epilog=measure.FIT)(measure.fit)
+app.command(epilog=measure.SCALE)(measure.scale)
+app.command(epilog=paper.REPRODUCE)(paper.reproduce)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gatelab {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: gatelab demo")
+def gatelab(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
+) -> None:
+    """The laboratory for feed-forward units: how their error falls as they grow."""
+
+
+def main() -> None:
+    """The entry point."""
+    # A console that cannot show a character shows a question mark; it does not end the command.
+    for stream in (sys.stdout, sys.stderr):
+        getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
+    app(prog_name="gatelab")

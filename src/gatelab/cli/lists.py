@@ -1,0 +1,49 @@
+"""`gatelab units` and `gatelab problems`: what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gatelab.cli import show
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables.")]
+WIDTH = 50
+UNITS = "Example: gatelab units --json"
+PROBLEMS = "Example: gatelab problems"
+
+
+def units(as_json: Json = False) -> None:
+    """List the units with their formulas, orders and parameters."""
+    from gatelab.units import units as every
+
+    rows = [
+        {
+            "name": u.name,
+            "description": u.description,
+            "order": u.order,
+            f"parameters_at_{WIDTH}": u.parameter_count(WIDTH),
+        }
+        for u in every()
+    ]
+    if as_json:
+        show.document(rows)
+        return
+    cells = [[str("-" if v is None else v) for v in row.values()] for row in rows]
+    show.table(("unit", "neuron", "order", f"P(n={WIDTH})"), cells, right=(2, 3), wrap=(1,))
+    show.say("", "order m: RMSE ~ n^-m on smooth targets of one variable; - if no rate is known")
+
+
+def problems(as_json: Json = False) -> None:
+    """List the targets by name; any formula in x is taken too."""
+    from gatelab.problems import problems as every
+
+    if as_json:
+        show.document(list(every()))
+        return
+    rows = [(p.name, p.expression, f"[{p.interval[0]:g}, {p.interval[1]:g}]", p.description) for p in every()]
+    show.table(("problem", "formula", "interval", "what it is"), rows, wrap=(3,))
+    show.say(
+        "", "any formula in x is taken too, such as 'exp(sin(3*x))';", "your own data: gatelab fit UNIT --data FILE"
+    )

@@ -1,0 +1,46 @@
+"""Files that appear whole or not at all, and the question whether they can, asked before hours of computing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from gatelab.errors import GatelabError
+
+
+def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
+    """Refuse a file that could not be written in the end."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise GatelabError(f"{path} cannot be written; give a name that ends in {' or '.join(suffixes)}")
+    if path.is_dir():
+        raise GatelabError(f"{path} is a folder; give the name of a file")
+    check_folder(path.parent)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that does not exist and cannot be made, or that may not be written to."""
+    nearest = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
+    if not nearest.is_dir():
+        raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
+    if not os.access(nearest, os.W_OK):
+        raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write beside the target, then move there in one step."""
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise GatelabError(f"{path} cannot be written ({error.strerror or error}); give another path") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return path

@@ -1,0 +1,28 @@
+"""How results are drawn: one style, log-log curves with limits, functions of one and of two variables, saving.
+
+The room draws plain arrays and knows nothing of fits or units. Figures are made without pyplot, so that drawing leaves
+no window, no backend and no setting behind.
+"""
+
+from gatelab.plotting.planes import Plane, draw_plane, draw_surface
+from gatelab.plotting.save import SUFFIXES, save, write_atomically
+from gatelab.plotting.scaling import Curve, scaling_figure
+from gatelab.plotting.style import GREY, NEURON_COLOURS, Look, look, looks, new_figure, style
+
+__all__ = [
+    "GREY",
+    "NEURON_COLOURS",
+    "SUFFIXES",
+    "Curve",
+    "Look",
+    "Plane",
+    "draw_plane",
+    "draw_surface",
+    "look",
+    "looks",
+    "new_figure",
+    "save",
+    "scaling_figure",
+    "style",
+    "write_atomically",
+]

@@ -1,0 +1,99 @@
+"""One style for every figure, and one colour and marker for every unit, so that figures can be read side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+RC: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#444444",
+    "axes.facecolor": "white",
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "figure.facecolor": "white",
+    "figure.titlesize": 11,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # the font that matplotlib carries: equal figures on every machine
+    "font.size": 9,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "gatelab",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+GREY = "#6b6b6b"
+# For the neurons of one network, which have no identity of their own.
+NEURON_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B", "#222222")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one series is told from the others, in colour and in black and white."""
+
+    colour: str
+    marker: str
+
+
+# Okabe and Ito's palette without its yellow, which is too faint on white. Plain gates are cool, gated units are warm.
+_FIXED = {
+    "mlp": Look("#0072B2", "o"),
+    "relu2": Look("#56B4E9", "^"),
+    "relu3": Look("#009E73", "v"),
+    "glu": Look("#D55E00", "s"),
+    "gqu": Look("#CC79A7", "D"),
+}
+_OTHERS = (
+    Look("#E69F00", "P"),
+    Look("#5D3A9B", "X"),
+    Look("#222222", "<"),
+    Look("#994F00", ">"),
+    Look("#117733", "h"),
+    Look("#882255", "*"),
+)
+
+
+def look(name: str, order: int = 0) -> Look:
+    """The look of a unit, or, for any other name, the one in place `order` of those that are left.
+
+    >>> look("glu").marker, look("mine").marker, look("mine", 1).marker
+    ('s', 'P', 'X')
+    """
+    return _FIXED.get(name, _OTHERS[order % len(_OTHERS)])
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name; names that are not units take theirs by order.
+
+    >>> [shape.marker for shape in looks(["b", "mlp", "a"]).values()]
+    ['P', 'o', 'X']
+    """
+    distinct = list(dict.fromkeys(names))
+    others = [name for name in distinct if name not in _FIXED]
+    return {name: look(name, others.index(name) if name in others else 0) for name in distinct}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The style, for as long as the block lasts; the caller's own settings return afterwards."""
+    with mpl.rc_context(RC):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches whose panels, labels and legends keep out of each other's way."""
+    return Figure(figsize=(width, height), layout="constrained")

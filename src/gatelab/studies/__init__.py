@@ -1,0 +1,25 @@
+"""One file per figure of the paper: its runs, its figure, its tables, and the paper's own numbers beside ours.
+
+`studies()` lists them, `reproduce("scaling/fig2", folder)` runs one and writes what it gives, `demo(folder)` is the
+shortest way to see the whole.
+"""
+
+from gatelab.studies.demo import Demo, demo
+from gatelab.studies.registry import studies, study
+from gatelab.studies.reproduce import FORMATS, Reproduction, reproduce
+from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
+
+__all__ = [
+    "FORMATS",
+    "Claim",
+    "Demo",
+    "Outcome",
+    "Reproduction",
+    "Request",
+    "Study",
+    "Verdict",
+    "demo",
+    "reproduce",
+    "studies",
+    "study",
+]

@@ -1,0 +1,48 @@
+"""The studies by name."""
+
+from __future__ import annotations
+
+from gatelab.errors import unknown_name
+from gatelab.studies import (
+    scaling_fig1,
+    scaling_fig2,
+    scaling_fig3,
+    scaling_fig4,
+    scaling_fig5,
+    scaling_fig6,
+    scaling_fig9,
+    scaling_fig10,
+    scaling_fig11,
+)
+from gatelab.studies.study import Study
+
+_STUDIES = {
+    module.STUDY.name: module.STUDY
+    for module in (
+        scaling_fig1,
+        scaling_fig2,
+        scaling_fig3,
+        scaling_fig4,
+        scaling_fig5,
+        scaling_fig6,
+        scaling_fig9,
+        scaling_fig10,
+        scaling_fig11,
+    )
+}
+
+
+def studies() -> tuple[Study, ...]:
+    """Every study, in the order of the paper.
+
+    >>> [s.name for s in studies()][:3]
+    ['scaling/fig1', 'scaling/fig2', 'scaling/fig3']
+    """
+    return tuple(_STUDIES.values())
+
+
+def study(name: str) -> Study:
+    """The study of that name."""
+    if name not in _STUDIES:
+        raise unknown_name("study", name, _STUDIES)
+    return _STUDIES[name]

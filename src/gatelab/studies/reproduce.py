@@ -1,0 +1,97 @@
+"""Run a study and write what it gives: the figure, its tables, and the comparison with the paper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from gatelab._version import __version__
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.plotting import SUFFIXES, save
+from gatelab.studies.registry import study as find
+from gatelab.studies.study import Outcome, Request, Study
+
+QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."
+FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """A study that was run, and the files that hold it."""
+
+    study: str
+    files: tuple[Path, ...]
+    outcome: Outcome
+    seconds: float
+
+
+def reproduce(
+    name: str,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    jobs: int | None = None,
+    format: str = "png",
+    progress: Callable[[int, int], None] | None = None,
+) -> Reproduction:
+    """Run the study `name` and write it below `out`, in a folder named after the paper.
+
+    Nothing is written until the study is done and everything drawn: what was there stays until then.
+    """
+    study = find(name)
+    if format not in FORMATS:
+        raise unknown_name("figure format", format, FORMATS)
+    folder = Path(out) / Path(name).parent
+    # Before the run: a study of minutes must not end at a folder that cannot be written to.
+    stage = _staging(folder)
+    try:
+        began = time.perf_counter()
+        outcome = study.run(Request(quick, jobs, progress))
+        if quick:
+            outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
+        seconds = time.perf_counter() - began
+        names = _write(study, outcome, stage, format, quick, seconds)
+        files = tuple((stage / n).replace(folder / n) for n in names)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return Reproduction(name, files, outcome, seconds)
+
+
+def _staging(folder: Path) -> Path:
+    """A folder beside the results, so that moving a file from it is one step."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
+    except OSError as error:
+        raise GatelabError(
+            f"{folder} cannot be written to ({error.strerror or error}); give a folder of your own as out"
+        ) from error
+
+
+def _write(study: Study, outcome: Outcome, stage: Path, format: str, quick: bool, seconds: float) -> list[str]:
+    stem = Path(study.name).name
+    names = [f"{stem}.{format}"]
+    save(outcome.figure, stage / names[0])
+    for key, table in outcome.tables.items():
+        names.append(f"{stem}-{key}.csv")
+        table.to_csv(stage / names[-1], index=False)
+    names.append(f"{stem}.json")
+    record = {
+        "study": study.name,
+        "title": study.title,
+        "paper": study.paper,
+        "command": f"gatelab reproduce {study.name}{' --quick' if quick else ''}",
+        "gatelab": __version__,
+        "quick": quick,
+        "seconds": round(seconds, 3),
+        "claims": [asdict(claim) for claim in outcome.comparison],
+        "notes": list(outcome.notes),
+        "files": names,
+    }
+    (stage / names[-1]).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return names

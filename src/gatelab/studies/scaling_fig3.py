@@ -1,0 +1,76 @@
+"""Figure 3: the ReLUs of the two spline initialisations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
+from gatelab.studies.study import Claim, Outcome, Request, Study
+from gatelab.units import Unit, unit
+
+NEURONS = 6
+WAYS = {"spline": "all facing one way", "spline-alternating": "alternating"}
+
+
+def run(request: Request) -> Outcome:
+    x = np.linspace(-1.0, 1.0, 401)
+    rows = []
+    with style():
+        figure = new_figure(7.2, 3.0)
+        panels = figure.subplots(1, 2, sharey=True)
+        for panel, (init, words) in zip(panels, WAYS.items(), strict=True):
+            values, knots = activations(init, x)
+            for i, knot in enumerate(knots):
+                panel.axvline(knot, color=GREY, linestyle="--", linewidth=0.6)
+                panel.plot(x, values[:, i], color=NEURON_COLOURS[i])
+                dead = not (values[:, i] > 0).any()
+                rows.append({"initialisation": init, "neuron": i + 1, "knot": knot, "dead_inside": dead})
+            panel.set_title(f"{words} (init='{init}')")
+            panel.set_xlabel("x")
+            panel.set_xticks([-1.0, -0.5, 0.0, 0.5, 1.0])
+        panels[0].set_ylabel("relu(Gx + g)")
+        figure.suptitle(f"Figure 3: {NEURONS} gates on equally spaced knots")
+    table = pd.DataFrame(rows)
+    return Outcome(figure, {"gates": table}, (dead_claim(table),), _notes())
+
+
+def activations(init: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """relu(Gx + g) of each neuron, (N, neurons), and the knots."""
+    chosen = unit("mlp")
+    assert isinstance(chosen, Unit)
+    net = chosen.network(NEURONS, init=init)
+    with torch.no_grad():
+        return net.neurons(torch.from_numpy(x[:, None])).numpy(), net.knots().numpy()
+
+
+def dead_claim(table: pd.DataFrame) -> Claim:
+    dead = {init: int(table.loc[table["initialisation"] == init, "dead_inside"].sum()) for init in WAYS}
+    one_way, alternating = dead["spline"], dead["spline-alternating"]
+    return Claim(
+        "dead neurons inside the interval",
+        "alternating gates prevent dead neurons",
+        f"{one_way} of {NEURONS} facing one way, {alternating} alternating",
+        "reproduced" if alternating == 0 < one_way else "differs",
+        "A gate whose knot is at the end that it faces never opens inside; alternating turns it round for an even "
+        "number of neurons.",
+    )
+
+
+def _notes() -> tuple[str, ...]:
+    left = np.array([-1.5])
+    closed = {init: int((activations(init, left)[0] <= 0).sum()) for init in WAYS}
+    return (
+        f"To the left of the interval, at x = -1.5, {closed['spline']} of {NEURONS} gates are closed when all face one "
+        f"way and {closed['spline-alternating']} when they alternate.",
+    )
+
+
+STUDY = Study(
+    "scaling/fig3",
+    "ReLUs of the spline initialisations",
+    "Gates on equally spaced knots cut the interval into equal cells, facing one way or alternating; alternating "
+    "avoids dead neurons.",
+    run,
+)

@@ -1,0 +1,66 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from gatelab.errors import GatelabError
+from gatelab.plotting import new_figure, save, write_atomically
+
+MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml"}
+
+
+def small() -> Figure:
+    figure = new_figure(2, 1)
+    figure.subplots().plot([0, 1], [0, 1])
+    return figure
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".PNG"])
+def test_the_suffix_decides(tmp_path: Path, suffix: str) -> None:
+    path = save(small(), tmp_path / "new" / f"fig{suffix}")
+    assert path.read_bytes().startswith(MAGIC[suffix.lower()])
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_equal_figures_give_equal_files(tmp_path: Path, suffix: str) -> None:
+    one, two = (save(small(), tmp_path / f"{name}{suffix}") for name in "ab")
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GatelabError, match=r"fig\.bmp.*\.png or \.svg"):
+        save(small(), tmp_path / "fig.bmp")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_rendering_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    class Broken(Figure):
+        def savefig(self, *args: object, **kwargs: object) -> None:
+            Path(str(args[0])).write_bytes(b"half")
+            raise RuntimeError("no ink")
+
+    path = tmp_path / "fig.png"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError, match="no ink"):
+        save(Broken(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(GatelabError, match="cannot be written"):
+        save(small(), tmp_path / "taken" / "fig.png")
+    with pytest.raises(GatelabError, match="cannot be written"):
+        write_atomically(tmp_path / "taken" / "a.txt", "text")
+
+
+def test_texts_are_replaced_whole(tmp_path: Path) -> None:
+    path = write_atomically(tmp_path / "a.txt", "one")
+    assert write_atomically(path, "two – three").read_text(encoding="utf-8") == "two – three"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,101 @@
+"""Log-log figures: what is drawn is what was given."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from gatelab.plotting import Curve, look, looks, scaling_figure
+
+N = np.array([2.0, 4.0, 8.0, 16.0])
+
+
+def curve(name: str = "glu", seeds: int = 1, **more: object) -> Curve:
+    errors = N[:, None] ** -3.0 * (1 + np.arange(seeds))
+    return Curve(name, N, errors, **more)  # pyright: ignore[reportArgumentType]
+
+
+def test_panels_have_log_axes_labels_and_the_best_of_the_seeds() -> None:
+    figure = scaling_figure([("neurons n", [curve(seeds=3)]), ("parameters P", [curve()])], title="t")
+    left, right = figure.axes
+    assert (left.get_xscale(), left.get_yscale()) == ("log", "log")
+    assert (left.get_xlabel(), right.get_xlabel()) == ("neurons n", "parameters P")
+    assert left.get_ylabel() == "test RMSE"
+    line = left.get_lines()[0]
+    np.testing.assert_allclose(np.asarray(line.get_ydata(), float), N**-3.0)
+    assert figure.get_suptitle() == "t"
+
+
+def test_a_band_spans_the_seeds_only_where_there_are_several() -> None:
+    one, several = (scaling_figure([("n", [curve(seeds=k)])]).axes[0] for k in (1, 3))
+    assert not one.collections
+    band = several.collections[0].get_paths()[0].vertices
+    assert np.isclose(np.asarray(band)[:, 1].max(), 3 * 2.0**-3)
+
+
+def test_points_left_out_are_hollow_and_named_in_the_legend() -> None:
+    kept = np.array([[False], [True], [True], [True]])
+    panel = scaling_figure([("n", [curve(kept=kept)])]).axes[0]
+    hollow = [line for line in panel.get_lines() if line.get_markerfacecolor() == "white"]
+    assert [len(line.get_xdata()) for line in hollow] == [1]  # pyright: ignore[reportArgumentType]
+    assert "left out of the slope" in legend_of(panel)
+
+
+def test_the_legend_has_slopes_the_papers_value_limits_and_other_code() -> None:
+    full = curve(note="slope -3.00", paper="-3.08", limit=2 * N**-3.0, reference=(N[:2], N[:2] ** -2.0))
+    panel = scaling_figure([("n", [full])]).axes[0]
+    assert legend_of(panel) == ["glu: slope −3.00, paper −3.08", "free-knot limit", "reference code"]
+    assert any(line.get_linestyle() == "--" for line in panel.get_lines())
+    assert any(line.get_marker() == "x" for line in panel.get_lines())
+
+
+def test_missing_errors_are_not_drawn() -> None:
+    errors = np.array([[np.nan], [1e-1], [np.nan], [1e-3]])
+    panel = scaling_figure([("n", [Curve("mlp", N, errors)])]).axes[0]
+    np.testing.assert_array_equal(panel.get_lines()[0].get_xdata(), [4.0, 16.0])
+
+
+def test_local_slopes_get_a_panel_with_a_line_for_each_order() -> None:
+    local = [("glu", N, np.full(4, -2.9)), ("mlp", N, np.full(4, -1.9))]
+    figure = scaling_figure([("n", [curve(), curve("mlp")])], local=local, local_orders={"glu": 3, "mlp": 2})
+    panel = figure.axes[-1]
+    dashed = [float(np.ravel(line.get_ydata())[0]) for line in panel.get_lines() if line.get_linestyle() == "--"]
+    assert sorted(dashed) == [-3, -2]
+    assert legend_of(panel)[:2] == ["glu: order 3", "mlp: order 2"]
+    low, high = panel.get_ylim()
+    assert low < -3 < -2 < high
+
+
+def test_legends_lie_below_their_panels_and_inside_the_figure() -> None:
+    figure = scaling_figure([("n", [curve(note="slope −3.00 [−3.10, −2.90]", paper="-3.08")])] * 2, title="t")
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        box = panel.get_legend().get_window_extent()  # pyright: ignore[reportOptionalMemberAccess]
+        assert box.y1 <= panel.get_window_extent().y0
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0
+
+
+def test_units_keep_their_colours_and_other_names_get_distinct_ones() -> None:
+    assert look("mlp") == looks(["mine", "mlp"])["mlp"]
+    chosen = looks(["a", "b", "glu", "mlp", "gqu", "relu2", "relu3"])
+    assert len({shape.colour for shape in chosen.values()}) == 7
+    assert len({shape.marker for shape in chosen.values()}) == 7
+
+
+def test_drawing_leaves_matplotlibs_settings_alone() -> None:
+    before = dict(mpl.rcParams)
+    scaling_figure([("n", [curve()])])
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("count", [1, 12, 50, 200])
+def test_markers_stay_countable(count: int) -> None:
+    sizes = np.arange(1.0, count + 1)
+    panel = scaling_figure([("n", [Curve("mlp", sizes, sizes[:, None] ** -2.0)])]).axes[0]
+    marked = sum(len(line.get_xdata()) for line in panel.get_lines() if line.get_marker() == "o")  # pyright: ignore
+    assert 1 <= marked <= 15
+
+
+def legend_of(panel: object) -> list[str]:
+    return [text.get_text() for text in panel.get_legend().get_texts()]  # pyright: ignore[reportAttributeAccessIssue]

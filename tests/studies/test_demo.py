@@ -1,0 +1,64 @@
+"""The demonstration on few widths, and the figure of a study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gatelab.errors import GatelabError
+from gatelab.scaling import Point, Scaling
+from gatelab.studies import demo
+
+
+def test_the_demo_writes_figure_table_and_record(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    found = demo(tmp_path / "out", widths=[14, 20, 28], jobs=1, progress=lambda d, t: seen.append((d, t)))
+    assert [p.name for p in found.files] == ["demo.png", "demo.csv", "demo.json"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["demo.csv", "demo.json", "demo.png"]
+    assert seen[-1] == (15, 15)
+    assert len(pd.read_csv(tmp_path / "out" / "demo.csv")) == 15
+    slopes = found.slopes.set_index("unit")
+    assert list(slopes.index) == ["mlp", "relu2", "relu3", "glu", "gqu"]
+    assert slopes.loc["gqu", "slope_n"] < slopes.loc["glu", "slope_n"] < slopes.loc["mlp", "slope_n"] < -1  # pyright: ignore
+    assert slopes.loc["glu", "paper_n"] == -3.08 and np.isnan(float(slopes.loc["relu2", "paper_n"]))  # pyright: ignore
+    assert slopes["ratio_to_limit"].between(0.2, 1.1).all()
+    record = json.loads((tmp_path / "out" / "demo.json").read_text())
+    assert record["slopes"][1]["paper_n"] is None
+    assert record["reason"] == found.reason and "n = 14..28" in found.reason
+
+
+def test_the_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(GatelabError, match="give a folder"):
+        demo(tmp_path / "taken", widths=[2])
+
+
+def made_up(*names: str, seeds: int = 1) -> Scaling:
+    return Scaling(
+        "made up",
+        tuple(
+            Point(u, n, 3 * n + 1, s, n**-2.0, (1 + s) * n**-2.0, np.nan if u == "mine" else n**-2.0, 1.0, "", "", 0.0)
+            for u in names
+            for n in (4, 8, 16, 32)
+            for s in range(seeds)
+        ),
+    )
+
+
+def test_a_study_is_plotted_with_its_local_slopes(tmp_path: Path) -> None:
+    path = tmp_path / "fig.png"
+    figure = made_up("mlp", "mine", seeds=2).plot(path, paper={("mlp", "n"): -2.13})
+    assert path.exists()
+    by_n, by_p, local = figure.axes
+    assert (by_n.get_xlabel(), by_p.get_xlabel()) == ("neurons n", "parameters P")
+    assert "paper −2.13" in by_n.get_legend().get_texts()[0].get_text()  # pyright: ignore[reportOptionalMemberAccess]
+    np.testing.assert_allclose(np.asarray(local.get_lines()[0].get_ydata(), float), -2)
+
+
+def test_a_single_width_has_no_slope_but_a_figure() -> None:
+    one = Scaling("made up", made_up("mlp").points[:1])
+    assert "too few points" in one.plot().axes[0].get_legend().get_texts()[0].get_text()  # pyright: ignore

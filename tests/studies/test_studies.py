@@ -1,0 +1,123 @@
+"""Every study runs quickly and writes what it promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from gatelab.errors import GatelabError
+from gatelab.studies import Outcome, Reproduction, Request, Study, registry, reproduce, studies
+from gatelab.studies.random_networks import hinge, random_network
+
+NAMES = [study.name for study in studies()]
+# Panels with data: maps have collections, curves have lines. Colour bars are axes too.
+PANELS = {"fig1": 5, "fig2": 3, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "fig9": 2, "fig10": 5, "fig11": 5}
+
+
+Quick = Callable[[str], tuple[Reproduction, list[tuple[int, int]]]]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
+    """Each study run once, quickly: what it gave, and the progress that it reported."""
+    done: dict[str, tuple[Reproduction, list[tuple[int, int]]]] = {}
+
+    def run(name: str) -> tuple[Reproduction, list[tuple[int, int]]]:
+        if name not in done:
+            seen: list[tuple[int, int]] = []
+            out = tmp_path_factory.mktemp("out")
+            found = reproduce(name, out, quick=True, jobs=1, progress=lambda d, t: seen.append((d, t)))
+            done[name] = found, seen
+        return done[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
+    done, seen = quick(name)
+    stem, folder = name.split("/")[1], done.files[0].parent
+    assert folder.name == "scaling"
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in done.files)
+    assert all(p.stat().st_size > 0 for p in done.files)
+    assert {f"{stem}.png", f"{stem}.json"} < {p.name for p in done.files}
+    for key, table in done.outcome.tables.items():
+        assert len(pd.read_csv(folder / f"{stem}-{key}.csv")) == len(table) > 0
+    record = json.loads((folder / f"{stem}.json").read_text())
+    assert record["command"] == f"gatelab reproduce {name} --quick"
+    assert record["claims"] and all(set(c) == {"what", "paper", "ours", "verdict", "because"} for c in record["claims"])
+    assert all(c["because"] and "nan" not in c["because"] for c in record["claims"])
+    assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick) -> None:
+    figure = quick(name)[0].outcome.figure
+    assert isinstance(figure, Figure)
+    assert len(figure.axes) == PANELS[name.split("/")[1]]
+    assert figure.get_suptitle().startswith(f"Figure {name.removeprefix('scaling/fig')}:")
+    for panel in figure.axes:
+        assert panel.get_lines() or panel.collections or panel.patches
+    assert any(panel.get_xlabel() for panel in figure.axes)
+
+
+def test_svg_is_written_when_asked_for(tmp_path: Path) -> None:
+    done = reproduce("scaling/fig3", tmp_path, quick=True, format="svg")
+    assert done.files[0].name == "fig3.svg" and done.files[0].read_text().startswith("<?xml")
+
+
+def test_unknown_names_and_formats_are_refused_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(GatelabError, match="scaling/fig2"):
+        reproduce("scaling/fig22", tmp_path)
+    with pytest.raises(GatelabError, match="png"):
+        reproduce("scaling/fig3", tmp_path, format="jpg")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Figure):
+        def savefig(self, *args: object, **kwargs: object) -> None:
+            raise RuntimeError("no ink")
+
+    def broken(request: Request) -> Outcome:
+        return replace(registry.study("scaling/fig3").run(request), figure=Broken())
+
+    before = [p.read_bytes() for p in reproduce("scaling/fig3", tmp_path).files]
+    monkeypatch.setitem(registry._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
+    with pytest.raises(RuntimeError, match="no ink"):
+        reproduce("scaling/fig9", tmp_path)
+    assert [p.name for p in sorted((tmp_path / "scaling").iterdir())] == ["fig3-gates.csv", "fig3.json", "fig3.png"]
+    assert before[0] == (tmp_path / "scaling" / "fig3.png").read_bytes()
+
+
+def test_an_unwritable_folder_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(request: Request) -> Outcome:
+        raise AssertionError("the study was run")
+
+    monkeypatch.setitem(registry._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", never))
+    (tmp_path / "scaling").write_text("a file where the folder should be")
+    with pytest.raises(GatelabError, match="cannot be written to"):
+        reproduce("scaling/fig9", tmp_path)
+
+
+def test_hinges_are_clipped_to_the_square() -> None:
+    assert hinge(np.array([1.0, 0.0]), 3.0) is None
+    diagonal = hinge(np.array([1.0, -1.0]), 0.0)
+    assert diagonal is not None
+    np.testing.assert_allclose(np.sort(diagonal[[0, -1]], axis=0), [[-1, -1], [1, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", ["mlp", "glu"])
+def test_every_hinge_of_the_random_networks_is_seen(unit: str) -> None:
+    net = random_network(unit, Request(quick=True))
+    assert len(net.whole.hinges) == 4
+    assert net.gates["share_open"].between(0.2, 0.8).all()
+    for plane in net.neurons:
+        np.testing.assert_allclose(plane.hinges[0][:, 2], 0, atol=1e-12)

@@ -1,0 +1,483 @@
+"""The command line: what it prints, how it refuses, how it ends."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+import gatelab as gl
+from gatelab.cli import app, read, show
+from gatelab.cli.write import check_folder, write_bytes
+from gatelab.errors import GatelabError
+
+SRC = Path(__file__).parents[1] / "src"
+SMALL = ["--points", "200", "--jobs", "1"]
+
+
+def run(*args: str, columns: int = 80):
+    return CliRunner().invoke(app, list(args), env={"COLUMNS": str(columns), "NO_COLOR": "1"}, prog_name="gatelab")
+
+
+def ok(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "gatelab.cli", *args]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SRC), "COLUMNS": "80"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def wave(path: Path, rows: int = 60, header: str = "") -> Path:
+    x = np.linspace(0, 2, rows)
+    path.write_text(header + "".join(f"{a!r},{b!r}\n" for a, b in zip(x.tolist(), np.sin(3 * x).tolist(), strict=True)))
+    return path
+
+
+# Lists, help, version
+
+
+@pytest.mark.parametrize("args", [[], ["demo"], ["units"], ["problems"], ["fit"], ["scale"], ["reproduce"]])
+def test_help_has_an_example(args: list[str]) -> None:
+    text = ok(*args, "--help")
+    assert re.search(r"Examples?: gatelab \w+", text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_version() -> None:
+    assert ok("--version") == f"gatelab {gl.__version__}\n"
+
+
+def test_units_lists_every_unit() -> None:
+    text, rows = ok("units"), json.loads(ok("units", "--json"))
+    assert [r["name"] for r in rows] == [u.name for u in gl.units()]
+    assert all(r["name"] in text for r in rows)
+    glu = next(r for r in rows if r["name"] == "glu")
+    assert (glu["order"], glu["parameters_at_50"]) == (3, 251)
+    assert "relu(Gx+g)(Ux+u)" in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_problems_lists_every_problem() -> None:
+    text, rows = ok("problems"), json.loads(ok("problems", "--json"))
+    assert [r["name"] for r in rows] == [p.name for p in gl.problems()]
+    assert all(r["expression"] in text for r in rows)
+
+
+# fit
+
+
+def test_fit_prints_errors_limit_and_advice() -> None:
+    text = ok("fit", "glu", "exp(sin(3*x))", "--width", "8", "--interval", "0", "3", "--points", "500")
+    for part in ("8", "41 parameters", "train RMSE", "test RMSE", "limit", "times that", "status", "solver", "time"):
+        assert part in text
+
+
+def test_fit_json_agrees_with_the_library() -> None:
+    row = json.loads(ok("fit", "glu", "x3", "--width", "5", "--points", "300", "--json"))
+    ours = gl.fit("glu", gl.problem("x3", n=300), 5)
+    assert row["test_rmse"] == pytest.approx(ours.test_rmse, rel=1e-6)
+    assert row["ratio"] == pytest.approx(row["test_rmse"] / gl.limit("glu", gl.problem("x3", n=300), 5), rel=1e-6)
+    assert (row["parameters"], row["status"], row["saved"]) == (26, str(ours.status), None)
+
+
+def test_fit_without_a_limit_says_so() -> None:
+    args = ("fit", "swiglu", "--width", "3", "--points", "100", "--steps", "5")
+    assert "none known" in ok(*args)
+    row = json.loads(ok(*args, "--json"))
+    assert row["limit"] is None and row["ratio"] is None and row["steps"] <= 5
+
+
+def test_fit_of_a_target_that_the_unit_holds_has_limit_0() -> None:
+    args = ("fit", "glu", "x2", "--width", "3", "--points", "200")
+    assert "can be exact" in ok(*args)
+    row = json.loads(ok(*args, "--json"))
+    assert row["limit"] == 0 and row["ratio"] is None
+
+
+def test_fit_takes_the_best_of_seeds() -> None:
+    args = ("fit", "glu", "--solver", "newton", "--width", "3", "--points", "100", "--steps", "10", "--json")
+    rows = [json.loads(ok(*args, "--seed", str(s))) for s in (3, 4, 5)]
+    best = json.loads(ok(*args, "--seed", "3", "--seeds", "3"))
+    assert best["train_rmse"] == min(r["train_rmse"] for r in rows)
+
+
+@pytest.mark.parametrize("header", ["", "x,y\n", "\ufeffx, y\n"])
+def test_fit_reads_csv(here: Path, header: str) -> None:
+    wave(here / "d.csv", header=header)
+    row = json.loads(ok("fit", "glu", "--data", "d.csv", "--width", "4", "--json"))
+    assert row["problem"] == "d.csv" and row["test_rmse"] < 0.05
+
+
+def test_fit_reads_npy_as_csv(here: Path) -> None:
+    wave(here / "d.csv")
+    np.save(here / "d.npy", np.loadtxt(here / "d.csv", delimiter=","))
+    a, b = (json.loads(ok("fit", "mlp", "--data", f"d.{kind}", "--width", "4", "--json")) for kind in ("csv", "npy"))
+    assert a["test_rmse"] == b["test_rmse"]
+
+
+def test_fit_saves_parameters_that_load(here: Path) -> None:
+    row = json.loads(ok("fit", "glu", "x3", "--width", "4", "--points", "200", "--save", "m/glu.safetensors", "--json"))
+    with safe_open(here / "m/glu.safetensors", framework="pt") as file:
+        about, state = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    assert (about["unit"], about["width"]) == ("glu", "4")
+    net = gl.unit("glu").network(4)
+    net.load_state_dict(state)
+    target = gl.problem("x3", n=200)
+    from gatelab.solve import rmse
+
+    assert rmse(net, target.test.x, target.test.y) == pytest.approx(row["test_rmse"])
+    assert names(here / "m") == ["glu.safetensors"]
+
+
+# scale
+
+
+def test_scale_prints_slopes_and_writes_files(here: Path) -> None:
+    text = ok("scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--out", "f/s.svg", "--csv", "s.csv")
+    assert re.search(r"glu +-\d\.\d\d \[-\d\.\d\d, -\d\.\d\d\]", text)
+    assert "at width 8" in text and max(map(len, text.splitlines())) <= 80
+    with (here / "s.csv").open() as file:
+        assert [(r["unit"], r["width"]) for r in csv.DictReader(file)][:2] == [("glu", "2"), ("glu", "4")]
+    assert (here / "f/s.svg").read_text().lstrip().startswith("<?xml")
+    assert names(here) == ["f", "s.csv"] and names(here / "f") == ["s.svg"]
+
+
+def test_scale_says_what_is_left_out_and_why() -> None:
+    text = ok("scale", "glu", "--widths", "2,4,12", "--points", "100", "--jobs", "1")
+    assert re.search(r"glu: 1 of 3 fits are left out of the slopes, .*\n?.*interpolation", text)
+
+
+def test_scale_of_one_width_says_why_there_is_no_slope() -> None:
+    assert "no slope, which needs two widths" in ok("scale", "glu", "--widths", "4", *SMALL)
+
+
+def test_scale_json_has_slopes_points_and_null() -> None:
+    found = json.loads(ok("scale", "swiglu", "--widths", "1,2", *SMALL, "--steps", "3", "--seeds", "2", "--json"))
+    assert {s["aggregate"] for s in found["slopes"]} == {"best", "median"}
+    assert len(found["points"]) == 4 and found["points"][0]["limit"] is None
+
+
+def test_scale_shows_best_and_median_of_several_seeds() -> None:
+    text = ok("scale", "sigmoid-glu", "--widths", "1,2", *SMALL, "--steps", "3", "--seeds", "2")
+    assert "best" in text and "median" in text and max(map(len, text.splitlines())) <= 80
+
+
+# demo and reproduce
+
+
+def test_demo(here: Path) -> None:
+    text = ok("demo", "--max-width", "2", "--jobs", "1", "--out", "d")
+    assert all(re.search(rf"^{u} ", text, re.M) for u in ("mlp", "glu", "gqu"))
+    assert "-3.08" in text and "s of computing" in text
+    assert text.splitlines()[-1] == "d/demo.png" and (here / "d/demo.png").exists()
+
+
+def test_demo_json() -> None:
+    found = json.loads(ok("demo", "--max-width", "2", "--jobs", "1", "--json"))
+    assert found["figure"] == "gatelab-out/demo.png" and found["reason"]
+    assert {"unit", "slope_n", "paper_n", "ratio_to_limit"} <= set(found["slopes"][0])
+
+
+def test_reproduce_lists_every_study() -> None:
+    text, rows = ok("reproduce", "--list"), json.loads(ok("reproduce", "--list", "--json"))
+    assert all(r["name"] in text for r in rows) and "scaling/fig2" in [r["name"] for r in rows]
+
+
+def test_reproduce(here: Path) -> None:
+    text = ok("reproduce", "scaling/fig1", "scaling/fig3", "--quick", "--jobs", "1", "--out", "r", "--format", "svg")
+    assert "paper" in text and "verdict" in text and max(map(len, text.splitlines())) <= 80
+    assert "wrote r/scaling/fig1.svg" in text and (here / "r/scaling/fig3.svg").exists()
+
+
+def test_reproduce_json() -> None:
+    (found,) = json.loads(ok("reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--json"))
+    assert found["study"] == "scaling/fig2" and all(Path(f).exists() for f in found["files"])
+    assert {"what", "paper", "ours", "verdict", "because"} == set(found["claims"][0])
+
+
+# Errors: exit code 2, one line that says what to do, nothing on stdout, nothing left behind
+
+
+def text_file(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+ERRORS = {
+    "nan": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "0,1\n1,nan\n2,3\n3,4\n"), "remove or replace"),
+    "inf": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "0,1\n1,inf\n2,3\n3,4\n"), "remove or replace"),
+    "empty csv": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "\n"), "give a CSV file"),
+    "header alone": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "x,y\n"), "give a CSV file"),
+    "text": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "x,y\n1,2\n2,two\n"), "line 3: 'two'"),
+    "three columns": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2,3\n2,3,4\n"), "two columns"),
+    "spaces": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1 2\n2 3\n"), "commas"),
+    "ragged": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2\n3\n"), "line 2 has 1 column;"),
+    "not npy": (["fit", "glu", "--data", "d.npy"], text_file("d.npy", "1,2"), "numpy.save"),
+    "binary": (["fit", "glu", "--data", "d"], lambda p: (p / "d").write_bytes(b"\xff\xfe\x80"), "text file"),
+    "2-D npy": (
+        ["fit", "glu", "--data", "d.npy"],
+        lambda p: np.save(p / "d.npy", np.ones((9, 3))),
+        "one input and one output",
+    ),
+    "missing": (["fit", "glu", "--data", "no.csv"], None, "there is no file no.csv"),
+    "two targets": (["fit", "glu", "x3", "--data", "d.csv"], None, "leave one of them out"),
+    "data with points": (["fit", "glu", "--data", "d.csv", "--points", "5"], None, "leave them out"),
+    "inverted": (["fit", "glu", "--interval", "3", "0"], None, "give (0, 3)"),
+    "empty interval": (["fit", "glu", "--interval", "1", "1"], None, "a < b"),
+    "nan interval": (["scale", "glu", "--interval", "nan", "1"], None, "a < b"),
+    "width 0": (["fit", "glu", "--width", "0"], None, "1 or more"),
+    "width -3": (["fit", "glu", "--width", "-3"], None, "1 or more"),
+    "unit": (["fit", "gllu"], None, "did you mean 'glu'"),
+    "unit in scale": (["scale", "glu", "mpl"], None, "did you mean 'mlp'"),
+    "unit twice": (["scale", "glu", "reglu", "--widths", "2"], None, "different names"),
+    "problem": (["fit", "glu", "papr-1d"], None, "did you mean 'paper-1d'"),
+    "problem in scale": (["scale", "glu", "--problem", "rungee9"], None, "'runge9'"),
+    "solver": (["fit", "glu", "--solver", "newtn"], None, "did you mean 'newton'"),
+    "solver in scale": (["scale", "glu", "--solver", "knot"], None, "did you mean 'knots'"),
+    "study": (["reproduce", "scaling/fig22"], None, "'scaling/fig2'"),
+    "no study": (["reproduce"], None, "--list"),
+    "format": (["reproduce", "scaling/fig2", "--format", "pgn"], None, "'png'"),
+    "sampling": (["fit", "glu", "--sampling", "gird"], None, "'grid'"),
+    "noise": (["fit", "glu", "--noise", "-1"], None, "0 or more"),
+    "parameters": (["fit", "glu", "--points", "100"], None, "a width of at most 19"),
+    "parameters in scale": (["scale", "glu", "--widths", "50", *SMALL, "--csv", "s.csv"], None, "a width of at most"),
+    "forbidden": (["fit", "glu", "__import__('os')"], None, "'__import__'"),
+    "forbidden attribute": (["fit", "glu", "x.__class__"], None, "."),
+    "constant": (["fit", "glu", "3+0*x"], None, "choose another target"),
+    "undefined": (["fit", "glu", "log(x)"], None, "choose an interval"),
+    "out below a file": (["scale", "glu", "--out", "f/a.png"], text_file("f", "a"), "not a folder"),
+    "out of a kind": (["scale", "glu", "--out", "a.doc"], None, ".png or .svg"),
+    "out a folder": (["scale", "glu", "--out", "a.png"], lambda p: (p / "a.png").mkdir(), "is a folder"),
+    "csv of a kind": (["scale", "glu", "--csv", "a.xlsx"], None, ".csv"),
+    "save below a file": (["fit", "glu", "--save", "f/a.safetensors"], text_file("f", "a"), "not a folder"),
+    "save a pickle": (["fit", "glu", "--save", "a.pt"], None, ".safetensors"),
+    "demo below a file": (["demo", "--out", "f/a"], text_file("f", "a"), "not a folder"),
+    "reproduce below a file": (["reproduce", "all", "--out", "f/a"], text_file("f", "a"), "not a folder"),
+    "widths": (["scale", "glu", "--widths", "10:5"], None, "5:10"),
+}
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+@pytest.mark.parametrize("name", ERRORS)
+def test_error_is_one_line_and_leaves_nothing(here: Path, name: str, as_json: bool) -> None:
+    args, prepare, says = ERRORS[name]
+    if prepare:
+        prepare(here)
+    before = sorted(here.rglob("*"))
+    result = run(*args, *(["--json"] if as_json else []))
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says in result.stderr
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["fit", "glu", "--width", "2.5"],
+        ["fit"],
+        ["scale"],
+        ["fit", "glu", "--seeds", "0"],
+        ["demo", "--max-width", "1"],
+        ["demo", "--jobs", "0"],
+        ["bogus"],
+        ["units", "--bogus"],
+    ],
+    ids=" ".join,
+)
+def test_usage_error_points_to_help(here: Path, args: list[str]) -> None:
+    result = run(*args)
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "for help" in result.stderr and not names(here)
+
+
+def test_full_disk_is_an_error_of_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, content: bytes) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    result = run("fit", "glu", "x3", "--width", "2", "--points", "100", "--save", "a.safetensors")
+    assert result.exit_code == 2 and result.stdout == "" and "No space left" in result.stderr
+    assert not names(here)
+
+
+def test_read_only_folder_is_refused(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # for tests that run as root
+    with pytest.raises(GatelabError, match="read-only"):
+        check_folder(here / "a" / "b")
+
+
+def test_write_bytes_keeps_the_old_file_when_it_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_bytes(here / "a", b"old")
+
+    def fail(self: Path, target: Path) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(GatelabError, match="Permission denied"):
+        write_bytes(here / "a", b"new")
+    assert (here / "a").read_bytes() == b"old" and names(here) == ["a"]
+
+
+# Ends from outside
+
+
+def test_interrupted_reproduce_names_what_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gatelab import studies
+
+    honest, handler = studies.reproduce, signal.getsignal(signal.SIGINT)
+
+    def second_is_interrupted(name: str, *args, **options):
+        if name == "scaling/fig3":
+            raise KeyboardInterrupt
+        return honest(name, *args, **options)
+
+    monkeypatch.setattr(studies, "reproduce", second_is_interrupted)
+    try:
+        result = run("reproduce", "scaling/fig1", "scaling/fig3", "--quick", "--jobs", "1")
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert result.exit_code == 130 and result.stdout == ""
+    assert "interrupted; complete: gatelab-out/scaling/fig1.png" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
+def test_interrupt_ends_workers_too(here: Path) -> None:
+    args = command("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "20", "--jobs", "2", "--out", "a.png")
+    # A group of its own, so that the signal reaches it and its workers alone, as Ctrl-C does.
+    process = subprocess.Popen(
+        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    )
+    try:
+        _wait(lambda: _living(process.pid) >= 4, 60)  # itself, the tracker of resources, two workers
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=15)
+        assert process.returncode == 130 and out == ""
+        assert err.splitlines()[-1] == "gatelab: interrupted; nothing was written"
+        assert "Traceback" not in err
+        _wait(lambda: _living(process.pid) == 0, 5)
+        assert not names(here)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _living(session: int) -> int:
+    """How many processes of the session run; a zombie has ended and only waits to be collected."""
+    count = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, sid = stat.read_text().rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue
+        count += int(sid) == session and state not in "ZX"
+    return count
+
+
+def _wait(until: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("args", [["units"], ["units", "--json"]], ids=" ".join)
+def test_closed_pipe_ends_quietly(args: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command(*args), stdout=writer, stderr=subprocess.PIPE, env=environment(), check=False)
+    os.close(writer)
+    assert done.returncode == 141 and done.stderr == b""
+
+
+# Pieces
+
+
+@pytest.mark.parametrize(
+    ("text", "widths"),
+    [
+        ("7", [7]),
+        ("1:3", [1, 2, 3]),
+        ("4,8,16", [4, 8, 16]),
+        ("16, 4, 4", [4, 16]),
+        ("50:200:50", [50, 100, 150, 200]),
+        ("1:10:4", [1, 5, 9]),
+        ("3:3", [3]),
+        ("1:3,10", [1, 2, 3, 10]),
+    ],
+)
+def test_widths(text: str, widths: list[int]) -> None:
+    assert read.widths(text) == widths
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "cannot be read"),
+        ("5:", "cannot be read at '5:'"),
+        (":5", "cannot be read"),
+        ("a", "cannot be read at 'a'"),
+        ("1.5", "cannot be read"),
+        ("-3", "cannot be read"),
+        ("4,,8", "cannot be read"),
+        ("1:2:3:4", "cannot be read"),
+        ("²", "cannot be read"),
+        ("0:3", "1 neuron or more"),
+        ("0", "1 neuron or more"),
+        ("10:5", "write 5:10"),
+        ("1:5:0", "step of 1 or more"),
+        ("1:999999999", "a step such as"),
+        ("9" * 5000, "cannot be read"),
+        ("1:90000,90001:180000", "give fewer"),
+    ],
+)
+def test_bad_widths_are_explained(text: str, says: str) -> None:
+    with pytest.raises(GatelabError, match=re.escape(says)) as caught:
+        read.widths(text)
+    assert len(str(caught.value)) < 400
+
+
+def test_plain_makes_json_of_numpy_and_nan() -> None:
+    value = {"a": np.float64("nan"), "b": np.int64(3), "c": [np.inf, np.bool_(True)], "d": Path("x")}
+    assert show.plain(value) == {"a": None, "b": 3, "c": [None, True], "d": "x"}
+
+
+def test_progress_without_a_terminal_speaks_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+    with show.progress("fitting") as report:
+        report(1, 4)
+        report.said -= show.EVERY
+        report(2, 4)
+        report(3, 4)
+    out, err = capsys.readouterr()
+    assert out == "" and re.fullmatch(r"gatelab: fitting: 2 of 4, about \d+ s left\n", err)
