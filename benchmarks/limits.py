@@ -29,8 +29,8 @@ def run() -> Iterator[Table]:
     yield (
         "Tail slopes against n, widths 50 to 200",
         _tail(),
-        "100 000 points, every tenth width; test RMSE. The best networks approach the limit from below (the ratios in the "
-        "last columns rise towards 1), so plain slopes come out flat; 'with 1/n' fits log error = a + s log n + b/n.",
+        "100 000 points, every tenth width; test RMSE. The best networks approach the limit from below (see ratios), "
+        "so plain slopes are flat; 'with 1/n' fits log error = a + s log n + b/n.",
     )
 
 

@@ -136,3 +136,17 @@ def test_pilot_derivative_of_a_smooth_function(order):
     # The ends of a spline are its worst part; the density needs the middle.
     inner = slice(20, -20)
     assert np.sqrt(np.mean((found - expected)[inner] ** 2)) < 0.02 * 3.0**order
+
+
+@pytest.mark.parametrize(("degree", "multiplicity"), SPACES)
+def test_extraction_is_scipys_design_matrix(degree, multiplicity):
+    """The slow twin: evaluate scipy's B-splines inside each cell, and our Legendre form of them at the same points."""
+    breaks = _breaks()
+    s = splines.space(breaks, degree, multiplicity)
+    inside = np.linspace(-0.9, 0.9, 5)
+    x = 0.5 * ((breaks[1:] + breaks[:-1])[:, None] + np.diff(breaks)[:, None] * inside)
+    expected = _dense_design(x.ravel(), breaks, degree, multiplicity).reshape(*x.shape, s.dim)
+    for c in range(s.cells):
+        found = legendre.legvander(inside, degree) @ s.extract[c]
+        at = slice(c * multiplicity, c * multiplicity + degree + 1)
+        np.testing.assert_allclose(found, expected[c, :, at], atol=1e-12)

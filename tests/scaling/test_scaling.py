@@ -182,8 +182,14 @@ def test_a_users_function_travels_to_processes():
 
 @pytest.mark.parametrize(
     ("units", "widths", "seeds", "says"),
-    [([], [3], 1, "at least one"), (["mlp"], [], 1, "at least one"), (["mlp", "mlp"], [3], 1, "different names")]
-    + [(["mlp"], [3], 0, "seeds"), (["mlp"], [0], 1, "1 or more"), (["mpl"], [3], 1, "mlp")],
+    [
+        ([], [3], 1, "at least one"),
+        (["mlp"], [], 1, "at least one"),
+        (["mlp", "mlp"], [3], 1, "different names"),
+        (["mlp"], [3], 0, "seeds"),
+        (["mlp"], [0], 1, "1 or more"),
+        (["mpl"], [3], 1, "mlp"),
+    ],
 )
 def test_bad_studies(units, widths, seeds, says):
     with pytest.raises(gl.GatelabError, match=says):

@@ -17,7 +17,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import legendre
-from scipy.interpolate import BSpline
 from scipy.linalg.lapack import dpbtrf, dpbtrs  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.special import comb
 
@@ -141,8 +140,8 @@ class Space:
 
     def to_cells(self, coefficients: Array) -> Array:
         """Legendre coefficients per cell of B-spline coefficients (dim,)."""
-        alive = np.lib.stride_tricks.sliding_window_view(coefficients, self.degree + 1)[:: self.multiplicity]
-        return np.einsum("cij,cj->ci", self.extract, alive)
+        at = self.multiplicity * np.arange(self.cells)[:, None] + np.arange(self.degree + 1)
+        return (self.extract @ coefficients[at][:, :, None])[:, :, 0]
 
     def jump_rows(self, r: int) -> Array:
         """Rows (cells - 1, degree + 1 + multiplicity) on the B-spline coefficients of each pair of neighbouring
@@ -175,13 +174,29 @@ def space(breaks: Array, degree: int, multiplicity: int) -> Space:
             multiplicity,
             np.broadcast_to(_bernstein(degree), (len(breaks) - 1, degree + 1, degree + 1)),
         )
-    mid, half = 0.5 * (breaks[1:] + breaks[:-1]), 0.5 * np.diff(breaks)
-    points = (mid[:, None] + half[:, None] * nodes).ravel()
+    return Space(breaks, degree, multiplicity, to_legendre @ _alive_values(breaks, degree, multiplicity, nodes))
+
+
+def _alive_values(breaks: Array, degree: int, multiplicity: int, nodes: Array) -> Array:
+    """The B-splines alive on each cell in its nodes, (cells, nodes, degree + 1): de Boor's recursion on all at once.
+
+    scipy's design matrix is the slow twin: it builds a sparse matrix, which costs more than the values do.
+    """
     ends = np.full(degree + 1, breaks[0]), np.full(degree + 1, breaks[-1])
     knots = np.concatenate((ends[0], np.repeat(breaks[1:-1], multiplicity), ends[1]))
-    design = BSpline.design_matrix(points, knots, degree)
-    values = design.data.reshape(len(mid), degree + 1, degree + 1)
-    return Space(breaks, degree, multiplicity, to_legendre @ values)
+    first = degree + multiplicity * np.arange(len(breaks) - 1)
+    x = 0.5 * ((breaks[1:] + breaks[:-1])[:, None] + (breaks[1:] - breaks[:-1])[:, None] * nodes)
+    left = [x - knots[first + 1 - j][:, None] for j in range(1, degree + 1)]
+    right = [knots[first + j][:, None] - x for j in range(1, degree + 1)]
+    values = [np.ones_like(x)]
+    for d in range(1, degree + 1):
+        carried: Array | float = 0.0
+        for r in range(d):
+            share = values[r] / (right[r] + left[d - r - 1])
+            values[r] = carried + right[r] * share
+            carried = left[d - r - 1] * share
+        values.append(np.asarray(carried))
+    return np.stack(values, axis=2)
 
 
 def jumps(z: Array, breaks: Array, r: int) -> Array:
@@ -207,19 +222,19 @@ def solve(
     `penalty` is (rows, weights) as from `jump_rows`: sum_j weights_j (rows_j . c)^2 is added. `constraints` (k, dim)
     are held at zero. Raises `numpy.linalg.LinAlgError` where the data do not determine the spline.
     """
-    p, m = s.degree, s.multiplicity
+    p, m, cells = s.degree, s.multiplicity, s.cells
     right_local = np.einsum("cij,ci->cj", s.extract, data.right)
     band = _gram_band(data, s, p if penalty is None else p + m)
     right = np.zeros(s.dim)
     for j in range(p + 1):
-        right[j : j + s.cells * m : m][: s.cells] += right_local[:, j]
-    if penalty is not None and s.cells > 1:
+        right[j : j + cells * m : m][:cells] += right_local[:, j]
+    if penalty is not None and cells > 1:
         rows, weights = penalty
         weighted = rows * weights[:, None]
-        stop = (s.cells - 1) * m
+        stop = (cells - 1) * m
         for j in range(rows.shape[1]):
             for i in range(j, rows.shape[1]):
-                band[i - j, j : j + stop : m][: s.cells - 1] += weighted[:, i] * rows[:, j]
+                band[i - j, j : j + stop : m][: cells - 1] += weighted[:, i] * rows[:, j]
     if constraints is None or not len(constraints):
         return _banded_solve(band, right)
     solved = _banded_solve(band, np.column_stack((right, constraints.T)))
@@ -238,13 +253,20 @@ def values_at(breaks: Array, z: Array, point: float) -> Array:
     return np.einsum("ci,ci->c", legendre.legvander(xi, z.shape[1] - 1), z)
 
 
+def sample(breaks: Array, z: Array) -> tuple[Array, Array]:
+    """Points and values of a piecewise polynomial, enough of them in each cell to determine it."""
+    xi = np.linspace(-1, 1, 2 * z.shape[1] + 5)[1:-1]
+    x = 0.5 * ((breaks[1:] + breaks[:-1])[:, None] + (breaks[1:] - breaks[:-1])[:, None] * xi)
+    return x.ravel(), (z @ legendre.legvander(xi, z.shape[1] - 1).T).ravel()
+
+
 def _gram_band(data: CellData, s: Space, bandwidth: int) -> Array:
     local = np.swapaxes(s.extract, 1, 2) @ data.gram @ s.extract
     band = np.zeros((bandwidth + 1, s.dim))
-    stop = s.cells * s.multiplicity
+    cells, m = s.cells, s.multiplicity
     for j in range(s.degree + 1):
         for i in range(j, s.degree + 1):
-            band[i - j, j : j + stop : s.multiplicity][: s.cells] += local[:, i, j]
+            band[i - j, j : j + cells * m : m][:cells] += local[:, i, j]
     return band
 
 

@@ -7,25 +7,25 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import joblib
 import numpy as np
-import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
 from gatelab.errors import GatelabError
-from gatelab.plotting import save
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
-from gatelab.scaling.draw import draw
 from gatelab.scaling.limit import limit
 from gatelab.scaling.slopes import Aggregate, Slope, local_slopes, slope
 from gatelab.solve import Status, fit
 from gatelab.units import AnyUnit
 from gatelab.units import unit as as_unit
 from gatelab.units.unit import check_width
+
+if TYPE_CHECKING:  # tables and figures are for the one who looks at them, not for every worker: imported where used
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 Against = Literal["n", "P"]
 Flag = Literal["", "floor", "interpolation", "optimiser"]
@@ -66,6 +66,8 @@ class Scaling:
 
     def table(self) -> pd.DataFrame:
         """A row a fit."""
+        import pandas as pd
+
         return pd.DataFrame([asdict(p) for p in self.points])
 
     def curve(
@@ -105,6 +107,8 @@ class Scaling:
 
     def slopes(self, *, widths: tuple[int, int] | None = None, flagged: bool = False) -> pd.DataFrame:
         """A row a unit and axis (n and P): slope, interval, how many points made it and how many were left out."""
+        import pandas as pd
+
         rows = []
         for name in self.units:
             inside = [p for p in self.points if p.unit == name and (not widths or widths[0] <= p.width <= widths[1])]
@@ -150,6 +154,9 @@ class Scaling:
 
         Options are those of `gatelab.scaling.draw.draw`: a title, the paper's slopes, other code's errors.
         """
+        from gatelab.plotting import save
+        from gatelab.scaling.draw import draw
+
         figure = draw(self, **options)
         if path is not None:
             save(figure, path)

@@ -68,8 +68,8 @@ def slope(
 def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     """The slope s of log error = a + s log n + b/n: an estimate of the order that is left when n has grown.
 
-    Networks approach their limit like a power law times 1 + O(1/n), and a plain slope takes the second factor for a part
-    of the first. Needs a range of sizes and errors with little scatter: three numbers are fitted.
+    Networks approach their limit like a power law times 1 + O(1/n), and a plain slope takes the second factor for
+    a part of the first. Needs a range of sizes and errors with little scatter: three numbers are fitted.
 
     >>> n = np.arange(50, 201, 10)
     >>> plain, corrected = slope(n, n**-4.0 * np.exp(-10 / n)).value, corrected_slope(n, n**-4.0 * np.exp(-10 / n))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -130,6 +131,15 @@ def density(x: Array, y: Array, interval: tuple[float, float], degree: int) -> D
     share = share + 0.02 * share.mean() + np.finfo(float).tiny
     cumulative = np.concatenate(([0.0], np.cumsum(share)))
     return Density(np.linspace(*interval, len(cumulative)), cumulative / cumulative[-1])
+
+
+def split_worst(spline: Spline) -> Array:
+    """The breaks with one more in the middle of the cell that holds most of the squared error."""
+    r = spline.data.residual(spline.z)
+    ends = np.concatenate((spline.data.starts, [len(r)]))
+    sums = np.array([np.sum(r[a:b] ** 2) for a, b in pairwise(ends)])
+    worst = int(np.argmax(sums))
+    return np.insert(spline.breaks, worst + 1, 0.5 * (spline.breaks[worst] + spline.breaks[worst + 1]))
 
 
 def spread(breaks: Array, x: Array, least: int) -> Array:

@@ -11,18 +11,21 @@ placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the grad
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.linalg import splines
+from gatelab.linalg.splines import Array
 from gatelab.problems import Problem
 from gatelab.solve import facing as gates_facing
 from gatelab.solve.facing import Facing, Neurons
-from gatelab.solve.free_knots import Density, Spline, density, optimise, project, spread
-from gatelab.solve.polish import polish, random_neurons, residual, solve_linear, stack, take
+from gatelab.solve.free_knots import Density, Spline, density, optimise, project, split_worst, spread
+from gatelab.solve.polish import grow, join, polish, random_neurons, residual, solve_linear, stack, take
 from gatelab.solve.solution import Solution, Status
 from gatelab.units import AnyUnit, Unit
 
@@ -61,7 +64,7 @@ def knots(
     else:
         found = _trained(chosen, x, y, interval, width, np.random.default_rng(seed), starts, steps)
     rmse = _rmse(found.neurons, chosen, x, y)
-    if rmse <= _FLOOR * float(np.abs(y).max()):
+    if rmse <= _floor(y):
         status = Status.FLOOR
     else:
         status = Status.CONVERGED if found.settled else Status.BUDGET
@@ -89,7 +92,7 @@ def _suited(unit: AnyUnit, problem: Problem) -> tuple[Unit, tuple[float, float]]
     return unit, problem.interval
 
 
-def _frozen(unit: Unit, x: np.ndarray, y: np.ndarray, interval: tuple[float, float], width: int) -> _Candidate:
+def _frozen(unit: Unit, x: Array, y: Array, interval: tuple[float, float], width: int) -> _Candidate:
     opened = min(gates_facing.always_open(unit), width)
     breaks = np.linspace(*interval, width - opened + 2)
     way = Facing(unit, interval, np.zeros(width - opened, bool), opened)
@@ -102,19 +105,43 @@ def _frozen(unit: Unit, x: np.ndarray, y: np.ndarray, interval: tuple[float, flo
 
 def _trained(
     unit: Unit,
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Array,
+    y: Array,
     interval: tuple[float, float],
     width: int,
     generator: np.random.Generator,
     starts: int,
     steps: int,
 ) -> _Candidate:
-    """The best network over the numbers of open neurons; more are tried only while facing costs something."""
-    where = density(x, y, interval, _degree(unit))
-    floor = _FLOOR * float(np.abs(y).max())
+    where, tiny = density(x, y, interval, _degree(unit)), width <= SMALL // 2
+    # Tiny networks are polished on all data in any case, so that their splines need not see all.
+    stride = max(1, len(x) // _THIN) if tiny else 1
+    search = partial(_faced, unit, x[::stride], y[::stride], interval, where, generator)
+    candidates, facing_is_free = search(width, starts, 6 if tiny else 20 if width <= SMALL else steps)
+    candidates = [replace(c, rmse=_rmse(c.neurons, unit, x, y)) for c in candidates]
+    if _least(candidates) > _floor(y) and (tiny or (width <= SMALL and not facing_is_free)):
+        # A network one neuron narrower is contained in this one: what the search finds there is a start here.
+        narrower = search(width - 1, starts, 6)[0] if tiny and width > 1 else []
+        found = [c.neurons for c in candidates], [c.neurons for c in narrower]
+        candidates.append(_polished(unit, x, y, interval, width, *found, generator))
+    if not candidates:
+        raise _undetermined(unit, width, x)
+    return min(candidates, key=lambda c: c.rmse)
+
+
+def _faced(
+    unit: Unit,
+    x: Array,
+    y: Array,
+    interval: tuple[float, float],
+    where: Density,
+    generator: np.random.Generator,
+    width: int,
+    starts: int,
+    steps: int,
+) -> tuple[list[_Candidate], bool]:
+    """Networks from free-knot splines, and whether facing cost nothing; more neurons stay open while it does."""
     candidates: list[_Candidate] = []
-    facing_is_free = False
     for opened in range(min(gates_facing.always_open(unit), width) + 1):
         free = _free(unit, x, y, interval, width - opened, where, generator, starts if not opened else min(starts, 2))
         if free is None:
@@ -124,22 +151,13 @@ def _trained(
                 start = project(x, y, free.breaks, free.degree, free.multiplicity, way.constrain)
             except np.linalg.LinAlgError:
                 continue
-            spline, history, settled = optimise(
-                start,
-                steps=20 if width <= SMALL else steps,
-                tolerance=1e-5 if width <= WIDE else 1e-6,
-                constrain=way.constrain,
-            )
+            tolerance = 1e-5 if width <= WIDE else 1e-6
+            spline, history, settled = optimise(start, steps=steps, tolerance=tolerance, constrain=way.constrain)
             neurons = _exact(spline, way)
             candidates.append(_Candidate(_rmse(neurons, unit, x, y), neurons, history, settled))
-        if _least(candidates) <= max(1.01 * free.rmse, floor):
-            facing_is_free = opened == 0 or _least(candidates) <= floor
-            break
-    if _least(candidates) > floor and (width <= SMALL // 2 or (width <= SMALL and not facing_is_free)):
-        candidates.append(_polished(unit, x, y, interval, width, [c.neurons for c in candidates], generator))
-    if not candidates:
-        raise _undetermined(unit, width, x)
-    return min(candidates, key=lambda c: c.rmse)
+        if _least(candidates) <= max(1.01 * free.rmse, _floor(y)):
+            return candidates, opened == 0
+    return candidates, False
 
 
 def _least(candidates: list[_Candidate]) -> float:
@@ -153,13 +171,10 @@ def _exact(spline: Spline, way: Facing) -> Neurons:
     interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
     with full relative precision: iterative refinement, as for linear systems.
     """
-    unit = way.unit
-    stride = max(1, len(spline.data.x) // max(_THIN, 40 * len(spline.breaks)))
-    x = spline.data.x[::stride]
-    target = (spline.data.y - spline.data.residual(spline.z))[::stride]
+    x, target = splines.sample(spline.breaks, spline.z)
     neurons = gates_facing.from_spline(spline, way)
     for _ in range(2):
-        gap = residual(neurons, unit, x, target)
+        gap = residual(neurons, way.unit, x, target)
         correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, way.constrain)
         change = gates_facing.from_spline(correction, way)
         lines = neurons.lines.copy()
@@ -170,8 +185,8 @@ def _exact(spline: Spline, way: Facing) -> Neurons:
 
 def _free(
     unit: Unit,
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Array,
+    y: Array,
     interval: tuple[float, float],
     inner: int,
     where: Density,
@@ -183,10 +198,12 @@ def _free(
     stride = max(1, len(x) // max(_THIN, 40 * (inner + 1)))
     thin = (x[::stride], y[::stride])
     least = degree + 2
+    # Between few knots, where polishing finds what is missed, and many, where all starts end alike, more take part.
+    count = 1 if not inner else 2 * starts if SMALL // 2 < inner <= 2 * SMALL and starts > 1 else starts
     begun: list[Spline] = []
-    for knots_at in _starting_knots(where, inner, generator, starts if inner else 1):
-        breaks = spread(np.concatenate(([interval[0]], knots_at, [interval[1]])), thin[0], least)
+    for start in _starts(where, interval, inner, generator, count, thin, degree):
         try:
+            breaks = spread(start(), thin[0], least)
             spline, _, _ = optimise(project(*thin, breaks, degree, 1), steps=8 if starts > 1 else 0, tolerance=1e-4)
         except np.linalg.LinAlgError:
             continue
@@ -194,7 +211,8 @@ def _free(
     # A race: the two that lead after a few steps go on, the better of them in the unit's own space and on all data.
     leading = sorted(begun, key=lambda spline: spline.rmse)[:2]
     finished = [
-        optimise(spline, steps=max(25, inner), tolerance=1e-4 if inner <= WIDE else 1e-5)[0] for spline in leading
+        optimise(spline, steps=25 if inner <= WIDE else inner, tolerance=1e-4 if inner <= WIDE else 1e-5)[0]
+        for spline in leading
     ]
     for spline in sorted(finished, key=lambda spline: spline.rmse):
         try:
@@ -207,34 +225,66 @@ def _free(
     return None
 
 
-def _starting_knots(where: Density, inner: int, generator: np.random.Generator, starts: int) -> Iterator[np.ndarray]:
-    for s in range(starts):
-        yield where.knots(inner, generator if s else None)
+def _starts(
+    where: Density,
+    interval: tuple[float, float],
+    inner: int,
+    generator: np.random.Generator,
+    count: int,
+    thin: tuple[Array, Array],
+    degree: int,
+) -> Iterator[Callable[[], Array]]:
+    """Breaks to start from: the density's, those with one knot fewer after a split of their worst cell, shaken ones."""
+
+    def at(knots_at: Array) -> Array:
+        return np.concatenate(([interval[0]], knots_at, [interval[1]]))
+
+    def grown() -> Array:
+        fewer = spread(at(where.knots(inner - 1)), thin[0], degree + 2)
+        spline, _, _ = optimise(project(*thin, fewer, degree, 1), steps=25, tolerance=1e-4)
+        return split_worst(spline)
+
+    yield lambda: at(where.knots(inner))
+    grows = count > 1 and SMALL // 2 < inner <= WIDE
+    if grows:
+        yield grown
+    for _ in range(count - 1 - grows):
+        yield lambda: at(where.knots(inner, generator))
 
 
 def _polished(
     unit: Unit,
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Array,
+    y: Array,
     interval: tuple[float, float],
     width: int,
     found: list[Neurons],
+    narrower: list[Neurons],
     generator: np.random.Generator,
 ) -> _Candidate:
-    """Small networks in their own parameters: what the spline search found, and chance, on thinned data first."""
+    """A small network in its own parameters, from what the spline search found and from chance."""
     few = slice(None, None, max(1, len(x) // (25 * (width + 2))))
-    chance = random_neurons(unit, width, interval, 64 if width <= SMALL // 2 else 12, generator)
-    batch = stack([*found, solve_linear(chance, unit, x[few], y[few])])
+    chance = [random_neurons(unit, width, interval, 32 if width <= SMALL // 2 else 12, generator)]
+    for one in narrower:
+        chance.append(join(stack([one] * 8), random_neurons(unit, 1, interval, 8, generator)))
+    batch = stack([*found, solve_linear(stack(chance), unit, x[few], y[few])])
+    if width <= SMALL // 2:
+        batch = stack([batch, grow(unit, width, interval, x[few], y[few], generator)])
     # Coarse to fine: most of the search on some hundred points, the last steps on all.
-    for points, keep, steps in ((25 * (width + 2), 4, 30), (100 * (width + 2), 1, 30), (len(x), 1, 8)):
+    coarse = 25 * (width + 2)
+    for points, keep, steps in ((coarse, 20, 8), (coarse, 4, 22), (4 * coarse, 1, 30), (len(x), 1, 8)):
         stride = max(1, len(x) // points)
         done = polish(batch, unit, x[::stride], y[::stride], steps=steps)
         batch = done.best(keep)
     return _Candidate(float(done.rmse[0]), take(done.neurons, 0), done.history, bool(done.settled[0]))
 
 
-def _rmse(neurons: Neurons, unit: Unit, x: np.ndarray, y: np.ndarray) -> float:
+def _rmse(neurons: Neurons, unit: Unit, x: Array, y: Array) -> float:
     return float(np.sqrt(np.mean(np.square(residual(neurons, unit, x, y)))))
+
+
+def _floor(y: Array) -> float:
+    return _FLOOR * float(np.abs(y).max())
 
 
 def _degree(unit: Unit) -> int:
@@ -247,7 +297,7 @@ def _multiplicity(unit: Unit) -> int:
     return min(unit.factors, 1) + 1
 
 
-def _undetermined(unit: Unit, width: int, x: np.ndarray) -> GatelabError:
+def _undetermined(unit: Unit, width: int, x: Array) -> GatelabError:
     return GatelabError(
         f"{len(np.unique(x))} distinct points do not determine a {unit.name!r} network of width {width}; "
         "give more data or a smaller width"

@@ -21,7 +21,7 @@ _CHUNK = 50_000
 
 @dataclass(frozen=True)
 class Polished:
-    """A batch after polishing, best first: the networks, their RMSE, the best RMSE after each step, which have settled."""
+    """A batch after polishing, best first: networks, their RMSE, the best RMSE after each step, which have settled."""
 
     neurons: Neurons
     rmse: Array
@@ -68,6 +68,31 @@ def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
     step = np.zeros((len(lines), first + weights.shape[1]))
     step[:, first:] = weights
     return _moved(cleared, step)
+
+
+def grow(
+    unit: Unit, width: int, interval: tuple[float, float], x: Array, y: Array, generator: np.random.Generator
+) -> Neurons:
+    """Networks grown neuron by neuron: at each width the best few each try several chance neurons more.
+
+    A wider network contains the narrower one, so that its error should never be larger: growth sees to that
+    where starts by chance alone would miss.
+    """
+    batch = random_neurons(unit, 1, interval, 32, generator)
+    for n in range(1, width + 1):
+        if n > 1:
+            parents = take(batch, np.repeat(np.arange(6), 6))
+            batch = join(parents, random_neurons(unit, 1, interval, 36, generator))
+        batch = polish(solve_linear(batch, unit, x, y), unit, x, y, steps=10).neurons
+    return batch
+
+
+def join(a: Neurons, b: Neurons) -> Neurons:
+    """Networks of two batches side by side: their neurons together, the sum of their outputs."""
+    knots, sign, lines = (
+        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
+    )
+    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
 
 
 def stack(batch: list[Neurons]) -> Neurons:

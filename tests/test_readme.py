@@ -1,0 +1,40 @@
+"""Every command and every piece of Python in the README runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import gatelab as gl
+from gatelab.cli import app
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    gatelab ")]
+QUICK = {"reproduce scaling/fig2": ["--quick"]}
+
+
+def test_python_in_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README, re.S)
+    assert len(blocks) == 2
+    names = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["fit"].test_rmse < 1.1 * gl.limit("glu", "exp(sin(3*x))", 25)
+    assert (tmp_path / "slopes.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_in_the_readme_run(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
+    words = shlex.split(command)[1:]
+    words += next((extra for start, extra in QUICK.items() if " ".join(words).startswith(start)), [])
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+
+
+def test_the_readme_has_commands():
+    assert len(COMMANDS) == 6
