@@ -21,16 +21,21 @@ def main() -> None:
     unknown = [n for n in names if n not in ALL]
     if unknown:
         sys.exit(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(ALL)}")
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=max(Console().width, 130))
     console.print(f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread")
     for name in names:
         began = time.perf_counter()
         for title, rows, note in ALL[name]():
             table = Table(title=title, caption=note, title_justify="left", caption_justify="left")
             for column in rows[0]:
-                table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+                table.add_column(column, no_wrap=True, justify="left" if isinstance(rows[0][column], str) else "right")
             for row in rows:
-                table.add_row(*(v if isinstance(v, str) else f"{v:.3g}" for v in row.values()))
+                table.add_row(
+                    *(
+                        v if isinstance(v, str) else f"{v:.3g}" if not isinstance(v, int) else str(v)
+                        for v in row.values()
+                    )
+                )
             console.print(table)
         console.print(f"[dim]{name}: {time.perf_counter() - began:.0f} s[/dim]\n")
 

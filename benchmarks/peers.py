@@ -52,7 +52,7 @@ def _rows(p: gl.Problem, width: int) -> list[dict[str, float | str]]:
 
 
 def _sklearn(p: gl.Problem, width: int) -> float:
-    net = MLPRegressor((width,), solver="lbfgs", alpha=0.0, max_iter=5000, tol=1e-12, random_state=0)
+    net = MLPRegressor(hidden_layer_sizes=(width,), solver="lbfgs", alpha=0.0, max_iter=5000, tol=1e-12, random_state=0)
     net.fit(p.train.x, p.train.y[:, 0])
     return float(np.sqrt(np.mean((net.predict(p.test.x) - p.test.y[:, 0]) ** 2)))
 

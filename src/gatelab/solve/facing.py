@@ -128,8 +128,8 @@ def choose_facing(spline: Spline, unit: Unit, open: int, generator: np.random.Ge
             metric = _cost_metric(spline, space, rows, facing)
         v = (taylor[0] + jump[facing.left].sum(0)) @ metric
         found[facing.left.tobytes()] = (float(v @ v), facing)
-        if count == 1 and v @ v <= 1e-4 * spline.rmse**2 * len(spline.data.x):
-            break
+        if v @ v <= 1e-4 * spline.rmse**2 * len(spline.data.x):
+            return [facing]
     return [facing for _, facing in sorted(found.values(), key=lambda pair: pair[0])[:count]]
 
 

@@ -208,8 +208,9 @@ def _free(
         except np.linalg.LinAlgError:
             continue
         begun.append(spline)
-    # A race: the two that lead after a few steps go on, the better of them in the unit's own space and on all data.
+    # A race: the two that lead after a few steps go on, if they are close; the better of them in the unit's own space.
     leading = sorted(begun, key=lambda spline: spline.rmse)[:2]
+    leading = [spline for spline in leading if spline.rmse <= 1.2 * leading[0].rmse]
     finished = [
         optimise(spline, steps=25 if inner <= WIDE else inner, tolerance=1e-4 if inner <= WIDE else 1e-5)[0]
         for spline in leading
@@ -241,7 +242,7 @@ def _starts(
 
     def grown() -> Array:
         fewer = spread(at(where.knots(inner - 1)), thin[0], degree + 2)
-        spline, _, _ = optimise(project(*thin, fewer, degree, 1), steps=25, tolerance=1e-4)
+        spline, _, _ = optimise(project(*thin, fewer, degree, 1), steps=12, tolerance=1e-4)
         return split_worst(spline)
 
     yield lambda: at(where.knots(inner))
@@ -272,7 +273,7 @@ def _polished(
         batch = stack([batch, grow(unit, width, interval, x[few], y[few], generator)])
     # Coarse to fine: most of the search on some hundred points, the last steps on all.
     coarse = 25 * (width + 2)
-    for points, keep, steps in ((coarse, 20, 8), (coarse, 4, 22), (4 * coarse, 1, 30), (len(x), 1, 8)):
+    for points, keep, steps in ((coarse, 16, 8), (coarse, 2, 22), (4 * coarse, 1, 25), (len(x), 1, 6)):
         stride = max(1, len(x) // points)
         done = polish(batch, unit, x[::stride], y[::stride], steps=steps)
         batch = done.best(keep)
