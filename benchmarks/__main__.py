@@ -10,9 +10,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import limits, peers, size, solvers
+from benchmarks import limits, peers, size, solvers, sweep
 
-ALL = {"solvers": solvers.run, "limits": limits.run, "size": size.run, "peers": peers.run}
+ALL = {"solvers": solvers.run, "limits": limits.run, "size": size.run, "peers": peers.run, "sweep": sweep.run}
 
 
 def main() -> None:

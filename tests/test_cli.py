@@ -377,7 +377,7 @@ def test_interrupt_ends_workers_too(here: Path) -> None:
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
     )
     try:
-        _wait(lambda: _living(process.pid) >= 4, 60)  # itself, the tracker of resources, two workers
+        _wait(lambda: _living(process.pid) >= 3, 60)  # itself and two workers
         time.sleep(2)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=15)

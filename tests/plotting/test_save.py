@@ -8,7 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from gatelab.errors import GatelabError
-from gatelab.plotting import new_figure, save, write_atomically
+from gatelab.files import write_whole
+from gatelab.plotting import new_figure, save
 
 MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml"}
 
@@ -57,10 +58,10 @@ def test_a_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match="cannot be written"):
         save(small(), tmp_path / "taken" / "fig.png")
     with pytest.raises(GatelabError, match="cannot be written"):
-        write_atomically(tmp_path / "taken" / "a.txt", "text")
+        write_whole(tmp_path / "taken" / "a.txt", "text")
 
 
 def test_texts_are_replaced_whole(tmp_path: Path) -> None:
-    path = write_atomically(tmp_path / "a.txt", "one")
-    assert write_atomically(path, "two – three").read_text(encoding="utf-8") == "two – three"
+    path = write_whole(tmp_path / "a.txt", "one")
+    assert write_whole(path, "two – three").read_text(encoding="utf-8") == "two – three"
     assert list(tmp_path.iterdir()) == [path]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import lists, measure, paper
+from gatelab.cli import lists, measure, paper, results, scale
 from gatelab.cli.shell import Shell
 
 app = typer.Typer(
@@ -23,8 +23,9 @@ app.command(epilog=paper.DEMO)(paper.demo)
 app.command(epilog=lists.UNITS)(lists.units)
 app.command(epilog=lists.PROBLEMS)(lists.problems)
 app.command(epilog=measure.FIT)(measure.fit)
-app.command(epilog=measure.SCALE)(measure.scale)
+app.command(epilog=scale.SCALE)(scale.scale)
 app.command(epilog=paper.REPRODUCE)(paper.reproduce)
+app.add_typer(results.app)
 
 
 def _version(wanted: bool) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show
+from gatelab.cli import show, sweeps
 from gatelab.cli.lists import Json
 from gatelab.cli.measure import Jobs
 from gatelab.cli.shell import Interrupted
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option(help="The folder for what is written.")]
 FOLDER = Path("gatelab-out")
-DEMO = "Example: gatelab demo --max-width 20"
+DEMO = "Example: gatelab demo --max-width 20 --store runs.db"
 REPRODUCE = """Examples: gatelab reproduce --list
 
-gatelab reproduce scaling/fig2
+gatelab reproduce scaling/fig2 --store runs.db
 
 gatelab reproduce all --quick --format svg"""
 
@@ -31,14 +32,20 @@ def demo(
     out: Out = FOLDER,
     max_width: Annotated[int, typer.Option(min=2, help="Networks of 1 to this many neurons.")] = 50,
     jobs: Jobs = None,
+    store: sweeps.Store = None,
+    backend: sweeps.Backend = None,
+    address: sweeps.Address = None,
+    retry_failed: sweeps.RetryFailed = False,
+    max_hours: sweeps.MaxHours = None,
     as_json: Json = False,
 ) -> None:
     """Show how the errors of five units fall, and why."""
     check_folder(out)
+    sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
     from gatelab.studies import demo as run
 
-    with show.progress("fitting") as report:
-        done = run(out, widths=range(1, max_width + 1), jobs=jobs, progress=report)
+    with sweeps.going_on(store), show.progress("fitting") as report:
+        done = run(out, widths=range(1, max_width + 1), jobs=jobs, progress=report, sweep=sweep)
     rows = done.slopes.to_dict("records")
     if as_json:
         found = {"slopes": rows, "reason": done.reason, "seconds": done.seconds}
@@ -72,6 +79,11 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, to see that it works.")] = False,
     format: Annotated[str, typer.Option(help="png or svg.")] = "png",
     jobs: Jobs = None,
+    store: sweeps.Store = None,
+    backend: sweeps.Backend = None,
+    address: sweeps.Address = None,
+    retry_failed: sweeps.RetryFailed = False,
+    max_hours: sweeps.MaxHours = None,
     as_json: Json = False,
 ) -> None:
     """Measure the paper's figures again, beside its own numbers."""
@@ -90,7 +102,9 @@ def reproduce(
     if format not in FORMATS:
         raise unknown_name("figure format", format, FORMATS)
     check_folder(out)
-    done = _run(wanted, out, quick, format, jobs)
+    sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
+    with sweeps.going_on(store):
+        done = _run(wanted, out, sweep, quick=quick, format=format, jobs=jobs)
     if as_json:
         show.document([_record(r) for r in done])
         return
@@ -105,14 +119,17 @@ def _list(found: list[Study], as_json: bool) -> None:
     show.table(("name", "what it shows"), [(s.name, f"{s.title}. {s.paper}") for s in found], wrap=(1,))
 
 
-def _run(names: list[str], out: Path, quick: bool, format: str, jobs: int | None) -> list[Reproduction]:
+def _run(names: list[str], out: Path, sweep: dict[str, Any], **options: Any) -> list[Reproduction]:
     from gatelab.studies import reproduce as run
 
     done: list[Reproduction] = []
+    began, hours = time.monotonic(), sweep.get("max_hours")
     try:
         for name in names:
+            if hours is not None:  # for all figures together
+                sweep = {**sweep, "max_hours": max(0.0, hours - (time.monotonic() - began) / 3600)}
             with show.progress(name) as report:
-                done.append(run(name, out, quick=quick, jobs=jobs, format=format, progress=report))
+                done.append(run(name, out, progress=report, sweep=sweep, **options))
     except KeyboardInterrupt:
         raise Interrupted([file for r in done for file in r.files]) from None
     return done

@@ -10,7 +10,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,11 @@ WRONG, INTERRUPTED, PIPE = 2, 130, 141
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after some files were complete."""
+    """Ctrl-C after some files were complete, or with a store; `kept` says what it holds, once all is written."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Path] = (), kept: Callable[[], str | None] = lambda: None) -> None:
         super().__init__()
-        self.files = tuple(files)
+        self.files, self.kept = tuple(files), kept
 
 
 class Shell(TyperGroup):
@@ -45,10 +46,9 @@ class Shell(TyperGroup):
             # A second Ctrl-C would leave the workers that the first is about to end.
             with suppress(ValueError):
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _end_sweeps(error)
             _end_workers()
-            files = error.files if isinstance(error, Interrupted) else ()
-            left = f"complete: {', '.join(map(str, files))}" if files else "nothing was written"
-            raise _end(f"interrupted; {left}", INTERRUPTED) from error
+            raise _end(f"interrupted; {_left(error)}", INTERRUPTED) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _drop_stdout()
@@ -73,7 +73,22 @@ def _drop_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _left(error: KeyboardInterrupt) -> str:
+    if not isinstance(error, Interrupted):
+        return "nothing was written"
+    complete = f"complete: {', '.join(map(str, error.files))}" if error.files else None
+    return "; ".join(part for part in (complete, error.kept()) if part) or "nothing was written"
+
+
+def _end_sweeps(error: BaseException | None) -> None:
+    """End what the error left in the middle: a sweep lives in a generator, which its traceback keeps alive."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 def _end_workers() -> None:
+    """End the processes that compute units which travel by value."""
     if "joblib" not in sys.modules:
         return
     from joblib.externals.loky import get_reusable_executor

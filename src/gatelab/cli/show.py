@@ -95,35 +95,58 @@ def number(value: float | None, form: str = ".2f") -> str:
     return "-" if value is None or math.isnan(value) else format(value, form)
 
 
+def text(value: object) -> str:
+    """A value of a record, numbers with all their digits."""
+    return "-" if value is None else str(value)
+
+
 def interval(value: float, low: float, high: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    if math.isnan(value):
+        return "-"
+    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.4), duration(42.3), duration(200), duration(9000)
+    ('less than 1 s', 'about 42 s', 'about 3 min', 'about 2.5 h')
+    """
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 120:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 7200 else f"about {seconds / 3600:.1f} h"
 
 
 class Report:
-    """Called with (done, total) as work ends: a bar with the time left on a terminal, else a line every ten seconds."""
+    """Called with (done, total) as work ends: a bar with the time left on a terminal, else a line every ten seconds.
 
-    def __init__(self, what: str, bar: Progress | None) -> None:
-        self.what, self.bar = what, bar
-        self.task = bar.add_task(what, total=None) if bar else None
+    What was `stored` before comes at once and says nothing of the time that the rest will take.
+    """
+
+    def __init__(self, what: str, bar: Progress | None, stored: int = 0) -> None:
+        self.what, self.bar, self.stored = what, bar, stored
+        self.task = bar.add_task(what, total=None, completed=stored) if bar else None
         self.began = self.said = time.monotonic()
 
     def __call__(self, done: int, total: int, *_: object) -> None:
         if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=done, total=total)
+            self.bar.update(self.task, completed=max(done, self.stored), total=total)
             return
         now = time.monotonic()
-        if now - self.said >= EVERY and 0 < done < total:
+        if now - self.said >= EVERY and self.stored < done < total:
             self.said = now
-            left = (now - self.began) / done * (total - done)
+            left = (now - self.began) / (done - self.stored) * (total - done)
             print(f"gatelab: {self.what}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Report]:
+def progress(what: str, stored: int = 0) -> Iterator[Report]:
     """A report of work in hand, gone from the terminal when the work is done."""
     err = Console(stderr=True, markup=False, highlight=False)
     if not err.is_terminal:
-        yield Report(what, None)
+        yield Report(what, None, stored)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -134,4 +157,4 @@ def progress(what: str) -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        yield Report(what, bar)
+        yield Report(what, bar, stored)

@@ -5,7 +5,7 @@ no window, no backend and no setting behind.
 """
 
 from gatelab.plotting.planes import Plane, draw_plane, draw_surface
-from gatelab.plotting.save import SUFFIXES, save, write_atomically
+from gatelab.plotting.save import SUFFIXES, save
 from gatelab.plotting.scaling import Curve, scaling_figure
 from gatelab.plotting.style import GREY, NEURON_COLOURS, Look, look, looks, new_figure, style
 
@@ -24,5 +24,4 @@ __all__ = [
     "save",
     "scaling_figure",
     "style",
-    "write_atomically",
 ]

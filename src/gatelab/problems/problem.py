@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -80,6 +80,8 @@ class Problem:
     interval: tuple[float, float] | None = None
     f: Function | None = None
     description: str = ""
+    recipe: Mapping[str, Any] | None = None
+    """How `problem` made it, in plain values, so that another process can make the same; None for data of one's own."""
 
     def __post_init__(self) -> None:
         if (self.train.d_in, self.train.d_out) != (self.test.d_in, self.test.d_out):

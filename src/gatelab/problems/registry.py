@@ -96,7 +96,12 @@ def problem(
         seed=seed,
         name=known.name if known else None,
     )
-    return replace(made, description=f"{known.expression}: {known.description}") if known else made
+    if known:
+        made = replace(made, description=f"{known.expression}: {known.description}")
+    if not isinstance(spec, str) or made.interval is None:
+        return made
+    recipe = {"spec": known.name if known else spec.strip(), "interval": list(made.interval), "n": n, "n_test": n_test}
+    return replace(made, recipe=recipe | {"sampling": sampling, "noise": float(noise), "seed": seed})
 
 
 def _function(spec: Any) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 from gatelab.scaling.baselines import spline_baseline
 from gatelab.scaling.limit import limit
-from gatelab.scaling.scaling import Point, Scaling, scaling
+from gatelab.scaling.result import Point, Scaling
+from gatelab.scaling.scaling import scaling, scaling_runs
 from gatelab.scaling.slopes import Slope, corrected_slope, local_slopes, slope
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "limit",
     "local_slopes",
     "scaling",
+    "scaling_runs",
     "slope",
     "spline_baseline",
 ]

@@ -13,7 +13,7 @@ from gatelab.plotting import Curve, scaling_figure
 from gatelab.units import unit as as_unit
 
 if TYPE_CHECKING:
-    from gatelab.scaling.scaling import Against, Scaling
+    from gatelab.scaling.result import Against, Scaling
 
 Paper = Mapping[tuple[str, str], float]
 Reference = Mapping[str, Mapping[int, float]]
@@ -104,8 +104,7 @@ def _local_slopes(study: Scaling, name: str, reach: float) -> tuple[np.ndarray, 
     Neighbours are counted by ratio: five consecutive widths span a factor of 5 at the left end and of 1.1 at n = 50,
     where the slope would be that of the scatter.
     """
-    sizes, errors = study.curve(name, flagged=True)
-    log_n, log_e = np.log(sizes), np.log(np.nanmin(errors, axis=1))
+    log_n, log_e = map(np.log, study.best(name))
     middles, slopes = [], []
     for i, centre in enumerate(log_n):
         near = np.abs(log_n - centre) <= np.log(reach)

@@ -91,18 +91,10 @@ def fit(
     ('converged', True)
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    check_width(width)
     if seeds < 1:
         raise GatelabError(f"seeds is {seeds}; give 1 or more")
+    name, run = check_fit(chosen, target, width, solver)
     parameters = chosen.parameter_count(width, target.d_in, target.d_out)
-    if parameters > target.train.n * target.d_out:
-        widest = _widest(chosen, target)
-        raise GatelabError(
-            f"{chosen.name} of width {width} has {parameters} parameters but the training data have only "
-            f"{target.train.n * target.d_out} values; give more data"
-            + (f" or a width of at most {widest}" if widest else "")
-        )
-    name, run = _resolve(solver, chosen, target)
     began = time.perf_counter()
     best: tuple[float, int, Solution] | None = None
     for s in range(seed, seed + seeds):
@@ -127,6 +119,19 @@ def fit(
         seconds=time.perf_counter() - began,
         history=solution.history,
     )
+
+
+def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
+    """What can be said before anything is computed: the solver's name and function, or the error."""
+    parameters = unit.parameter_count(check_width(width), problem.d_in, problem.d_out)
+    if parameters > problem.train.n * problem.d_out:
+        widest = _widest(unit, problem)
+        raise GatelabError(
+            f"{unit.name} of width {width} has {parameters} parameters but the training data have only "
+            f"{problem.train.n * problem.d_out} values; give more data"
+            + (f" or a width of at most {widest}" if widest else "")
+        )
+    return _resolve(solver, unit, problem)
 
 
 def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
-from gatelab.plotting import save, write_atomically
+from gatelab.files import write_whole
+from gatelab.plotting import save
 from gatelab.problems import problem
 from gatelab.scaling import Scaling, Slope, scaling
-from gatelab.studies.measure import ratio_sentence, tail_slope, upper_half
+from gatelab.studies.measure import complete, ratio_sentence, tail_slope, upper_half
 from gatelab.studies.reference import PAPER_SLOPES, REFERENCE_RMSE
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
@@ -40,8 +42,12 @@ def demo(
     widths: Sequence[int] = range(1, 51),
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    sweep: Mapping[str, Any] | None = None,
 ) -> Demo:
-    """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json."""
+    """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json.
+
+    `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+    """
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +60,9 @@ def demo(
         widths,
         jobs=jobs,
         progress=(lambda done, total, _: progress(done, total)) if progress else None,
+        **(sweep or {}),
     )
+    complete(study, (sweep or {}).get("store"))
     seconds = time.perf_counter() - began
     slopes, reason = slopes_table(study), reason_for(study)
     figure = study.plot(title="Five units on 1/(1+cos²πx)", paper=PAPER_SLOPES, reference=REFERENCE_RMSE, flagged=True)
@@ -67,8 +75,8 @@ def demo(
     }
     files = (
         save(figure, folder / "demo.png"),
-        write_atomically(folder / "demo.csv", study.table().to_csv(index=False)),
-        write_atomically(folder / "demo.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n"),
+        write_whole(folder / "demo.csv", study.table().to_csv(index=False)),
+        write_whole(folder / "demo.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n"),
     )
     return Demo(study, slopes, files[0], files, seconds, reason)
 

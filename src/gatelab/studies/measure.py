@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from gatelab.errors import GatelabError
 from gatelab.problems import Problem, problem
 from gatelab.scaling import Scaling, Slope, scaling
 from gatelab.studies.reference import PAPER_SLOPES, REFERENCE_RMSE
@@ -49,13 +50,25 @@ def measured(
 ) -> Scaling:
     # Starting processes takes longer than all fits of a quick study.
     jobs = request.jobs or (1 if request.quick else None)
-    return scaling(units, target, widths, solver=solver, jobs=jobs, progress=tick)
+    study = scaling(units, target, widths, solver=solver, jobs=jobs, progress=tick, **request.sweep_now())
+    return complete(study, request.sweep.get("store"))
+
+
+def complete(study: Scaling, store: object) -> Scaling:
+    """The study, if all its fits ended: a figure with holes would be compared with the paper's as if it had none."""
+    failed = sum(p.flag == "failed" for p in study.points)
+    if failed:
+        path = getattr(store, "path", store)
+        raise GatelabError(
+            f"{failed} of {len(study.points)} fits failed, and the figure needs them all; see why with "
+            f"'gatelab results list --status failed --store {path}', then try them again with --retry-failed"
+        )
+    return study
 
 
 def best_errors(study: Scaling, unit: str) -> dict[int, float]:
     """The least test RMSE at each width."""
-    sizes, errors = study.curve(unit, flagged=True)
-    return {int(n): float(e) for n, e in zip(sizes, np.nanmin(errors, axis=1), strict=True)}
+    return {int(n): float(e) for n, e in zip(*study.best(unit), strict=True)}
 
 
 def upper_half(study: Scaling) -> tuple[int, int]:

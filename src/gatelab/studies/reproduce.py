@@ -6,9 +6,10 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gatelab._version import __version__
 from gatelab.errors import GatelabError, unknown_name
@@ -38,9 +39,11 @@ def reproduce(
     jobs: int | None = None,
     format: str = "png",
     progress: Callable[[int, int], None] | None = None,
+    sweep: Mapping[str, Any] | None = None,
 ) -> Reproduction:
     """Run the study `name` and write it below `out`, in a folder named after the paper.
 
+    `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
     Nothing is written until the study is done and everything drawn: what was there stays until then.
     """
     study = find(name)
@@ -51,7 +54,7 @@ def reproduce(
     stage = _staging(folder)
     try:
         began = time.perf_counter()
-        outcome = study.run(Request(quick, jobs, progress))
+        outcome = study.run(Request(quick, jobs, progress, sweep or {}))
         if quick:
             outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
         seconds = time.perf_counter() - began

@@ -142,9 +142,9 @@ def _slopes(main: Scaling, far: Scaling) -> pd.DataFrame:
 
 def at_equal_parameters(study: Scaling, cheap: str, dear: str) -> tuple[int, float]:
     """The greatest number of parameters that both reach, and how many times less the first one's error is there."""
-    curve = {name: study.curve(name, against="P", flagged=True) for name in (cheap, dear)}
+    curve = {name: study.best(name, against="P") for name in (cheap, dear)}
     P = min(sizes[-1] for sizes, _ in curve.values())
-    logs = [np.interp(np.log(P), np.log(sizes), np.log(np.nanmin(errors, axis=1))) for sizes, errors in curve.values()]
+    logs = [np.interp(np.log(P), np.log(sizes), np.log(errors)) for sizes, errors in curve.values()]
     return int(P), float(np.exp(logs[1] - logs[0]))
 
 

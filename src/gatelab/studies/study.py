@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -25,11 +26,24 @@ class Claim:
 
 @dataclass(frozen=True)
 class Request:
-    """How to run: `quick` takes few widths and points; `progress(done, total)` is called after each fit."""
+    """How to run: `quick` takes few widths and points; `progress(done, total)` is called after each fit.
+
+    `sweep` holds what `gatelab.scaling` takes beside the study's own arguments: store, backend, address, retry_failed,
+    max_hours. The hours are for the whole study, from when it was asked for.
+    """
 
     quick: bool = False
     jobs: int | None = None
     progress: Callable[[int, int], None] | None = None
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def sweep_now(self) -> dict[str, Any]:
+        """`sweep` with the hours that are left: a study may have several sweeps, its user has one patience."""
+        hours = self.sweep.get("max_hours")
+        if hours is None:
+            return dict(self.sweep)
+        return {**self.sweep, "max_hours": max(0.0, hours - (time.monotonic() - self.began) / 3600)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,151 @@
+"""`gatelab results`: what a store holds, for people and for programs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gatelab._version import __version__
+from gatelab.cli import exchange, show
+from gatelab.cli.lists import Json
+from gatelab.cli.records import (
+    STORE,
+    ProblemName,
+    Status,
+    StoreFile,
+    UnitName,
+    Width,
+    brief,
+    find,
+    full,
+    label,
+    opened,
+    rmse,
+    seed_of,
+    selected,
+    width_of,
+)
+from gatelab.errors import GatelabError
+
+SHORT = 10  # characters of a key: enough to be unique among some thousands
+LIST = """Examples: gatelab results list --unit glu --width 50
+
+gatelab results list --status failed --store runs.db"""
+SHOW = "Example: gatelab results show 3f8a --store runs.db"
+PRUNE = """Examples: gatelab results prune --failed --dry-run
+
+gatelab results prune --older-than 90 --other-versions --yes"""
+
+app = typer.Typer(
+    name="results",
+    help="List, show, export, compare and prune what a store holds.",
+    epilog="Example: gatelab results list --store runs.db",
+    no_args_is_help=True,
+)
+
+
+@app.command("list", epilog=LIST)
+def list_(
+    store: StoreFile = STORE,
+    status: Status = None,
+    unit: UnitName = None,
+    width: Width = None,
+    problem: ProblemName = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List records, the newest first."""
+    with opened(store) as file:
+        found = selected(file, status, unit, width, problem)
+    found.sort(key=lambda r: r.time, reverse=True)
+    first = found[:limit]
+    if as_json:
+        show.document({"store": store, "total": len(found), "records": [brief(r) for r in first]})
+        return
+    if not found:
+        show.say(f"no record in {store} fits")
+        return
+    cells = []
+    for r in first:
+        error = show.number(rmse(r), ".2e") if r.ok else "failed"
+        when = r.time[:16].replace("T", " ")
+        cells.append([r.key[:SHORT], *label(r), width_of(r), seed_of(r), error, f"{r.seconds:.2f}", when])
+    headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
+    show.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
+    failed = sum(not r.ok for r in found)
+    show.say("", f"{len(first)} of {exchange.records(len(found))}" + (f", of which {failed} failed" if failed else ""))
+
+
+@app.command("show", epilog=SHOW)
+def show_(
+    key: Annotated[str, typer.Argument(help="A key from `gatelab results list`; its beginning is enough.")],
+    store: StoreFile = STORE,
+    as_json: Json = False,
+) -> None:
+    """Show everything about one record, with its traceback if it failed."""
+    with opened(store) as file:
+        record = find(file, key)
+        arrays = file.get_arrays(record.key) or {}
+    shapes = {name: list(a.shape) for name, a in arrays.items()}
+    if as_json:
+        show.document(full(record) | {"arrays": shapes})
+        return
+    row = record.row()
+    error = row.pop("error")
+    rows = [(name, show.text(value)) for name, value in row.items()]
+    if record.history:
+        rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
+    if shapes:
+        rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
+    show.pairs(rows)
+    if error:
+        show.say("", str(error).rstrip())
+
+
+@app.command("prune", epilog=PRUNE)
+def prune(
+    store: StoreFile = STORE,
+    failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
+    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Those older than that.")] = None,
+    other_versions: Annotated[bool, typer.Option("--other-versions", help="Those of another gatelab.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them; remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove records for good: those to which every condition given applies."""
+    if not (failed or other_versions or older_than is not None):
+        raise GatelabError("no condition is given; give --failed, --older-than DAYS or --other-versions")
+    before = None if older_than is None else (datetime.now(UTC) - timedelta(days=older_than)).isoformat()
+    with opened(store) as file:
+        keys = [
+            r.key
+            for r in file.records(status="failed" if failed else None)
+            if (before is None or r.time < before) and (not other_versions or r.versions.get("gatelab") != __version__)
+        ]
+        remove = bool(keys) and not dry_run and (yes or _confirmed(len(keys), store))
+        removed = file.delete(keys) if remove else 0
+        left = file.count()
+    if as_json:
+        show.document({"store": store, "found": len(keys), "removed": removed, "left": left})
+    elif dry_run:
+        show.say(f"{exchange.records(len(keys))} would be removed from {store}, {left - len(keys)} would be left")
+    else:
+        show.say(f"{exchange.records(removed)} removed from {store}, {left} left")
+
+
+def _confirmed(count: int, store: Path) -> bool:
+    if not _on_terminal():
+        raise GatelabError(f"{exchange.records(count)} would be removed from {store} for good; give --yes to do it")
+    return typer.confirm(f"Remove {exchange.records(count)} from {store} for good?", err=True)
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+app.command("export", epilog=exchange.EXPORT)(exchange.export)
+app.command("compare", epilog=exchange.COMPARE)(exchange.compare)

@@ -1,0 +1,137 @@
+"""`gatelab scale`: how the error falls with the width."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gatelab.cli import read, show, sweeps
+from gatelab.cli.lists import Json
+from gatelab.cli.measure import Interval, Jobs, Noise, Points, Sampling, Seeds, Solver, Steps, check_solver
+from gatelab.cli.write import check_file, write_bytes
+
+if TYPE_CHECKING:
+    from gatelab.scaling import Point, Scaling
+    from gatelab.sweep import Run
+
+WHY = {
+    "floor": "at the rounding of float64 (floor)",
+    "interpolation": "with more than one parameter for two values of the data (interpolation)",
+    "optimiser": "above 1.1 times the limit (optimiser)",
+    "failed": "since they failed (failed)",
+}
+
+SCALE = """Examples: gatelab scale glu mlp --widths 1:50 --out glu.png
+
+gatelab scale gqu --problem "exp(sin(3*x))" --widths 4,8,16 --seeds 5
+
+gatelab scale glu --widths 1:200 --store runs.db --dry-run"""
+
+
+def scale(
+    units: Annotated[list[str], typer.Argument(help="Names from `gatelab units`.")],
+    problem: Annotated[str, typer.Option(help="A name or a formula in x.")] = read.PROBLEM,
+    widths: Annotated[str, typer.Option(metavar="1:50 | 50:200:10 | 4,8,16", help="Both ends included.")] = "1:50",
+    seeds: Seeds = 1,
+    solver: Solver = "auto",
+    steps: Steps = None,
+    jobs: Jobs = None,
+    store: sweeps.Store = None,
+    backend: sweeps.Backend = None,
+    address: sweeps.Address = None,
+    retry_failed: sweeps.RetryFailed = False,
+    dry_run: sweeps.DryRun = False,
+    max_hours: sweeps.MaxHours = None,
+    interval: Interval = None,
+    points: Points = read.POINTS,
+    sampling: Sampling = read.SAMPLING,
+    noise: Noise = read.NOISE,
+    out: Annotated[Path | None, typer.Option(help="Write the figure, .png or .svg.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write every fit, .csv.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit units at many widths and measure the slopes of the error."""
+    sizes = read.widths(widths)
+    check_file(out, (".png", ".svg"))
+    check_file(csv, (".csv",))
+    check_solver(solver)
+    chosen = read.target(problem, None, interval=interval, points=points, sampling=sampling, noise=noise)
+    sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
+    options: dict[str, Any] = {"steps": steps} if steps else {}
+    from gatelab.scaling import scaling, scaling_runs
+
+    def runs() -> tuple[Run, ...]:
+        return scaling_runs(units, chosen, sizes, seeds, solver=solver, **options)
+
+    if dry_run:
+        workers = 1 if backend == "serial" else jobs or sweeps.cores()
+        sweeps.print_plan(sweeps.planned(runs(), store, retry_failed=retry_failed, jobs=workers), store, as_json)
+        return
+    with sweeps.going_on(store, runs):
+        before = sweeps.planned(runs(), store, retry_failed=retry_failed) if store else None
+        with show.progress("fitting", before.done + before.failed if before else 0) as report:
+            study = scaling(units, chosen, sizes, seeds, solver=solver, jobs=jobs, progress=report, **sweep, **options)
+    files = [path for path in (out, csv) if path]
+    if out:
+        study.plot(out)
+    if csv:
+        write_bytes(csv, study.table().to_csv(index=False).encode())
+    if as_json:
+        show.document(
+            {
+                "problem": study.problem,
+                "slopes": study.slopes().to_dict("records"),
+                "left_out": {u: _left_out(study, u) for u in study.units},
+                "failed": _failed(study),
+                "points": study.points,
+                "files": files,
+            }
+        )
+        return
+    _print_slopes(study, seeds)
+    if failed := _failed(study):
+        show.say("", f"{failed} of {len(study.points)} fits failed, and stay so without --retry-failed; to see why:")
+        show.say(sweeps.how_to_look(store), wrap=False)
+    for path in files:
+        show.say(f"wrote {path}", wrap=False)
+
+
+def _print_slopes(study: Scaling, seeds: int) -> None:
+    last = max(p.width for p in study.points)
+    rows = []
+    slopes = {(s["unit"], s["aggregate"], s["against"]): s for s in study.slopes().to_dict("records")}
+    for unit in study.units:
+        best = min((p for p in study.points if p.unit == unit and p.width == last), key=_error)
+        for aggregate in ("best", "median") if seeds > 1 else ("best",):
+            cells = [slopes[unit, aggregate, axis] for axis in ("n", "P")]
+            lines = [show.interval(s["slope"], s["low"], s["high"]) for s in cells]
+            at_last = [show.number(best.ratio), show.number(best.test_rmse, ".1e")] if aggregate == "best" else ["", ""]
+            rows.append([unit, *([aggregate] if seeds > 1 else []), *lines, *at_last])
+    seed = ("seeds",) if seeds > 1 else ()
+    headings = ("unit", *seed, "slope vs n [95%]", "slope vs P [95%]", "ratio", "RMSE")
+    k = len(headings)
+    show.table(headings, rows, right=(k - 2, k - 1), wrap=(k - 4, k - 3))
+    show.say("", f"{study.problem}; ratio to the limit and RMSE on test data at width {last}")
+    for unit in study.units:
+        total = sum(p.unit == unit for p in study.points)
+        if math.isnan(slopes[unit, "best", "n"]["slope"]):
+            show.say(f"{unit}: no slope, which needs two widths or more that are not left out")
+        for flag, count in _left_out(study, unit).items():
+            show.say(f"{unit}: {count} of {total} fits are left out of the slopes, {WHY.get(flag, flag)}")
+
+
+def _error(point: Point) -> float:
+    """The test error; of a fit that failed, which has none, more than any."""
+    return math.inf if math.isnan(point.test_rmse) else point.test_rmse
+
+
+def _failed(study: Scaling) -> int:
+    return sum(p.flag == "failed" for p in study.points)
+
+
+def _left_out(study: Scaling, unit: str) -> dict[str, int]:
+    return dict(Counter(p.flag for p in study.points if p.unit == unit and p.flag))

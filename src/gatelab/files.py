@@ -1,0 +1,40 @@
+"""Files: whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from gatelab.errors import GatelabError
+
+
+def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None]) -> Path:
+    """Write bytes, text, or whatever a function puts into the file it is given; make the folder if need be.
+
+    The file appears under its name when it is complete: whoever reads it sees what was there before, or all of it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder) / "new" / "a.txt", "all of it").read_text()
+    'all of it'
+    """
+    target = Path(path)
+    # In the same folder, since a move between file systems is a copy and could be seen half done.
+    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if callable(content):
+            content(part)
+        else:
+            part.write_bytes(content if isinstance(content, bytes) else content.encode())
+        part.replace(target)
+    except OSError as error:
+        raise GatelabError(
+            f"{target} cannot be written ({error.strerror or error}); give a path in a folder that you may write to"
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return target

@@ -1,0 +1,79 @@
+"""Problems as plain values, for runs that are hashed, stored and computed elsewhere.
+
+A problem made from a name or a formula is described by its recipe. Any other is described by a hash of its data, which
+are put, once, into a cache folder under that hash: `GATELAB_CACHE`, or `~/.cache/gatelab`. On a cluster every machine
+must see the same folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
+from gatelab.problems.problem import Data, Problem
+from gatelab.problems.registry import problem as make
+
+
+def describe(problem: Problem) -> dict[str, Any]:
+    """The problem in plain values; `restore` makes it again.
+
+    >>> describe(make("x2", n=50))["spec"]
+    'x2'
+    """
+    if problem.recipe is not None:
+        return dict(problem.recipe)
+    arrays = {
+        f"{side}_{axis}": np.ascontiguousarray(getattr(getattr(problem, side), axis))
+        for side in ("train", "test")
+        for axis in ("x", "y")
+    }
+    digest = hashlib.sha256(repr((problem.name, problem.interval)).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}{array.shape}".encode() + array.tobytes())
+    key = digest.hexdigest()[:32]
+    target = _file(key)
+    if not target.exists():
+        write_whole(target, save(arrays))
+    interval = None if problem.interval is None else list(problem.interval)
+    return {"data": key, "name": problem.name, "interval": interval}
+
+
+def restore(description: Mapping[str, Any]) -> Problem:
+    """The problem that was described; the last few are kept, since a sweep asks for the same one again and again.
+
+    >>> restore(describe(make("x2", n=50))).train.n
+    50
+    """
+    return _restore(json.dumps(description, sort_keys=True))
+
+
+@lru_cache(maxsize=4)
+def _restore(text: str) -> Problem:
+    description = json.loads(text)
+    interval = tuple(description["interval"]) if description.get("interval") else None
+    if "data" not in description:
+        return make(**(description | {"interval": interval}))
+    source = _file(description["data"])
+    if not source.exists():
+        raise GatelabError(
+            f"the data of problem {description['name']!r} are not in {source.parent}; set GATELAB_CACHE to the folder "
+            "that the sweep was started with, on every machine"
+        )
+    arrays = load_file(source)
+    train, test = (Data(arrays[f"{side}_x"], arrays[f"{side}_y"]) for side in ("train", "test"))
+    return Problem(description["name"], train, test, interval)
+
+
+def _file(key: str) -> Path:
+    base = os.environ.get("GATELAB_CACHE")
+    return (Path(base) if base else Path.home() / ".cache" / "gatelab") / "data" / f"{key}.safetensors"

@@ -1,0 +1,166 @@
+"""`Scaling`: the points of a study and what follows from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gatelab.errors import GatelabError
+from gatelab.scaling.slopes import Aggregate, Slope, local_slopes, slope
+
+if TYPE_CHECKING:  # tables and figures are for the one who looks at them, not for every worker: imported where used
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Against = Literal["n", "P"]
+Flag = Literal["", "floor", "interpolation", "optimiser", "failed"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One fit, with the limit and the reason, if any, why it is left out of slopes.
+
+    `floor`: at the rounding of float64. `interpolation`: so many parameters that the data, not the unit, set the error.
+    `optimiser`: above 1.1 times the limit, so that training (or a width below the asymptotic range) sets it. `failed`:
+    the run did not end; its errors are NaN.
+    """
+
+    unit: str
+    width: int
+    parameters: int
+    seed: int
+    train_rmse: float
+    test_rmse: float
+    limit: float
+    ratio: float
+    flag: Flag
+    status: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The points of a study, and what follows from them."""
+
+    problem: str
+    points: tuple[Point, ...]
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(p.unit for p in self.points))
+
+    def table(self) -> pd.DataFrame:
+        """A row a fit."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(p) for p in self.points])
+
+    def curve(
+        self,
+        unit: str,
+        *,
+        against: Against = "n",
+        widths: tuple[int, int] | None = None,
+        flagged: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes (k,) and test errors (k, seeds) of a unit; points left out are NaN unless `flagged`."""
+        mine = [p for p in self.points if p.unit == unit and (widths is None or widths[0] <= p.width <= widths[1])]
+        if not mine:
+            raise GatelabError(f"no point of unit {unit!r} in that range; the study has {', '.join(self.units)}")
+        rows = sorted({p.width for p in mine})
+        columns = sorted({p.seed for p in mine})
+        errors = np.full((len(rows), len(columns)), np.nan)
+        sizes = np.zeros(len(rows))
+        for p in mine:
+            i = rows.index(p.width)
+            sizes[i] = p.width if against == "n" else p.parameters
+            if flagged or not p.flag:
+                errors[i, columns.index(p.seed)] = p.test_rmse
+        return sizes, errors
+
+    def best(self, unit: str, *, against: Against = "n") -> tuple[np.ndarray, np.ndarray]:
+        """Sizes and least test errors over the seeds, flagged points included; without sizes where every fit failed."""
+        sizes, errors = self.curve(unit, against=against, flagged=True)
+        kept = np.isfinite(errors).any(axis=1)
+        return sizes[kept], np.nanmin(errors[kept], axis=1)
+
+    def slope(
+        self,
+        unit: str,
+        *,
+        against: Against = "n",
+        widths: tuple[int, int] | None = None,
+        aggregate: Aggregate = "best",
+        flagged: bool = False,
+    ) -> Slope:
+        """The global slope of a unit over a range of widths, without the flagged points unless asked for."""
+        return slope(*self.curve(unit, against=against, widths=widths, flagged=flagged), aggregate=aggregate)
+
+    def slopes(self, *, widths: tuple[int, int] | None = None, flagged: bool = False) -> pd.DataFrame:
+        """A row a unit and axis (n and P): slope, interval, how many points made it and how many were left out."""
+        import pandas as pd
+
+        rows = []
+        for name in self.units:
+            inside = [p for p in self.points if p.unit == name and (not widths or widths[0] <= p.width <= widths[1])]
+            for against in ("n", "P"):
+                for aggregate in ("best", "median"):
+                    s = self._slope_or_none(name, against, aggregate, widths, flagged)
+                    rows.append(
+                        {
+                            "unit": name,
+                            "against": against,
+                            "aggregate": aggregate,
+                            "slope": s.value if s else np.nan,
+                            "low": s.low if s else np.nan,
+                            "high": s.high if s else np.nan,
+                            "widths": s.points if s else 0,
+                            "left_out": 0 if flagged else sum(bool(p.flag) for p in inside),
+                        }
+                    )
+        return pd.DataFrame(rows)
+
+    def _slope_or_none(
+        self, unit: str, against: Against, aggregate: Aggregate, widths: tuple[int, int] | None, flagged: bool
+    ) -> Slope | None:
+        try:
+            return self.slope(unit, against=against, widths=widths, aggregate=aggregate, flagged=flagged)
+        except GatelabError:
+            return None
+
+    def local_slopes(self, unit: str, *, against: Against = "n", window: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes and local slopes of the best-of-seeds curve, all points included."""
+        sizes, errors = self.best(unit, against=against)
+        return sizes, local_slopes(sizes, errors, window=window)
+
+    def ratio(self, unit: str, width: int) -> float:
+        """Test RMSE over the limit of the best seed at that width."""
+        ratios = [p.ratio for p in self.points if p.unit == unit and p.width == width]
+        if not ratios:
+            raise GatelabError(f"the study has no fit of {unit!r} at width {width}")
+        return min(ratios)
+
+    def plot(self, path: str | Path | None = None, **options: Any) -> Figure:
+        """Error against n and against P with limits and slopes, and the local slopes; written to `path` if given.
+
+        Options are those of `gatelab.scaling.draw.draw`: a title, the paper's slopes, other code's errors.
+        """
+        from gatelab.plotting import save
+        from gatelab.scaling.draw import draw
+
+        figure = draw(self, **options)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    def to_json(self) -> str:
+        return json.dumps({"problem": self.problem, "points": [asdict(p) for p in self.points]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Scaling:
+        raw = json.loads(text)
+        return cls(raw["problem"], tuple(Point(**p) for p in raw["points"]))

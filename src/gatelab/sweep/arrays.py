@@ -1,0 +1,72 @@
+"""Arrays beside the store: one safetensors file a run, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from gatelab.errors import GatelabError
+
+_KEY = re.compile(r"[0-9a-f]{32}")
+
+
+def arrays_path(folder: Path, key: str) -> Path:
+    """Where a run's arrays are."""
+    if not _KEY.fullmatch(key):
+        raise GatelabError(f"the key is {key!r}; give the 32 hexadecimal digits of Run.key")
+    return folder / f"{key}.safetensors"
+
+
+def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The content of the file, which is also how arrays travel from a worker to the one who writes.
+
+    >>> len(pack({"G": np.zeros(3)})) > 3 * 8
+    True
+    """
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
+    try:
+        # save() reads the memory as it lies: transposed views must be laid out anew first.
+        return save({name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()})
+    except (SafetensorError, KeyError, TypeError) as error:
+        kinds = ", ".join(f"{n}: {a.dtype}" for n, a in arrays.items())
+        raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
+
+
+def write_arrays(path: Path, content: bytes) -> Path:
+    """Write all or nothing: the file appears under its name once it is complete."""
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise GatelabError(
+            f"{path} cannot be written ({error.strerror or error}); look at the folder's rights and the space left"
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return path
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays, or None where none were stored."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, OSError) as error:
+        raise GatelabError(f"{path} cannot be read ({error}); delete it and compute the run again") from error

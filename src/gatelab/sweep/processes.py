@@ -1,0 +1,199 @@
+"""`ProcessPool`: runs in worker processes that may fail, hang, swell or be killed without harm to the others.
+
+Process pools of the standard library and of joblib end with the first worker that dies, and all that was pending with
+it. Here every worker has its own pair of pipes and computes what it was sent in order, so when one ends it is known
+which run it was at. That run is suspect: it is tried once more, alone; if that worker dies as well, it has failed. What
+was waiting behind it goes to others.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import time
+from collections import Counter, deque
+from contextlib import suppress
+
+from gatelab.errors import GatelabError
+from gatelab.sweep.child import Child, News
+from gatelab.sweep.compute import OUT_OF_MEMORY, TIME_LIMIT, Computed, failed
+from gatelab.sweep.pool import Pace
+from gatelab.sweep.run import Run
+from gatelab.sweep.worker import DROPPED, ENDED, READY, STARTED
+
+_SPAN, _MOST = 0.1, 32  # seconds of work, and runs, to send ahead of a worker
+_DEATHS = 2
+_STILLBORN = 3
+_GRACE = 60.0  # seconds for imports, which are no part of a run's time
+_STUCK = 0.5
+
+
+class ProcessPool:
+    """`jobs` workers, started when there is work for them; limits are per run."""
+
+    computes_here = False
+
+    def __init__(self, jobs: int, time_limit: float | None = None, memory_limit: int | None = None) -> None:
+        self._jobs, self._time_limit, self._memory_limit = jobs, time_limit, memory_limit
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._children: list[Child] = []
+        self._todo: deque[Run] = deque()
+        self._suspects: deque[Run] = deque()
+        self._deaths: Counter[str] = Counter()
+        self._stillborn = 0
+        self._pace = Pace()
+
+    def _pending(self) -> int:
+        return len(self._todo) + len(self._suspects) + sum(len(c.runs) for c in self._children)
+
+    def room(self) -> int:
+        return max(0, self._jobs * self._pace.ahead(_SPAN, _MOST) - self._pending())
+
+    def submit(self, runs: list[Run]) -> None:
+        self._todo.extend(runs)
+        self._hand_out()
+
+    def busy(self) -> bool:
+        return self._pending() > 0
+
+    def collect(self, timeout: float) -> list[Computed]:
+        self._hand_out()
+        results: list[Computed] = []
+        for news in self._hear(timeout):
+            if news.child in self._children:  # the last words of one we have killed count no more
+                self._take(news, results)
+        self._enforce_limits(results)
+        self._hand_out()
+        return results
+
+    def close(self) -> list[Computed]:
+        results: list[Computed] = []
+        for news in self._hear(0):
+            if news.message and news.message[0] == ENDED and news.child in self._children:
+                results.append(news.message[1])
+        for child in self._children:
+            child.kill()
+        self._children.clear()
+        self._todo.clear()
+        self._suspects.clear()
+        return results
+
+    def _hear(self, timeout: float) -> list[News]:
+        """All the news there is; if there is none, the next, waited for no longer than until a limit is reached."""
+        heard: list[News] = []
+        limits = [child.since + self._allowed(child) - time.monotonic() for child in self._children if child.runs]
+        with suppress(queue.Empty):
+            if self._news.empty():
+                heard.append(self._news.get(timeout=max(0.001, min([timeout, *limits]))))
+            while True:
+                heard.append(self._news.get_nowait())
+        return heard
+
+    def _allowed(self, child: Child) -> float:
+        if self._time_limit is None:
+            return float("inf")
+        return self._time_limit if child.started else self._time_limit + _GRACE
+
+    def _hand_out(self) -> None:
+        while len(self._children) < self._jobs and len(self._children) < self._pending():
+            self._children.append(Child(self._news, self._memory_limit))
+        idle = [child for child in self._children if child.ready and not child.runs]
+        while idle and self._suspects:
+            idle.pop().send(self._suspects.popleft())
+        # In rounds, so that all have one before any has two; none while a suspect waits for a worker to be idle.
+        for depth in range(1, 1 if self._suspects else self._pace.ahead(_SPAN, _MOST) + 1):
+            for child in self._children:
+                if self._todo and len(child.runs) < depth and self._free(child) and child.can_take(self._todo[0]):
+                    child.send(self._todo.popleft())
+        if not self._todo and any(not child.runs for child in self._children):
+            # Runs thought tiny wait behind one that is not, while others have nothing to do.
+            for child in self._children:
+                if len(child.runs) > 1 and not child.asked_back and not self._free(child):
+                    child.ask_back()
+
+    def _free(self, child: Child) -> bool:
+        """Whether more may be sent behind what it computes now: not behind a suspect, nor behind a long run."""
+        return not child.runs or (child.runs[0].key not in self._deaths and time.monotonic() - child.since < _STUCK)
+
+    def _take(self, news: News, results: list[Computed]) -> None:
+        child, message = news.child, news.message
+        if message is None:
+            self._bury(child, results)
+            return
+        kind, *content = message
+        if kind == READY:
+            child.ready, self._stillborn = True, 0
+        elif kind == STARTED:
+            child.started, child.since = True, news.at
+        elif kind == DROPPED:
+            dropped = set(content[0])
+            self._todo.extend(run for run in child.runs if run.key in dropped)
+            child.runs = deque(run for run in child.runs if run.key not in dropped)
+            child.asked_back = False
+        elif kind == ENDED:
+            self._finish(child, content[0], news.at, results)
+
+    def _finish(self, child: Child, computed: Computed, at: float, results: list[Computed]) -> None:
+        run = child.runs.popleft()
+        child.started, child.since = False, at
+        self._deaths.pop(run.key, None)
+        self._pace.note(computed.record.seconds)
+        results.append(self._in_time(computed))
+        if (computed.record.error or "").startswith(OUT_OF_MEMORY):
+            self._retire(child)  # its heap is torn, and the next run would have less than its share
+
+    def _in_time(self, computed: Computed) -> Computed:
+        seconds = computed.record.seconds
+        if self._time_limit is None or seconds <= self._time_limit:
+            return computed
+        return Computed(failed(computed.record.run, self._too_long(), seconds))
+
+    def _too_long(self) -> str:
+        return f"{TIME_LIMIT}: the run took longer than {self._time_limit:g} s and was stopped"
+
+    def _enforce_limits(self, results: list[Computed]) -> None:
+        now = time.monotonic()
+        for child in list(self._children):
+            if child.runs and now - child.since > self._allowed(child):
+                run = child.runs.popleft()
+                self._retire(child)
+                results.append(Computed(failed(run, self._too_long(), now - child.since)))
+
+    def _retire(self, child: Child) -> int:
+        """End a worker; what waited behind its run goes first to the others."""
+        self._children.remove(child)
+        code = child.kill()
+        self._todo.extendleft(reversed(child.runs))
+        return code
+
+    def _bury(self, child: Child, results: list[Computed]) -> None:
+        suspect = child.runs.popleft() if child.runs else None
+        code = self._retire(child)
+        if not child.ready:
+            self._stillborn += 1
+            if self._stillborn >= _STILLBORN:
+                raise GatelabError(
+                    f"{self._stillborn} worker processes in a row ended while they started ({_cause(code)}); what they "
+                    "wrote above says why. Try backend='serial', which starts none"
+                )
+            return
+        if suspect is None:
+            return
+        self._deaths[suspect.key] += 1
+        if self._deaths[suspect.key] < _DEATHS:
+            self._suspects.append(suspect)
+            return
+        del self._deaths[suspect.key]
+        results.append(Computed(failed(suspect, f"its worker process ended twice: {_cause(code)}")))
+
+
+def _cause(code: int) -> str:
+    """An exit code in words.
+
+    >>> _cause(-9), _cause(3)
+    ('killed by SIGKILL, as the system does when memory runs out', 'exit code 3')
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"killed by {name}" + (", as the system does when memory runs out" if name == "SIGKILL" else "")

@@ -1,0 +1,120 @@
+"""Studies through a store: computed once, kept, resumed."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import gatelab as gl
+from gatelab.scaling import scaling_runs
+from gatelab.solve import rmse
+from gatelab.sweep import Store, plan
+
+WIDTHS = [3, 4, 13]
+
+
+def _study(store, widths=WIDTHS, **more):
+    return gl.scaling(["mlp", "glu"], gl.problem("sin4x", n=300), widths, jobs=1, store=store, **more)
+
+
+def _errors(study):
+    return [(p.unit, p.width, p.train_rmse, p.test_rmse, p.flag) for p in study.points]
+
+
+def test_a_second_call_computes_only_what_is_missing(tmp_path):
+    path = tmp_path / "runs.db"
+    _study(path, [3])
+    runs = scaling_runs(["mlp", "glu"], gl.problem("sin4x", n=300), WIDTHS)
+    assert (plan(runs, path).done, plan(runs, path).todo) == (2, 4)
+    with Store(path) as store:
+        before = {r.key: r.time for r in store.records()}
+    whole = _study(path)
+    with Store(path) as store:
+        after = {r.key: r.time for r in store.records()}
+    assert len(after) == 6
+    assert all(after[key] == when for key, when in before.items())
+    assert _errors(whole) == _errors(_study(None))
+
+
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_backends_agree_to_the_bit(tmp_path, backend):
+    assert _errors(_study(tmp_path / "runs.db", backend=backend)) == _errors(_study(None))
+
+
+@pytest.mark.slow
+def test_ray_agrees_to_the_bit(tmp_path):
+    """In a process of its own: Ray reads its settings once, at import, and other tests choose them otherwise."""
+    code = (
+        "import sys, gatelab as gl; p = gl.problem('sin4x', n=300); "
+        f"s = gl.scaling(['mlp', 'glu'], p, {WIDTHS}, jobs=2, store=sys.argv[1], backend='ray'); print(s.to_json())"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "runs.db")], capture_output=True, text=True, check=True
+    )
+    study = gl.Scaling.from_json(out.stdout.strip().splitlines()[-1])
+    assert _errors(study) == _errors(_study(None))
+
+
+def test_networks_are_kept_beside_the_store(tmp_path):
+    study = _study(tmp_path / "runs.db")
+    p = gl.problem("sin4x", n=300)
+    with Store(tmp_path / "runs.db") as store:
+        for record in store.records():
+            unit, width = record.arguments["unit"]["name"], record.arguments["width"]
+            net = gl.unit(unit).network(width)
+            net.load_state_dict({k: torch.from_numpy(v) for k, v in store.get_arrays(record.key).items()})
+            point = next(q for q in study.points if (q.unit, q.width) == (unit, width))
+            assert rmse(net, p.test.x, p.test.y) == point.test_rmse
+
+
+def failing(z):
+    raise FloatingPointError("no such gate")
+
+
+def test_failures_are_kept_flagged_and_retried_with_a_store_and_raised_without(tmp_path):
+    p = gl.problem("sin4x", n=100)
+    study = gl.scaling(["mlp", failing], p, [5, 9], jobs=1, store=tmp_path / "runs.db")
+    assert {(q.unit, q.flag) for q in study.points} >= {("failing", "failed")}
+    assert all(np.isnan(q.test_rmse) for q in study.points if q.unit == "failing")
+    assert study.slopes().query("unit == 'failing'").slope.isna().all()
+    assert not study.slopes().query("unit == 'mlp'").slope.isna().any()
+    with Store(tmp_path / "runs.db") as store:
+        failed = list(store.records(status="failed"))
+        assert len(failed) == 2
+        assert "no such gate" in failed[0].error
+    with pytest.raises(RuntimeError, match="no such gate"):
+        gl.scaling([failing], p, [2], jobs=1)
+
+
+def test_a_lambda_cannot_be_stored_but_can_be_run(tmp_path):
+    p = gl.problem("sin4x", n=100)
+    with pytest.raises(gl.GatelabError, match="module of its own"):
+        gl.scaling([lambda z: z.relu()], p, [2], store=tmp_path / "runs.db")
+    assert gl.scaling([lambda z: z.relu()], p, [2], jobs=1, steps=5).points[0].train_rmse > 0
+
+
+def test_max_hours_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
+    with pytest.raises(gl.GatelabError, match="the same call goes on"):
+        _study(tmp_path / "runs.db", max_hours=1e-9)
+    assert len(_study(tmp_path / "runs.db").points) == 6
+
+
+def test_data_of_ones_own_go_through_a_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "cache"))
+    x = np.linspace(0, 1, 200)
+    p = gl.Problem.from_arrays(x, np.sin(9 * x))
+    for _ in range(2):
+        study = gl.scaling("mlp", p, [3, 4], jobs=2, store=tmp_path / "runs.db")
+        assert len(study.points) == 2
+    with Store(tmp_path / "runs.db") as store:
+        assert store.count() == 2
+
+
+def test_a_study_with_failures_is_drawn(tmp_path):
+    p = gl.problem("sin4x", n=100)
+    study = gl.scaling(["mlp", failing], p, [5, 9], jobs=1, store=tmp_path / "runs.db")
+    study.plot(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").exists()
+    assert len(study.best("failing")[0]) == 0

@@ -1,0 +1,299 @@
+"""Every backend: what comes out, what is computed, and what happens to runs that misbehave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sweep_tasks
+import torch
+
+from gatelab import GatelabError
+from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan
+from gatelab.sweep import child as child_module
+from gatelab.sweep import compute as compute_module
+from gatelab.sweep.run import Outcome
+
+pytestmark = pytest.mark.usefixtures("light_path")
+BOTH = pytest.mark.parametrize("backend", ["serial", "processes"])
+
+
+def runs(task: str, count: int, **arguments: Any) -> list[Run]:
+    return [Run(f"sweep_tasks:{task}", {"n": n, **arguments}) for n in range(count)]
+
+
+def content(records: Any) -> list[str]:
+    """What two sweeps must agree on: everything but when, how long and where."""
+    return sorted(repr((r.key, r.task, r.arguments, r.status, r.metrics, r.history, r.error)) for r in records)
+
+
+@BOTH
+def test_each_run_once_whatever_is_asked_for_twice(backend: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    wanted = runs("work", 30, log=str(log), fail_each=7)
+    got = list(map_runs([*wanted, *wanted[:10]], store=tmp_path / "runs.db", backend=backend, jobs=2))
+    assert sorted(r.key for r in got) == sorted(r.key for r in wanted)
+    assert Counter(n for n, _, _ in sweep_tasks.computed(log)) == dict.fromkeys(range(30), 1)
+    assert {r.arguments["n"] for r in got if not r.ok} == {0, 7, 14, 21, 28}
+    assert all(r.metrics["square"] == r.arguments["n"] ** 2 for r in got if r.ok)
+    bad = next(r for r in got if r.arguments["n"] == 7)
+    assert bad.error is not None and bad.error.startswith("Traceback") and "run 7 does not want to" in bad.error
+    assert "compute.py" not in bad.error
+    with Store(tmp_path / "runs.db") as store:
+        assert content(store.records()) == content(got)
+        assert store._read("SELECT * FROM claims") == []
+    # Again, with ten more: only those are computed, and the stored ones come first.
+    more = runs("work", 40, log=str(log), fail_each=7)
+    again = list(map_runs(more, store=tmp_path / "runs.db", backend=backend, jobs=2))
+    assert [r.key for r in again[:30]] == [r.key for r in wanted]
+    assert Counter(n for n, _, _ in sweep_tasks.computed(log)) == dict.fromkeys(range(40), 1)
+
+
+def test_backends_agree(tmp_path: Path) -> None:
+    wanted = runs("work", 20, fail_each=6)
+    serial = content(map_runs(wanted))
+    assert content(map_runs(wanted, backend="processes", jobs=2)) == serial
+    assert content(map_runs(wanted, time_limit=60)) == serial
+
+
+@BOTH
+def test_failed_runs_stay_until_they_are_to_be_tried_again(backend: Any, tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "runs.db"
+    wanted = runs("thrice", 3, log=str(log), tries=2)
+    statuses = []
+    for retry in (False, False, True, True):
+        statuses.append({r.status for r in map_runs(wanted, store=path, backend=backend, jobs=1, retry_failed=retry)})
+    assert statuses == [{"failed"}, {"failed"}, {"done"}, {"done"}]
+    assert Counter(log.read_text().split()) == {"0": 2, "1": 2, "2": 2}
+
+
+@BOTH
+def test_results_that_cannot_be_stored_are_failures_of_their_run(backend: Any, tmp_path: Path) -> None:
+    wanted = [*runs("returns_a_set", 1), *runs("returns_nothing", 1), *runs("bad_arrays", 1), *runs("work", 1)]
+    got = {r.task: r for r in map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1)}
+    assert "metrics.values is {0} (set)" in (got["sweep_tasks:returns_a_set"].error or "")
+    assert "returned a NoneType" in (got["sweep_tasks:returns_nothing"].error or "")
+    assert "names: object" in (got["sweep_tasks:bad_arrays"].error or "")
+    assert got["sweep_tasks:work"].ok
+
+
+@BOTH
+def test_arrays_are_kept_beside_the_store(backend: Any, tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        (record,) = map_runs(runs("arrays", 5)[4:], store=store, backend=backend, jobs=1)
+        kept = store.get_arrays(record.key)
+    assert kept is not None and record.device == "cpu:0"
+    assert np.array_equal(kept["G"], np.arange(4.0)) and np.array_equal(kept["view"], np.eye(3)[:, ::2])
+
+
+@BOTH
+def test_a_run_beyond_its_time_is_stopped(backend: Any, tmp_path: Path) -> None:
+    began = time.monotonic()
+    got = {
+        r.arguments["n"]: r
+        for r in map_runs(runs("hang", 6), store=tmp_path / "runs.db", backend=backend, jobs=2, time_limit=1.0)
+    }
+    assert time.monotonic() - began < 20
+    assert not got[0].ok and (got[0].error or "").startswith("time limit: the run took longer than 1 s")
+    assert got[0].seconds >= 1.0 and all(got[n].ok for n in range(1, 6))
+
+
+@BOTH
+def test_a_run_that_runs_out_of_memory(backend: Any, tmp_path: Path) -> None:
+    wanted = runs("hog", 6, size=3 * 2**30)
+    got = {r.arguments["n"]: r for r in map_runs(wanted, backend=backend, jobs=2, memory_limit=2**29)}
+    assert not got[0].ok and (got[0].error or "").startswith("out of memory")
+    assert all(got[n].ok for n in range(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("exit", "SystemExit: 7"),
+        ("os._exit", "ended twice: exit code 7"),
+        ("SIGKILL", "ended twice: killed by SIGKILL, as the system does when memory runs out"),
+        ("SIGSEGV", "ended twice: killed by SIGSEGV"),
+    ],
+)
+def test_a_run_that_takes_its_worker_along(how: str, says: str) -> None:
+    got = {r.arguments["n"]: r for r in map_runs(runs("die", 40, how=how), backend="processes", jobs=2)}
+    assert len(got) == 40 and not got[0].ok and says in (got[0].error or "")
+    assert all(got[n].ok for n in range(1, 40))
+
+
+def test_a_worker_killed_by_others_costs_its_run_nothing(tmp_path: Path) -> None:
+    got = list(map_runs(runs("die_once", 4, folder=str(tmp_path)), backend="processes", jobs=2))
+    assert [r.ok for r in got] == [True] * 4
+
+
+def test_a_dead_worker_is_noticed_though_its_children_hold_the_pipe() -> None:
+    got = {r.arguments["n"]: r for r in map_runs(runs("fork_and_die", 3), backend="processes", jobs=1)}
+    assert "exit code 3" in (got[0].error or "") and got[1].ok and got[2].ok
+
+
+def test_tiny_runs_do_not_wait_behind_a_long_one(tmp_path: Path) -> None:
+    folder = tmp_path / "came"
+    folder.mkdir()
+    wanted = runs("mostly_tiny", 400, long=300, folder=str(folder))
+    got = {r.arguments["n"]: r for r in map_runs(wanted, backend="processes", jobs=2)}
+    assert len(got) == 400 and got[300].metrics["came"] == 399
+
+
+def test_what_a_task_prints_or_reads_disturbs_nothing() -> None:
+    got = list(map_runs(runs("prints", 5), backend="processes", jobs=1))
+    assert [r.ok and r.metrics["read"] == "" for r in got] == [True] * 5
+
+
+def test_one_thread_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        (here,) = map_runs(runs("threads", 1))
+        assert here.metrics["torch"] == 1 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    (there,) = map_runs(runs("threads", 1), backend="processes", jobs=1)
+    assert there.metrics["omp"] == "1"
+
+
+def test_workers_import_the_real_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[1:])
+    (there,) = map_runs(runs("threads", 1), backend="processes", jobs=1)
+    assert there.metrics["torch"] == 1
+
+
+def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "_MAIN", "raise SystemExit(5) # {memory_limit}")
+    with pytest.raises(GatelabError, match="3 worker processes in a row ended while they started"):
+        list(map_runs(runs("work", 3), backend="processes", jobs=1))
+
+
+@BOTH
+def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
+    wanted = runs("work", 50, seconds=0.2)
+    got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=3.0))
+    assert 1 <= len(got) <= 17
+    with Store(tmp_path / "runs.db") as store:
+        assert store.count() == len(got) and store._read("SELECT * FROM claims") == []
+    assert list(map_runs(wanted[-1:], backend=backend, max_seconds=0)) == []
+
+
+@BOTH
+def test_leaving_the_loop_stops_the_workers_and_gives_claims_back(backend: Any, tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        sweep = map_runs(runs("work", 50, seconds=0.05), store=store, backend=backend, jobs=2)
+        next(sweep)
+        assert len(store._read("SELECT * FROM claims")) > 0 or backend == "serial"
+        sweep.close()  # pyright: ignore[reportAttributeAccessIssue]
+        assert store._read("SELECT * FROM claims") == [] and 1 <= store.count() < 10
+    assert _workers() == []
+
+
+def _workers() -> list[str]:
+    """Processes that compute for us and still live."""
+    found = subprocess.run(["ps", "-o", "pid=,stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    return [line for line in found.stdout.splitlines() if "gatelab.sweep.worker" in line and " Z" not in line]
+
+
+@BOTH
+def test_ctrl_c(backend: str, tmp_path: Path, light: dict[str, str]) -> None:
+    """As a terminal sends it: to the whole group. What was done is on file, claims are free, workers are gone."""
+    drive, log = Path(__file__).with_name("sweep_drive.py"), tmp_path / "log"
+    command = [sys.executable, str(drive), str(tmp_path / "runs.db"), backend, "500", "0.02", str(log)]
+    sweep = subprocess.Popen(
+        command, env=light, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    assert sweep.stdout is not None
+    for _ in range(20):
+        sweep.stdout.readline()
+    os.killpg(sweep.pid, signal.SIGINT)
+    out, err = sweep.communicate(timeout=10)
+    assert sweep.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
+    told = 20 + len(out.splitlines())
+    with Store(tmp_path / "runs.db") as store:
+        kept = store.count()
+        assert told <= kept < 400
+        assert store._read("SELECT * FROM claims") == []
+    finished = len(sweep_tasks.computed(log))
+    assert kept <= finished <= kept + 2  # at most the runs that ended while the workers were being stopped
+    time.sleep(0.1)
+    assert len(sweep_tasks.computed(log)) == finished
+
+
+def test_interrupted_in_the_middle_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(**arguments: Any) -> Outcome:
+        if arguments["n"] == 2:
+            signal.raise_signal(signal.SIGINT)
+        return Outcome({})
+
+    monkeypatch.setattr(compute_module, "resolve", lambda task: interrupted)
+    got: list[Record] = []
+    with Store(tmp_path / "runs.db") as store:
+        with pytest.raises(KeyboardInterrupt):
+            got.extend(map_runs(runs("work", 5), store=store))
+        assert store.count() == 2 and store._read("SELECT * FROM claims") == []
+
+
+def test_plan(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    wanted = runs("work", 10, fail_each=5)
+    assert plan(wanted, path).expected_seconds is None
+    list(map_runs(wanted[:6], store=path))
+    with Store(path) as store:
+        mean = np.mean([r.seconds for r in store.records(status="done")])
+        now = plan([*wanted, wanted[0]], store)
+        assert (now.done, now.failed, now.todo) == (4, 2, 4)
+        assert now.expected_seconds == pytest.approx(4 * mean)
+        again = plan(wanted, store, retry_failed=True, jobs=2)
+        assert (again.done, again.failed, again.todo) == (4, 0, 6)
+        assert again.expected_seconds == pytest.approx(3 * mean)
+        assert plan([*wanted, *runs("hang", 2)], store).expected_seconds is None
+        assert plan(wanted[:6], store).expected_seconds == 0
+
+
+def test_progress_counts_and_tells_the_time_left(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    list(map_runs(runs("work", 3, fail_each=2, seconds=0.02), store=path))
+    told: list[Progress] = []
+    list(map_runs(runs("work", 8, fail_each=2, seconds=0.02), store=path, progress=told.append))
+    assert [(p.stored, p.computed, p.finished) for p in told] == [(min(i, 3), max(0, i - 3), i) for i in range(1, 9)]
+    assert told[-1].failed == 4 and told[0].remaining is None and told[-1].remaining == 0.0
+    assert 0.5 * 0.08 < (told[3].remaining or 0) < 100 * 0.08 and told[3].total == 8
+
+
+def test_what_cannot_be_asked_for() -> None:
+    one = runs("work", 1)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"backend": "threads"}, "no backend is called 'threads'"),
+        ({"jobs": 0}, "jobs is 0"),
+        ({"time_limit": -1.0}, "time_limit is -1"),
+        ({"address": "here:1"}, "for Ray, but backend is 'serial'"),
+        ({"gpus_per_run": 1, "backend": "processes"}, "for Ray"),
+    ]
+    for options, message in cases:
+        with pytest.raises(GatelabError, match=message):
+            map_runs(one, **options)
+    with pytest.raises(GatelabError, match="one of the runs is a str"):
+        map_runs(["sweep_tasks:work"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(GatelabError, match="'sweep_tasks:wrok' cannot be found"):
+        list(map_runs([Run("sweep_tasks:wrok")]))
+
+
+def test_a_full_store_ends_the_sweep_and_loses_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        store._db.execute("PRAGMA max_page_count = 40")
+        with pytest.raises(GatelabError, match="no space left"):
+            list(map_runs(runs("work", 2000), store=store, backend="processes", jobs=2))
+        kept = store.count()
+        assert kept > 10 and _workers() == []
+        store._db.execute("PRAGMA max_page_count = 100000")
+        assert len(list(map_runs(runs("work", 2000), store=store))) == 2000

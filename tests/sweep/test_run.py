@@ -1,0 +1,175 @@
+"""Keys that mean the same everywhere, and values that are plain or refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import pickle
+import random
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gatelab import GatelabError
+from gatelab.sweep import Record, Run
+from gatelab.sweep.plain import decode, encode
+
+# Keys as they were when the first records were stored. A change here orphans every store there is.
+PINNED: list[tuple[str, dict[str, Any], str]] = [
+    ("lab:fit", {}, "408182362bab73942649425ac31d4ab1"),
+    ("lab:fit", {"unit": "glu", "width": 8, "seed": 0}, "618f1a47a4b823fb8de5a417686792f9"),
+    ("lab:fit", {"width": 8.0}, "65c687f1fd77ce50e995a38ad2e1c9c4"),
+    (
+        "lab:fit",
+        {"x": [0.1, 1e-300, 1e22, -0.0, float("inf"), float("nan")], "é": "ﬁ Å \U0001f600\ud800"},
+        "90954e847160038b9e9b96101908e580",
+    ),
+    ("lab.deep:Class.fit", {"a": {"b": [None, True, {"c": 2**80}]}}, "25b79cce55685ac0d68f2ea441042664"),
+]
+
+
+@pytest.mark.parametrize(("task", "arguments", "key"), PINNED)
+def test_key_is_what_it_always_was(task: str, arguments: dict[str, Any], key: str) -> None:
+    assert Run(task, arguments).key == key
+
+
+def test_keys_agree_in_another_process_with_other_hashes(light: dict[str, str]) -> None:
+    code = (
+        "import json, sys\nfrom gatelab.sweep import Run\n"
+        "print(json.dumps([Run(t, a).key for t, a in json.loads(sys.stdin.read())]))"
+    )
+    for seed in ("1", "2"):
+        # Sets of strings iterate differently there: an order that leaked into the key would show.
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps([(t, a) for t, a, _ in PINNED]),
+            env={**light, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout) == [k for _, _, k in PINNED]
+
+
+def test_what_is_the_same_run_and_what_is_not() -> None:
+    def key(value: object) -> str:
+        return Run("lab:fit", {"x": value}).key
+
+    same: list[tuple[object, object]] = [
+        ((1, 2), [1, 2]),
+        (0.0, -0.0),
+        ("\u00e9", "e\u0301"),
+        (np.float64(0.1), 0.1),
+        (np.int32(3), 3),
+        (np.bool_(True), True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (float("nan"), -float("nan")),
+    ]
+    different: list[tuple[object, object]] = [
+        (1, 1.0),
+        (1, True),
+        (0, False),
+        (None, "None"),
+        ("1", 1),
+        (float("inf"), -float("inf")),
+        (float("nan"), None),
+        (0.1, math.nextafter(0.1, 1)),
+        ([1, [2]], [[1], 2]),
+        ([], {}),
+        (10**16, 10**16 + 1),
+    ]
+    assert [pair for pair in same if key(pair[0]) != key(pair[1])] == []
+    assert [pair for pair in different if key(pair[0]) == key(pair[1])] == []
+    assert Run("lab:fit", {"x": 1}).key != Run("lab:fi", {"x": 1}).key
+
+
+def _random_value(rng: random.Random, depth: int) -> Any:
+    kind = rng.randrange(8 if depth else 6)
+    if kind == 6:
+        return tuple(_random_value(rng, depth - 1) for _ in range(rng.randrange(4)))
+    if kind == 7:
+        return {f"k{rng.randrange(99)}": _random_value(rng, depth - 1) for _ in range(rng.randrange(4))}
+    floats = rng.choice([rng.uniform(-1, 1) * 10 ** rng.randrange(-300, 300), float("-inf"), 5e-324, 0.0])
+    return [None, rng.random() < 0.5, rng.getrandbits(70) - 2**69, floats, rng.choice("aé\ud800\0"), "$text"][kind]
+
+
+def test_text_reads_back_and_is_strict_json() -> None:
+    rng = random.Random(0)
+    for _ in range(500):
+        value = {"v": _random_value(rng, 3)}
+        text = encode(value)
+        assert decode(text) == value and encode(decode(text)) == text
+        json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+        assert text.isascii()
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({"a": {"b": [1, {2}]}}, r"arguments\.a\.b\[1\] is \{2\} \(set\)"),
+        ({"f": abs}, r"arguments\.f is .*builtin_function"),
+        ({"x": np.zeros(3)}, r"arguments\.x is array.*ndarray"),
+        ({"x": 1j}, r"arguments\.x"),
+        ({"x": b"bytes"}, r"arguments\.x"),
+        ({"c": Colour.RED}, r"arguments\.c .*Colour"),
+        ({"u": Unprintable()}, r"arguments\.u .*Unprintable"),
+        ({"a": {1: 2}}, r"arguments\.a has the key 1 \(int\)"),
+        ({"a": {"$float": "1"}}, r"arguments\.a has the key '\$float'"),
+        ({"\u00e9": 1, "e\u0301": 2}, "twice"),
+        ({"n": 2**2000}, r"arguments\.n is an integer of 2001 bits"),
+        ([1], "the arguments are a list"),
+    ],
+)
+def test_what_is_not_plain_is_refused_by_its_path(arguments: Any, path: str) -> None:
+    with pytest.raises(GatelabError, match=path):
+        Run("lab:fit", arguments)
+
+
+def test_what_contains_itself_is_refused() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(GatelabError, match="contains itself"):
+        Run("lab:fit", {"loop": loop})
+
+
+@pytest.mark.parametrize(
+    "task", ["fit", "lab.fit", "lab:", ":fit", "lab:fit()", "a b:c", "__main__:fit", 3, "lab:fit\n"]
+)
+def test_task_names(task: Any) -> None:
+    with pytest.raises(GatelabError, match="the task is"):
+        Run(task)
+
+
+def test_runs_are_values() -> None:
+    given = {"widths": [1, 2]}
+    run = Run("lab:fit", given)
+    given["widths"].append(3)
+    run.arguments["more"] = 1
+    assert run.arguments == {"widths": (1, 2)}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        run.task = "lab:other"  # pyright: ignore[reportAttributeAccessIssue]
+    assert {run, Run("lab:fit", {"widths": (1, 2)})} == {run}
+    copy = pickle.loads(pickle.dumps(run))
+    assert copy == run and copy.key == run.key and hash(copy) == hash(run)
+
+
+def test_row_is_flat() -> None:
+    run = Run("lab:fit", {"net": {"width": 8}, "list": [1, 2.0]})
+    row = Record(run, "done", {"rmse": 0.5, "by": {"x": None}}, versions={"torch": "2"}).row()
+    assert row["argument.net.width"] == 8 and row["argument.list"] == "[1,2.0]"
+    assert row["metric.rmse"] == 0.5 and row["metric.by.x"] is None and row["version.torch"] == "2"
+    assert all(v is None or isinstance(v, bool | int | float | str) for v in row.values())

@@ -1,0 +1,351 @@
+"""The store: what goes in comes out, once; files that are not ours or not whole; disks that are full."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gatelab import GatelabError
+from gatelab.sweep import Record, Run, Store
+from gatelab.sweep import schema as schema_module
+from gatelab.sweep.schema import APPLICATION, MIGRATIONS, VERSION
+
+
+def record(n: int, **changes: Any) -> Record:
+    run = Run("lab:fit", {"n": n, "unit": "glu" if n % 2 else "mlp", "net": {"width": n % 5}, "rate": n / 7})
+    made = Record(run, "done", {"rmse": 1 / (n + 1)}, (1.0, 0.5), None, 0.25, {"torch": "2"}, "cpu", "2030-01-01T00:00")
+    return replace(made, **changes)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs.db")
+
+
+def test_records_come_back_as_they_went_in(store: Store) -> None:
+    odd = record(
+        3,
+        metrics={"deep": {"x": (1, 2.5, None, True)}, "nan": float("nan"), "text": "é\ud800"},
+        history=(float("inf"), 5e-324),
+        device="cuda:1",
+    )
+    failed = record(4, status="failed", metrics={}, error="Traceback\n  \udcff\0 end")
+    assert store.put(odd) and store.put(failed)
+    with Store(store.path) as again:
+        back = again.get(odd.key)
+        assert back is not None and repr(back) == repr(odd) and back.run == odd.run
+        wrong = again.get(failed.key)
+        assert wrong is not None and wrong.error == "Traceback\n  \\udcff\0 end"
+        assert again.get("0" * 32) is None
+
+
+def test_done_stays_and_failed_is_replaced(store: Store) -> None:
+    bad, good = record(1, status="failed", error="no"), record(1, metrics={"rmse": 1.0})
+    assert store.put(bad) and store.put(replace(bad, error="still no")) and store.put(good)
+    assert not store.put(record(1, metrics={"rmse": 2.0})) and not store.put(bad)
+    assert [r.metrics for r in store.records()] == [{"rmse": 1.0}]
+
+
+def test_filters_agree_with_plain_python(store: Store) -> None:
+    everything = [record(n, status="failed" if n % 7 == 0 else "done") for n in range(60)]
+    everything += [Record(Run("lab:other", {"n": n, "tags": [n, 1.5], "nan": float("nan")}), "done") for n in range(5)]
+    assert store.put_all(everything) == 65
+
+    def keys(**filters: Any) -> list[str]:
+        found = [r.key for r in store.records(**filters)]
+        assert store.count(**filters) == len(found)
+        return found
+
+    def expected(test: Any) -> list[str]:
+        return [r.key for r in everything if test(r)]
+
+    assert keys() == expected(lambda r: True)
+    assert keys(task="lab:other") == expected(lambda r: r.task == "lab:other")
+    assert keys(status="failed") == expected(lambda r: r.status == "failed")
+    assert keys(where={"unit": "glu"}) == expected(lambda r: r.arguments.get("unit") == "glu")
+    assert keys(where={"n": 3}) == expected(lambda r: r.arguments["n"] == 3)
+    assert keys(where={"n": 3}, task="lab:fit") == [everything[3].key]
+    assert keys(where={"net.width": 2, "unit": "mlp"}, status="done") == expected(
+        lambda r: r.arguments.get("net") == {"width": 2} and r.arguments.get("unit") == "mlp" and r.ok
+    )
+    assert keys(where={"rate": 3 / 7}) == [everything[3].key]
+    assert keys(where={"tags": (2, 1.5)}) == [everything[62].key]
+    assert len(keys(where={"nan": float("nan")})) == 5
+    assert keys(where={"unit": None}) == expected(lambda r: r.task == "lab:other")
+    assert keys(where={"no such": 1}) == [] and keys(where={"n": 2**70}) == []
+    assert [r["argument.n"] for r in store.rows(where={"unit": "glu"}, status="done")][:3] == [1, 3, 5]
+    assert store.tasks() == {"lab:fit": {"done": 51, "failed": 9}, "lab:other": {"done": 5}}
+    with pytest.raises(GatelabError, match="status is 'ok'"):
+        keys(status="ok")
+    with pytest.raises(GatelabError, match="cannot filter"):
+        keys(where={'a"b': 1})
+
+
+def test_filters_by_argument_use_an_index(store: Store) -> None:
+    store.put_all(record(n) for n in range(10))
+    seen: list[str] = []
+    store._db.set_trace_callback(seen.append)
+    fixed: dict[str, Any] = {"task": "lab:fit", "status": "done"}
+    cases: list[tuple[str, dict[str, Any]]] = [("unit", {}), ("unit", fixed), ("net.width", {}), ("net.width", fixed)]
+    for path, filters in cases:
+        seen.clear()
+        list(store.records(where={path: 1}, **filters))
+        store.count(where={path: 1}, **filters)
+        for query in (seen[0], seen[-1]):
+            plan = store._db.execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
+            assert any(f"argument_{path}" in row[3] and "SEARCH" in row[3] for row in plan), plan
+
+
+def test_many_keys_at_once(store: Store) -> None:
+    store.put_all(record(n, status="failed" if n % 10 == 0 else "done") for n in range(2000))
+    keys = [Run("lab:none", {"n": n}).key for n in range(98_000)] + [record(n).key for n in range(2000)]
+    began = time.perf_counter()
+    done = store.done_keys(keys)
+    assert time.perf_counter() - began < 5.0
+    assert done == {record(n).key for n in range(2000) if n % 10}
+    wanted = [keys[-1], keys[0], keys[-3]]
+    assert [r.key for r in store.get_all(wanted)] == [wanted[0], wanted[2]]
+
+
+def test_prune_and_delete(store: Store) -> None:
+    store.put_all(record(n, time=f"2030-01-{n + 1:02}", status="failed" if n < 3 else "done") for n in range(10))
+    store.put_arrays(record(5).key, {"G": np.zeros(2)})
+    assert store.prune(status="failed", before="2030-01-03") == 2
+    assert store.prune(where={"n": 5}) == 1 and store.get_arrays(record(5).key) is None
+    assert store.delete([record(6).key, "f" * 32]) == 1
+    assert sorted(r.arguments["n"] for r in store.records()) == [2, 3, 4, 7, 8, 9]
+    with pytest.raises(GatelabError, match="no condition"):
+        store.prune()
+
+
+def test_arrays(store: Store) -> None:
+    key = record(1).key
+    given = {"G": np.arange(6.0).reshape(2, 3).T, "scalar": np.array(2.5, np.float32), "empty": np.zeros((0, 3), bool)}
+    path = store.put_arrays(key, given)
+    back = store.get_arrays(key)
+    assert back is not None and set(back) == set(given)
+    for name in given:
+        assert back[name].dtype == given[name].dtype and np.array_equal(back[name], given[name])
+        assert back[name].shape == given[name].shape
+    assert os.listdir(store.folder) == [path.name]  # noqa: PTH208
+    assert store.get_arrays("0" * 32) is None
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(GatelabError, match="cannot be read"):
+        store.get_arrays(key)
+    with pytest.raises(GatelabError, match="names: object"):
+        store.put_arrays(key, {"names": np.array([None])})
+    with pytest.raises(GatelabError, match="32 hexadecimal digits"):
+        store.put_arrays("../" + "0" * 29, given)
+
+
+def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    run = Run("lab:fit", {"n": 1})
+    with sqlite3.connect(path) as db:
+        db.execute(
+            "CREATE TABLE records (key TEXT PRIMARY KEY, task TEXT NOT NULL, arguments TEXT NOT NULL, "
+            "status TEXT NOT NULL, metrics TEXT NOT NULL, history BLOB NOT NULL, error TEXT, seconds REAL NOT NULL, "
+            "versions TEXT NOT NULL, time TEXT NOT NULL)"
+        )
+        db.execute("CREATE INDEX records_by_task ON records (task, status, seconds)")
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute("PRAGMA user_version = 1")
+        row = (run.key, run.task, run.text, "done", '{"rmse":0.5}', b"\0" * 8, None, 2.0, "{}", "2030")
+        db.execute(f"INSERT INTO records VALUES ({','.join('?' * 10)})", row)
+    db.close()
+    with Store(path) as store:
+        assert store.get(run.key) == Record(run, "done", {"rmse": 0.5}, (0.0,), None, 2.0, {}, "cpu", "2030")
+        assert store.put(record(2)) and store.count() == 2
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    db.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.db"
+    Store(path).close()
+    monkeypatch.setattr(schema_module, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE more (x)", "NONSENSE")))
+    monkeypatch.setattr(schema_module, "VERSION", VERSION + 1)
+    with pytest.raises(GatelabError):
+        Store(path)
+    monkeypatch.undo()
+    with Store(path) as store:
+        assert store._read("SELECT count(*) FROM sqlite_schema WHERE name = 'more'") == [(0,)]
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.put(record(1))
+        store._db.execute(f"PRAGMA user_version = {VERSION + 5}")
+    before = path.read_bytes()
+    with pytest.raises(GatelabError, match=f"schema {VERSION + 5}.*up to {VERSION}; update gatelab"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_foreign_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+    text, other = tmp_path / "notes.txt", tmp_path / "other.db"
+    text.write_text("not a database\n" * 100)
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE records (key TEXT)")
+    db.close()
+    for path, message in ((text, "is not a gatelab store"), (other, "of another program")):
+        before = path.read_bytes()
+        with pytest.raises(GatelabError, match=message):
+            Store(path)
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("part", [0.02, 0.5, 0.97])
+def test_a_truncated_file_is_refused_and_left_alone(tmp_path: Path, part: float) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.put_all(record(n) for n in range(300))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(part * len(whole))])
+    before = path.read_bytes()
+    with pytest.raises(GatelabError, match="damaged or was cut short"):
+        list(Store(path).records())
+    assert path.read_bytes() == before
+
+
+def test_damage_inside_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.put_all(record(n) for n in range(300))
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xa5" * (len(content) - 8192 - 4096)
+    path.write_bytes(content)
+    with pytest.raises(GatelabError, match="damaged"), Store(path) as store:
+        list(store.records())
+
+
+@pytest.mark.parametrize("path", [".", "file.txt/runs.db", "/proc/no/runs.db"])
+def test_places_where_no_file_can_be(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file.txt").write_text("a file, not a folder")
+    with pytest.raises(GatelabError, match="folder"):
+        Store(tmp_path / path)
+
+
+def test_read_only_folder_and_file(tmp_path: Path) -> None:
+    """For real: as a user who has no rights there, for root may write anywhere."""
+    path = tmp_path / "folder" / "runs.db"
+    with Store(path) as store:
+        store.put(record(1))
+    for p, mode in ((path, 0o444), (path.parent, 0o555)):
+        p.chmod(mode)
+    outer = [p for p in tmp_path.parents if p.stat().st_uid == os.getuid() and not p.stat().st_mode & 0o001]
+    modes = [(p, p.stat().st_mode) for p in [tmp_path, *outer]]
+    for p, mode in modes:
+        p.chmod(mode | 0o011)
+    try:
+        for wanted in (path, path.parent / "new.db"):
+            with pytest.raises(GatelabError, match=r"cannot be written.*folder that you may write to"):
+                _as_nobody(lambda wanted=wanted: Store(wanted).put(record(2)))
+    finally:
+        for p, mode in modes:
+            p.chmod(mode)
+        path.parent.chmod(0o755)
+    path.chmod(0o644)
+    with Store(path) as store:
+        assert [r.arguments["n"] for r in store.records()] == [1]
+
+
+def _as_nobody(call: Any) -> None:
+    if os.geteuid() != 0:
+        call()
+        return
+    os.seteuid(65534)
+    try:
+        call()
+    finally:
+        os.seteuid(0)
+
+
+_FILL = """
+import resource, sys
+from gatelab.errors import GatelabError
+from gatelab.sweep import Record, Run, Store
+store = Store(sys.argv[1])
+if sys.argv[2] != "0":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+kept = 0
+try:
+    while True:
+        store.put(Record(Run("lab:fit", {"n": kept}), "done", {"text": "x" * 2000}))
+        kept += 1
+except GatelabError as error:
+    print(kept, error)
+"""
+
+
+def test_a_full_disk(tmp_path: Path, light: dict[str, str]) -> None:
+    """On a small disk where one can be mounted, else with a limit on the size of files."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "gatelab-test", str(disk)]
+    mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        command = [sys.executable, "-c", _FILL, str(disk / "runs.db"), "0" if mounted else str(2**20)]
+        done = subprocess.run(command, env=light, capture_output=True, text=True, check=True, timeout=60)
+        kept, message = done.stdout.split(maxsplit=1)
+        assert int(kept) > 20 and "what was stored is safe" in message
+        assert ("no space left" if mounted else "could not be read or written") in message
+        target = tmp_path / "copy.db"
+        for file in disk.iterdir():  # elsewhere, where there is room to go on
+            (tmp_path / file.name.replace("runs", "copy")).write_bytes(file.read_bytes())
+        with Store(target) as store:
+            assert store.count() == int(kept)
+            assert store.put(record(1))
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_lock_held_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_module, "PATIENCE", 0.2)
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(GatelabError, match="stays locked by another program"):
+            store.put(record(1))
+        assert store.count() == 0  # reading goes on
+        other.execute("COMMIT")
+        assert store.put(record(1))
+        other.close()
+
+
+def test_threads_share_a_store(store: Store) -> None:
+    threads = [threading.Thread(target=lambda: [store.put(record(n)) for n in range(100)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.count() == 100
+
+
+def test_new_files_opened_by_many_at_once(tmp_path: Path, light: dict[str, str]) -> None:
+    code = (
+        "import sys\nfrom gatelab.sweep import Record, Run, Store\n"
+        "for n in range(20):\n"
+        "    with Store(f'{sys.argv[1]}/{n}.db') as store:\n"
+        "        store.put(Record(Run('lab:fit', {'who': sys.argv[2]}), 'done'))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    both = [subprocess.Popen([*command, str(i)], env=light, stderr=subprocess.PIPE, text=True) for i in range(3)]
+    assert [(p.communicate()[1], p.returncode) for p in both] == [("", 0)] * 3
+    for n in range(20):
+        with Store(tmp_path / f"{n}.db") as store:
+            assert store.count() == 3

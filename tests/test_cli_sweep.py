@@ -1,0 +1,511 @@
+"""Stores on the command line: what is computed once, what is said of it, how to go on."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gatelab.cli import show
+from gatelab.scaling import scaling_runs
+from gatelab.sweep import Record, Run, Store
+from test_cli import _living, _wait, command, environment, names, ok, run
+
+pytestmark = pytest.mark.usefixtures("here")
+SMALL = ["--points", "200", "--jobs", "1"]
+SCALE = ["scale", "glu", "mlp", "--widths", "2,4", *SMALL]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A store with four fits, made once."""
+    path = tmp_path_factory.mktemp("store") / "runs.db"
+    ok(*SCALE, "--store", str(path))
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.read_bytes()
+
+
+@pytest.fixture
+def runs_db(four: bytes, here: Path) -> Path:
+    (here / "runs.db").write_bytes(four)
+    return Path("runs.db")
+
+
+def error(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == "" and re.fullmatch(r"gatelab: .+\n", result.stderr)
+    return result.stderr
+
+
+def count(path: Path | str) -> int:
+    with Store(path) as store:
+        return store.count()
+
+
+def fail(path: Path, which: int = 0) -> Record:
+    """Make one record a failed one, as a run that raised leaves it."""
+    with Store(path) as store:
+        record = list(store.records())[which]
+        store.delete([record.key])
+        text = "Traceback (most recent call last):\n  ...\nRuntimeError: no luck"
+        store.put(broken := replace(record, status="failed", metrics={}, history=(), error=text))
+    return broken
+
+
+def times(path: Path) -> dict[str, str]:
+    with Store(path) as store:
+        return {record.key: record.time for record in store.records()}
+
+
+# scale
+
+
+def test_help_of_results_has_examples() -> None:
+    for args in (["results"], *(["results", c] for c in ("list", "show", "export", "compare", "prune"))):
+        text = ok(*args, "--help")
+        assert re.search(r"Examples?: gatelab results \w+", text) and max(map(len, text.splitlines())) <= 80
+
+
+def test_a_second_scale_computes_only_what_is_missing(runs_db: Path) -> None:
+    before = times(runs_db)
+    ok("scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--store", "runs.db", "--csv", "a.csv")
+    after = times(runs_db)
+    assert len(after) == 6 and {k: after[k] for k in before} == before
+    ok("scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--store", "runs.db", "--csv", "b.csv")
+    assert times(runs_db) == after and Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+
+
+def test_a_stored_table_equals_one_without_a_store(runs_db: Path) -> None:
+    ok(*SCALE, "--csv", "without.csv")
+    ok(*SCALE, "--store", "runs.db", "--csv", "with.csv")
+    assert untimed("without.csv") == untimed("with.csv")
+
+
+def untimed(path: str | Path) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_dry_run_of_a_new_store_makes_nothing(here: Path) -> None:
+    text = ok(*SCALE, "--store", "new.db", "--dry-run")
+    assert re.search(r"done +0\s+failed +0\s+to do +4\s+expected time +not known yet", text)
+    found = json.loads(ok(*SCALE, "--store", "new.db", "--dry-run", "--json"))
+    assert found == {"done": 0, "failed": 0, "todo": 4, "expected_seconds": None, "store": "new.db"}
+    assert not names(here)
+
+
+def test_dry_run_counts_and_expects(runs_db: Path) -> None:
+    fail(runs_db)
+    args = ["scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--store", "runs.db", "--dry-run"]
+    found = json.loads(ok(*args, "--json"))
+    assert (found["done"], found["failed"], found["todo"]) == (3, 1, 2) and 0 < found["expected_seconds"] < 60
+    text = ok(*args)
+    assert re.search(r"expected time +(less than|about) \d+ s", text)
+    assert "gatelab results list --status failed --store runs.db" in text
+    found = json.loads(ok(*args, "--retry-failed", "--json"))
+    assert (found["done"], found["failed"], found["todo"]) == (3, 0, 3) and count(runs_db) == 4
+
+
+def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
+    fail(runs_db)  # of width 4, the widest
+    text = ok(*SCALE, "--store", "runs.db")
+    assert "1 of 4 fits failed" in text and "\ngatelab results list --status failed --store runs.db\n" in text
+    assert "since they failed" in text
+    found = json.loads(ok(*SCALE, "--store", "runs.db", "--json"))
+    assert found["failed"] == 1 and [p["test_rmse"] for p in found["points"]].count(None) == 1
+    assert json.loads(ok(*SCALE, "--store", "runs.db", "--retry-failed", "--json"))["failed"] == 0
+
+
+def test_processes_give_what_serial_gives(runs_db: Path) -> None:
+    args = ["scale", "glu", "mlp", "--widths", "2,4", "--points", "200"]
+    ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--csv", "p.csv")
+    ok(*args, "--store", "runs.db", "--backend", "serial", "--csv", "s.csv")
+    assert untimed("p.csv") == untimed("s.csv")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
+def test_ray_end_to_end(runs_db: Path) -> None:
+    args = ["scale", "glu", "mlp", "--widths", "2,4", "--points", "200"]
+    done = subprocess.run(
+        command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--csv", "r.csv"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    ok(*args, "--store", "runs.db", "--csv", "s.csv")
+    assert count("r.db") == 4 and untimed("r.csv") == untimed("s.csv")
+
+
+ERRORS = {
+    "backend": ([*SCALE, "--backend", "rya"], "did you mean 'ray'"),
+    "address": ([*SCALE, "--address", "10.0.0.1:6379"], "give --backend ray"),
+    "retry": ([*SCALE, "--retry-failed"], "give --store FILE"),
+    "hours": ([*SCALE, "--max-hours", "0"], "positive number of hours"),
+    "hours nan": ([*SCALE, "--max-hours", "nan"], "positive number of hours"),
+    "demo": (["demo", "--max-hours", "-1"], "positive number of hours"),
+    "reproduce": (["reproduce", "scaling/fig2", "--backend", "x"], "no backend is called 'x'"),
+    "foreign": ([*SCALE, "--store", "foreign.db"], "another program"),
+    "text": ([*SCALE, "--store", "text.db"], "not a gatelab store"),
+    "foreign dry run": ([*SCALE, "--store", "foreign.db", "--dry-run"], "another program"),
+    "list nothing": (["results", "list"], "there is no store gatelab.db; give --store FILE"),
+    "list missing": (["results", "list", "--store", "no.db"], "there is no store no.db"),
+    "list foreign": (["results", "list", "--store", "foreign.db"], "another program"),
+    "list text": (["results", "list", "--store", "text.db"], "not a gatelab store"),
+    "list folder": (["results", "list", "--store", "."], "is a folder"),
+    "export missing": (["results", "export", "--store", "no.db", "--out", "a.csv"], "no store no.db"),
+    "compare missing": (["results", "compare", "--store", "no.db", "--with", "text.db"], "no store no.db"),
+    "compare nothing": (["results", "compare"], "--with FILE"),
+    "prune foreign": (["results", "prune", "--failed", "--store", "foreign.db"], "another program"),
+    "show missing": (["results", "show", "abc", "--store", "no.db"], "no store no.db"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_line_and_leave_files_alone(here: Path, name: str) -> None:
+    with sqlite3.connect(here / "foreign.db") as db:
+        db.execute("CREATE TABLE theirs (x)")
+    (here / "text.db").write_text("a letter, not a database\n" * 40)
+    before = {p.name: p.read_bytes() for p in here.iterdir()}
+    args, says = ERRORS[name]
+    assert says in error(*args)
+    assert {p.name: p.read_bytes() for p in here.iterdir()} == before
+
+
+def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
+    args = ["scale", "glu", "--widths", "2,4,6,8", *SMALL, "--store", "runs.db"]
+    assert "goes on from the store" in error(*args, "--max-hours", "1e-9")
+    assert count("runs.db") < 4
+    ok(*args)
+    assert count("runs.db") == 4
+
+
+# demo and reproduce
+
+
+def test_reproduce_again_computes_nothing(here: Path) -> None:
+    args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db", "--json"]
+    first = json.loads(ok(*args))
+    before = times(Path("runs.db"))
+    second = json.loads(ok(*args))
+    assert len(before) == 6 and times(Path("runs.db")) == before
+    assert second[0]["claims"] == first[0]["claims"]
+    # Figure 5 shares no width with another solver, but all trained fits of the same data with figure 2.
+    ok("reproduce", "scaling/fig5", *args[2:])
+    after = times(Path("runs.db"))
+    assert len(after) == 12 and {k: after[k] for k in before} == before
+
+
+def test_demo_again_computes_nothing_and_says_what_failed(here: Path) -> None:
+    args = ["demo", "--max-width", "2", "--jobs", "1", "--store", "runs.db", "--json"]
+    first = json.loads(ok(*args))
+    before = times(Path("runs.db"))
+    assert json.loads(ok(*args))["points"] == first["points"]
+    assert len(before) == 10 and times(Path("runs.db")) == before
+    fail(Path("runs.db"))
+    assert "1 of 10 fits failed" in error(*args)
+    assert json.loads(ok(*args, "--retry-failed"))["slopes"] == first["slopes"]
+
+
+# Ctrl-C
+
+MANY = ["scale", "glu", "--widths", "1:4", "--points", "100", "--seeds", "4"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """The table of a sweep that was not interrupted."""
+    path = tmp_path_factory.mktemp("whole") / "whole.csv"
+    ok(*MANY, "--jobs", "1", "--csv", str(path))
+    return untimed(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], jobs: str) -> None:
+    args = [*MANY, "--store", "runs.db"]
+    process = subprocess.Popen(
+        command(*args, "--jobs", jobs),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        _wait(lambda: Path("runs.db").exists() and kept() >= 2, 60)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 130 and out == "" and "Traceback" not in err
+        last = err.splitlines()[-1]  # on a slow machine there are lines of progress before it
+        said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command goes on", last)
+        assert said and int(said[1]) == count("runs.db") and 2 <= int(said[1]) < 16
+        _wait(lambda: _living(process.pid) == 0, 5)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    before = times(Path("runs.db"))
+    ok(*args, "--jobs", "1", "--csv", "resumed.csv")
+    assert before.items() <= times(Path("runs.db")).items() and count("runs.db") == 16
+    assert untimed("resumed.csv") == whole
+
+
+def kept() -> int:
+    try:
+        with sqlite3.connect("file:runs.db?mode=ro", uri=True) as db:
+            return db.execute("SELECT count(*) FROM records").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, *args: str):
+    """The command, with Ctrl-C while the second point is reported: outside of the sweep, which must end too."""
+    handler, honest = signal.getsignal(signal.SIGINT), show.Report.__call__
+
+    def ctrl_c(self: show.Report, done: int, total: int, *rest: object) -> None:
+        honest(self, done, total, *rest)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(show.Report, "__call__", ctrl_c)
+        try:
+            return run(*args)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+
+def test_interrupt_outside_of_the_sweep_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = interrupted(monkeypatch, *SCALE, "--store", "runs.db")
+    assert result.exit_code == 130 and result.stdout == ""
+    assert result.stderr == "gatelab: interrupted; 2 of 4 fits are in runs.db; the same command goes on\n"
+    with sqlite3.connect("runs.db") as db:
+        assert db.execute("SELECT count(*) FROM claims").fetchone() == (0,)
+
+
+def test_interrupted_reproduce_says_what_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db"]
+    result = interrupted(monkeypatch, *args)
+    assert result.exit_code == 130
+    assert result.stderr == "gatelab: interrupted; 2 fits are in runs.db; the same command goes on\n"
+
+
+# results
+
+
+def test_list_is_a_table_with_filters(runs_db: Path) -> None:
+    text = ok("results", "list", "--store", "runs.db")
+    assert max(map(len, text.splitlines())) <= 80 and "4 of 4 records" in text
+    assert len(re.findall(r"^[0-9a-f]{10} ", text, re.M)) == 4
+
+    def found(*args: str) -> list[tuple[str, int]]:
+        rows = json.loads(ok("results", "list", "--store", "runs.db", "--json", *args))["records"]
+        return [(r["arguments"]["unit"]["name"], r["arguments"]["width"]) for r in rows]
+
+    assert found() == [("mlp", 2), ("glu", 2), ("mlp", 4), ("glu", 4)]  # the newest first, and wide ones go first
+    assert found("--unit", "reglu") == [("glu", 2), ("glu", 4)]
+    assert found("--unit", "mlp", "--width", "4") == [("mlp", 4)]
+    assert found("--limit", "1") == [("mlp", 2)]
+    assert len(found("--problem", "paper-1d")) == 4 and not found("--problem", "x2")
+    assert len(found("--status", "done")) == 4 and not found("--status", "failed")
+    assert "no record in runs.db fits" in ok("results", "list", "--store", "runs.db", "--width", "99")
+    assert "no status" in error("results", "list", "--store", "runs.db", "--status", "lost")
+
+
+def test_the_store_here_is_the_default(runs_db: Path) -> None:
+    runs_db.rename("gatelab.db")
+    assert "4 of 4 records" in ok("results", "list")
+
+
+def test_list_tells_other_tasks_too(runs_db: Path) -> None:
+    with Store(runs_db) as store:
+        store.put(Record(Run("lab:measure", {"n": 3}), "done", {"y": 1.0}, time="2020-01-01T00:00:00.000000+00:00"))
+    text = ok("results", "list", "--store", "runs.db")
+    assert "lab:measure" in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
+    broken = fail(runs_db)
+    text = ok("results", "show", broken.key[:12].upper(), "--store", "runs.db")
+    assert "RuntimeError: no luck" in text and broken.key in text
+    row = json.loads(ok("results", "show", broken.key, "--store", "runs.db", "--json"))
+    assert row["error"] == broken.error and row["arguments"]["width"] == 4
+    good = next(k for k in times(runs_db) if k != broken.key)
+    row = json.loads(ok("results", "show", good, "--store", "runs.db", "--json"))
+    assert row["history"] and row["metrics"]["test_rmse"] > 0 and row["error"] is None
+    assert "no key in runs.db begins with 'zz'" in error("results", "show", "zz", "--store", "runs.db")
+    assert "is empty" in error("results", "show", "", "--store", "runs.db")
+
+
+def test_an_ambiguous_beginning_is_refused(here: Path) -> None:
+    found = [Run("lab:measure", {"n": n}) for n in range(40)]
+    first = {}
+    with Store("runs.db") as store:
+        for r in found:
+            store.put(Record(r, "done"))
+            first.setdefault(r.key[0], []).append(r.key)
+    letter = next(k for k, keys in first.items() if len(keys) > 1)
+    assert "give more of it" in error("results", "show", letter, "--store", "runs.db")
+
+
+def mixed(path: Path) -> list[Record]:
+    """A failed record and one of another task, whose columns the others lack."""
+    fail(path)
+    with Store(path) as store:
+        other = Run("lab:measure", {"n": 3, "width": "wide", "flag": True})
+        store.put(Record(other, "done", {"y": 1.0, "big": 2**70}, time="2020-01-01T00:00:00.000000+00:00"))
+        return list(store.records())
+
+
+def test_csv_round_trips(runs_db: Path, here: Path) -> None:
+    import pandas as pd
+
+    mixed(runs_db)
+    assert "wrote o/a.csv, 5 records" in ok("results", "export", "--store", "runs.db", "--out", "o/a.csv")
+    assert names(here / "o") == ["a.csv"]
+    check_table(pd.read_csv("o/a.csv"), runs_db)
+    ok("results", "export", "--store", "runs.db", "--unit", "mlp", "--out", "m.csv", "--format", "csv")
+    assert {row["argument.unit.name"] for row in untimed("m.csv")} == {"mlp"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_parquet_round_trips(runs_db: Path) -> None:
+    import pandas as pd
+
+    mixed(runs_db)
+    ok("results", "export", "--store", "runs.db", "--out", "a.parquet")
+    table = pd.read_parquet("a.parquet")
+    assert str(table["argument.seed"].dtype) == "Int64" and str(table["metric.test_rmse"].dtype) == "float64"
+    check_table(table, runs_db)
+
+
+def check_table(table, path: Path) -> None:
+    with Store(path) as store:
+        rows = store.rows()
+    assert list(table["key"]) == [r["key"] for r in rows] and list(table["status"]) == [r["status"] for r in rows]
+    for got, row in zip(table.to_dict("records"), rows, strict=True):
+        for name, value in row.items():
+            if isinstance(value, float):
+                assert got[name] == value
+            elif value is not None:
+                # CSV has no type for whole numbers of which some are missing: they are read as floats.
+                whole = isinstance(value, int) and not isinstance(value, bool)
+                assert int(float(got[name])) == value if whole else str(got[name]) == str(value)
+            else:
+                assert got[name] != got[name] or got[name] is None or str(got[name]) == "<NA>"
+
+
+def test_json_round_trips(runs_db: Path) -> None:
+    records = mixed(runs_db)
+    found = json.loads(ok("results", "export", "--store", "runs.db", "--out", "a.json", "--json"))
+    assert found == {"store": "runs.db", "records": 5, "files": ["a.json"]}
+    rows = json.loads(Path("a.json").read_text())
+    for row, record in zip(rows, records, strict=True):
+        made = Run(row["task"], row["arguments"])
+        assert made == record.run and made.key == row["key"]
+        assert row["metrics"] == dict(record.metrics) and tuple(row["history"]) == record.history
+
+
+def test_export_refuses_what_it_cannot_write(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = ["results", "export", "--store", "runs.db", "--out"]
+    assert ".csv or .parquet or .json" in error(*args, "a.xlsx")
+    assert "ends in .json" in error(*args, "a.csv", "--format", "json")
+    assert "no format" in error(*args, "a.csv", "--format", "xml")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install pyarrow" in error(*args, "a.parquet")
+    assert not list(Path().glob("a.*"))
+
+
+def test_compare_two_stores(runs_db: Path, here: Path) -> None:
+    (here / "b.db").write_bytes(runs_db.read_bytes())
+    args = ["results", "compare", "--store", "runs.db", "--with", "b.db"]
+    assert "4 runs in both, 0 of them" in ok(*args)
+    with Store("b.db") as store:
+        first, second, third, _ = store.records()
+        store.delete([first.key, second.key])
+        store.put(replace(first, metrics={**first.metrics, "test_rmse": 2 * first.metrics["test_rmse"]}))
+        store.put(Record(Run("lab:measure", {"n": 3}), "done"))
+    fail(Path("b.db"), list(times(Path("b.db"))).index(third.key))
+    found = json.loads(ok(*args, "--json"))
+    assert found["in_both"] == 3
+    assert {r["key"][0]: r["differing"] for r in found["runs"]} == {first.key: ["test_rmse"], third.key: ["outcome"]}
+    assert [r["key"] for r in found["only"][0]] == [second.key] and len(found["only"][1]) == 1
+    text = ok(*args)
+    assert "2.00  test_rmse" in text and "only in runs.db: 1" in text and "only in b.db: 1" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_compare_two_units(runs_db: Path) -> None:
+    text = ok("results", "compare", "--store", "runs.db", "--units", "glu,mlp")
+    assert len(re.findall(r"^glu, mlp ", text, re.M)) == 2 and max(map(len, text.splitlines())) <= 80
+    found = json.loads(ok("results", "compare", "--store", "runs.db", "--units", "glu,mlp", "--json"))
+    assert found["sides"] == ["glu", "mlp"] and found["in_both"] == 2 and found["only"] == [[], []]
+    assert "two names" in error("results", "compare", "--store", "runs.db", "--units", "glu")
+
+
+def test_prune_counts_asks_and_removes(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(runs_db)
+    args = ["results", "prune", "--store", "runs.db"]
+    assert "no condition" in error(*args)
+    assert "1 record would be removed from runs.db, 3 would be left" in ok(*args, "--failed", "--dry-run")
+    assert "give --yes" in error(*args, "--failed") and count(runs_db) == 4
+    assert "0 records removed" in ok(*args, "--failed", "--older-than", "1")
+    found = json.loads(ok(*args, "--failed", "--yes", "--json"))
+    assert found == {"store": "runs.db", "found": 1, "removed": 1, "left": 3}
+    assert "0 records removed from runs.db, 3 left" in ok(*args, "--other-versions", "--yes")
+    monkeypatch.setattr("gatelab.cli.results.__version__", "99.0")
+    assert json.loads(ok(*args, "--other-versions", "--dry-run", "--json"))["found"] == 3
+    assert "3 records removed from runs.db, 0 left" in ok(*args, "--older-than", "0", "--yes")
+
+
+@pytest.mark.parametrize(("answer", "left"), [(False, 3), (True, 0)])
+def test_prune_asks_on_a_terminal(runs_db: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, left: int) -> None:
+    fail(runs_db)
+    ok("results", "prune", "--store", "runs.db", "--failed", "--yes")
+    monkeypatch.setattr("gatelab.cli.results._on_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: answer)
+    assert f"{left} left" in ok("results", "prune", "--store", "runs.db", "--older-than", "0")
+    assert count(runs_db) == left
+
+
+# Progress
+
+
+def test_time_left_is_that_of_what_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    with show.progress("fitting", stored=90) as report:
+        report.began, report.said = time.monotonic() - 20, time.monotonic() - show.EVERY
+        report(90, 100)
+        report(95, 100)
+    assert capsys.readouterr().err == "gatelab: fitting: 95 of 100, about 20 s left\n"
+
+
+def test_a_dry_run_asks_for_the_runs_of_the_sweep(runs_db: Path) -> None:
+    import gatelab as gl
+
+    runs: Callable[..., tuple[Run, ...]] = scaling_runs
+    found = {r.key for r in runs(["glu", "mlp"], gl.problem("paper-1d", n=200), [2, 4])}
+    assert found == set(times(runs_db))
