@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -189,12 +190,14 @@ def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
 
 @BOTH
 def test_leaving_the_loop_stops_the_workers_and_gives_claims_back(backend: Any, tmp_path: Path) -> None:
-    with Store(tmp_path / "runs.db") as store:
-        sweep = map_runs(runs("work", 50, seconds=0.05), store=store, backend=backend, jobs=2)
-        next(sweep)
-        assert len(store._read("SELECT * FROM claims")) > 0 or backend == "serial"
-        sweep.close()  # pyright: ignore[reportAttributeAccessIssue]
-        assert store._read("SELECT * FROM claims") == [] and 1 <= store.count() < 10
+    wanted = [*runs("work", 1), *runs("work", 9, seconds=60.0)]
+    sweep: Any = map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=2)
+    with Store(tmp_path / "runs.db") as store, closing(sweep):
+        assert next(sweep).arguments == {"n": 0}
+        in_work = len(store._read("SELECT * FROM claims"))
+        assert in_work == (0 if backend == "serial" else 1) and len(_workers()) == 2 * in_work
+        sweep.close()
+        assert store._read("SELECT * FROM claims") == [] and store.count() == 1
     assert _workers() == []
 
 
