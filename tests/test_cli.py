@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app, read, show
-from gatelab.cli.write import check_folder, write_bytes
+from gatelab.cli.write import check_folder
 from gatelab.errors import GatelabError
+from gatelab.files import write_whole
 
 SRC = Path(__file__).parents[1] / "src"
 SMALL = ["--points", "200", "--jobs", "1"]
@@ -335,15 +336,15 @@ def test_read_only_folder_is_refused(monkeypatch: pytest.MonkeyPatch, here: Path
         check_folder(here / "a" / "b")
 
 
-def test_write_bytes_keeps_the_old_file_when_it_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_bytes(here / "a", b"old")
+def test_write_whole_keeps_the_old_file_when_it_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_whole(here / "a", b"old")
 
     def fail(self: Path, target: Path) -> Path:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(GatelabError, match="Permission denied"):
-        write_bytes(here / "a", b"new")
+        write_whole(here / "a", b"new")
     assert (here / "a").read_bytes() == b"old" and names(here) == ["a"]
 
 

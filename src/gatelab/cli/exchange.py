@@ -28,8 +28,9 @@ from gatelab.cli.records import (
     selected,
     width_of,
 )
-from gatelab.cli.write import check_file, write_bytes
+from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,7 @@ def export(
         _need_pyarrow()
     with opened(store) as file:
         found = selected(file, status, unit, width, problem)
-    write_bytes(out, _content(found, kind))
+    write_whole(out, _content(found, kind))
     if as_json:
         show.document({"store": store, "records": len(found), "files": [out]})
     else:

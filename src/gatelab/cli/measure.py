@@ -10,8 +10,9 @@ import typer
 
 from gatelab.cli import read, show
 from gatelab.cli.lists import Json
-from gatelab.cli.write import check_file, write_bytes
+from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.problems import Problem
@@ -118,4 +119,4 @@ def _save(best: Fit, path: Path) -> None:
     from safetensors.torch import save
 
     about = {"unit": best.unit, "width": str(best.width), "problem": best.problem, "format": "pt"}
-    write_bytes(path, save({k: v.contiguous() for k, v in best.network.state_dict().items()}, metadata=about))
+    write_whole(path, save({k: v.contiguous() for k, v in best.network.state_dict().items()}, metadata=about))

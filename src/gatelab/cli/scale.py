@@ -12,7 +12,8 @@ import typer
 from gatelab.cli import read, show, sweeps
 from gatelab.cli.lists import Json
 from gatelab.cli.measure import Interval, Jobs, Noise, Points, Sampling, Seeds, Solver, Steps, check_solver
-from gatelab.cli.write import check_file, write_bytes
+from gatelab.cli.write import check_file
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.scaling import Point, Scaling
@@ -79,7 +80,7 @@ def scale(
     if out:
         study.plot(out)
     if csv:
-        write_bytes(csv, study.table().to_csv(index=False).encode())
+        write_whole(csv, study.table().to_csv(index=False).encode())
     if as_json:
         show.document(
             {

@@ -1,12 +1,10 @@
-"""Files that appear whole or not at all, and the question whether they can, asked before hours of computing."""
+"""Whether a file can be written, asked before hours of computing; `gatelab.files` writes it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 from gatelab.errors import GatelabError
 
@@ -29,18 +27,3 @@ def check_folder(path: Path) -> None:
         raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
     if not os.access(nearest, os.W_OK):
         raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Write beside the target, then move there in one step."""
-    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise GatelabError(f"{path} cannot be written ({error.strerror or error}); give another path") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
-    return path

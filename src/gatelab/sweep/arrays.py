@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from gatelab.errors import GatelabError
+from gatelab.files import write_whole
 
 _KEY = re.compile(r"[0-9a-f]{32}")
 
@@ -43,23 +42,15 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def write_arrays(path: Path, content: bytes) -> Path:
-    """Write all or nothing: the file appears under its name once it is complete."""
-    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """Write all or nothing, and to the disk: a record that is kept must not point at a file that was lost."""
+
+    def put(part: Path) -> None:
         with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise GatelabError(
-            f"{path} cannot be written ({error.strerror or error}); look at the folder's rights and the space left"
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
-    return path
+
+    return write_whole(path, put)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
