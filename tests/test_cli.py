@@ -89,7 +89,13 @@ def test_units_lists_every_unit() -> None:
 def test_problems_lists_every_problem() -> None:
     text, rows = ok("problems"), json.loads(ok("problems", "--json"))
     assert [r["name"] for r in rows] == [p.name for p in gl.problems()]
-    assert all(r["expression"] in text for r in rows)
+    assert all(r["name"] in text and str(r["inputs"]) in text for r in rows)
+    assert max(map(len, text.splitlines())) <= 80
+    wide = run("problems", columns=200).stdout
+    for r in rows:
+        assert re.search(
+            rf"^{re.escape(r['name'])} +{r['inputs']} +{re.escape(r['expression'] or 'measured')} ", wide, re.M
+        )
 
 
 # fit
@@ -144,6 +150,33 @@ def test_fit_reads_npy_as_csv(here: Path) -> None:
     assert a["test_rmse"] == b["test_rmse"]
 
 
+def surface(path: Path, header: str = "a;b;u;v") -> Path:
+    a, b = np.random.default_rng(0).uniform(-1, 1, (2, 60))
+    rows = np.c_[a, b, np.sin(a + b), 1000 * a * b]
+    path.write_text("\n".join([header, *(";".join(map(repr, row)) for row in rows.tolist())]))
+    return path
+
+
+def test_fit_reads_files_of_several_inputs(here: Path) -> None:
+    surface(here / "d.csv")
+    args = ("fit", "glu", "--data", "d.csv", "--width", "2", "--steps", "9", "--json")
+    row = json.loads(ok(*args))
+    assert (row["problem"], row["parameters"]) == ("d.csv", gl.unit("glu").parameter_count(2, 3, 1))
+    row = json.loads(ok(*args, "--target", "u, v", "--protocol", "paper", "--standardise"))
+    assert (row["problem"], row["parameters"]) == ("d.csv (paper's protocol)", gl.unit("glu").parameter_count(2, 2, 2))
+    assert row["train_rmse"] == row["test_rmse"] < 2
+    one = json.loads(ok(*args, "--target", "u", "--inputs", "a"))
+    assert one["parameters"] == gl.unit("glu").parameter_count(2, 1, 1)
+
+
+def test_fit_of_a_surface_and_of_friedman() -> None:
+    args = ("--width", "3", "--points", "200", "--steps", "9", "--json")
+    row = json.loads(ok("fit", "glu", "sin(4*x)*sin(4*y)", *args))
+    assert row["limit"] is None and row["parameters"] == gl.unit("glu").parameter_count(3, 2, 1)
+    assert json.loads(ok("fit", "mlp", "friedman1", *args))["train_rmse"] < 1.01
+    assert json.loads(ok("fit", "mlp", "friedman1", "--raw", *args))["train_rmse"] > 1.01
+
+
 def test_fit_saves_parameters_that_load(here: Path) -> None:
     row = json.loads(ok("fit", "glu", "x3", "--width", "4", "--points", "200", "--save", "m/glu.safetensors", "--json"))
     with safe_open(here / "m/glu.safetensors", framework="pt") as file:
@@ -169,6 +202,17 @@ def test_scale_prints_slopes_and_writes_files(here: Path) -> None:
         assert [(r["unit"], r["width"]) for r in csv.DictReader(file)][:2] == [("glu", "2"), ("glu", "4")]
     assert (here / "f/s.svg").read_text().lstrip().startswith("<?xml")
     assert names(here) == ["f", "s.csv"] and names(here / "f") == ["s.svg"]
+
+
+def test_scale_reads_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATELAB_CACHE", str(here / "cache"))
+    surface(here / "d.csv")
+    args = ("--data", "d.csv", "--target", "u", "--inputs", "a,b", "--widths", "1,2", "--steps", "9", "--jobs", "1")
+    found = json.loads(ok("scale", "glu", *args, "--json"))
+    assert found["problem"] == "d.csv" and [p["width"] for p in found["points"]] == [1, 2]
+    assert all(p["flag"] != "failed" for p in found["points"])
+    paper = json.loads(ok("scale", "glu", *args, "--protocol", "paper", "--json"))
+    assert paper["problem"] == "d.csv (paper's protocol)"
 
 
 def test_scale_says_what_is_left_out_and_why() -> None:
@@ -237,16 +281,20 @@ ERRORS = {
     "empty csv": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "\n"), "give a CSV file"),
     "header alone": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "x,y\n"), "give a CSV file"),
     "text": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "x,y\n1,2\n2,two\n"), "line 3: 'two'"),
-    "three columns": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2,3\n2,3,4\n"), "two columns"),
+    "few rows": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2,3\n2,3,4\n"), "give more"),
+    "column": (["fit", "glu", "--data", "d.csv", "--target", "c"], text_file("d.csv", "ab,b\n1,2\n"), "Known: ab, b"),
+    "column in scale": (["scale", "glu", "--data", "d.csv", "--inputs", "7"], text_file("d.csv", "1,2\n"), "0 to 1"),
+    "target alone": (["fit", "glu", "--target", "y"], None, "--data FILE"),
+    "protocol": (["scale", "glu", "--protocol", "papr"], None, "did you mean 'paper'"),
+    "two targets in scale": (["scale", "glu", "--problem", "x3", "--data", "d.csv"], None, "leave one of them out"),
+    "gap": (["fit", "glu", "x*z"], None, "has z but not y"),
+    "gauss in the plane": (["fit", "glu", "x*y", "--sampling", "gauss"], None, "'random' or 'grid'"),
+    "friedman's points": (["fit", "glu", "friedman1", "--sampling", "grid"], None, "leave it out"),
     "spaces": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1 2\n2 3\n"), "commas"),
     "ragged": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2\n3\n"), "line 2 has 1 column;"),
     "not npy": (["fit", "glu", "--data", "d.npy"], text_file("d.npy", "1,2"), "numpy.save"),
     "binary": (["fit", "glu", "--data", "d"], lambda p: (p / "d").write_bytes(b"\xff\xfe\x80"), "text file"),
-    "2-D npy": (
-        ["fit", "glu", "--data", "d.npy"],
-        lambda p: np.save(p / "d.npy", np.ones((9, 3))),
-        "one input and one output",
-    ),
+    "1-D npy": (["fit", "glu", "--data", "d.npy"], lambda p: np.save(p / "d.npy", np.ones(9)), "N x k numbers"),
     "missing": (["fit", "glu", "--data", "no.csv"], None, "there is no file no.csv"),
     "two targets": (["fit", "glu", "x3", "--data", "d.csv"], None, "leave one of them out"),
     "data with points": (["fit", "glu", "--data", "d.csv", "--points", "5"], None, "leave them out"),

@@ -12,16 +12,61 @@ from gatelab.problems.describe import describe, restore
 
 
 def _same(a, b):
-    assert (a.name, a.interval) == (b.name, b.interval)
+    assert (a.name, a.interval, a.columns) == (b.name, b.interval, b.columns)
     for side in ("train", "test"):
         for axis in ("x", "y"):
             np.testing.assert_array_equal(getattr(getattr(a, side), axis), getattr(getattr(b, side), axis))
+
+
+ONE = {"n": 10_000, "n_test": None, "sampling": "random", "noise": 0.0, "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("made", "recipe"),
+    [
+        (gl.problem("Paper-1d"), {"spec": "paper-1d", "interval": [-1.0, 1.0], **ONE}),
+        (
+            gl.problem(" sin(x) ", interval=(0, 3), n=9, n_test=8, sampling="grid", noise=1, seed=7),
+            {
+                "spec": "sin(x)",
+                "interval": [0.0, 3.0],
+                "n": 9,
+                "n_test": 8,
+                "sampling": "grid",
+                "noise": 1.0,
+                "seed": 7,
+            },
+        ),
+        (
+            gl.problem("x2", standardise=True, protocol="paper"),
+            {"spec": "x2", "interval": [-1.0, 1.0], **ONE, "standardise": True, "protocol": "paper"},
+        ),
+        (gl.problem("x2", standardise=False), {"spec": "x2", "interval": [-1.0, 1.0], **ONE}),
+        (gl.problem("x*y", interval=(0, 2)), {"spec": "x*y", "interval": [0.0, 2.0], **ONE}),
+        (gl.problem("friedman2"), {"spec": "friedman2", "n": 2000, "n_test": None, "noise": 0.0, "seed": 0}),
+    ],
+    ids=lambda v: v.get("spec") if isinstance(v, dict) else "",
+)
+def test_recipes_are_exactly_these(made, recipe):
+    """Hashes of stored results are made of them: a key more, and nobody finds his results again."""
+    assert describe(made) == recipe
+
+
+def test_numbers_of_numpys_give_the_same_recipe():
+    a = gl.problem("x2", n=np.int64(50), noise=np.float32(0.5), seed=np.int32(3))
+    assert json.dumps(describe(a)) == json.dumps(describe(gl.problem("x2", n=50, noise=0.5, seed=3)))
 
 
 @pytest.mark.parametrize(
     "made",
     [
         gl.problem("paper-1d", n=50),
+        gl.problem("x3", n=50, standardise=True),
+        gl.problem("x3", n=50, protocol="paper"),
+        gl.problem("sin4x-sin4y", n=50, sampling="grid"),
+        gl.problem("x1*x2 + x3", interval=(0, 2), n=50, noise=0.1),
+        gl.problem("friedman1", n=50, noise=0.1, seed=2),
+        gl.problem("friedman3", n=50, standardise=False, protocol="paper"),
         gl.problem("exp(sin(3*x))", interval=(0, 3), n=40, n_test=30, sampling="grid", noise=0.1, seed=7),
     ],
     ids=lambda p: p.name,
@@ -56,3 +101,40 @@ def test_missing_data_and_an_unwritable_cache_are_said(tmp_path, monkeypatch):
     monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "file"))
     with pytest.raises(gl.GatelabError, match="may write to"):
         describe(gl.Problem.from_arrays(np.arange(9.0), np.arange(9.0) ** 2))
+
+
+def test_files_travel_by_their_content(tmp_path):
+    file = tmp_path / "points.csv"
+    file.write_text("a,b,c\n" + "".join(f"{i},{i * i},{i**3}\n" for i in range(12)))
+    made = gl.Problem.from_file(file, target="b", standardise=True)
+    told = describe(made)
+    file.unlink()
+    again = restore(told)
+    _same(again, made)
+    assert again.columns == ("a", "c")
+    file.write_text("a,b,c\n" + "".join(f"{i},{i * i + 1},{i**3}\n" for i in range(12)))
+    assert describe(gl.Problem.from_file(file, target="b"))["data"] != told["data"]
+
+
+def test_measured_data_travel_as_recipes_with_their_hash(real_data, monkeypatch, tmp_path):
+    made = gl.problem("airfoil", n=100, seed=2, protocol="paper")
+    told = json.loads(json.dumps(describe(made)))
+    assert sorted(told) == ["content", "n", "protocol", "seed", "spec"]
+    assert sorted(describe(gl.problem("airfoil"))) == ["content", "seed", "spec"]
+    assert not (tmp_path / "cache").exists()
+    _same(restore(told), made)
+    code = "import json, sys; from gatelab.problems.describe import restore; p = restore(json.loads(sys.argv[1]))"
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(p.name, float(p.train.y.sum()).hex())", json.dumps(told)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.strip() == f"{made.name} {float(made.train.y.sum()).hex()}"
+    # The data change under way: the run is refused, and planned again it is another run.
+    lines = (real_data / "tabular" / "airfoil_self_noise.dat").read_text().splitlines()
+    (tmp_path / "airfoil_self_noise.dat").write_text("\n".join(["801" + lines[0][3:], *lines[1:]]))
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    assert describe(gl.problem("airfoil", n=100, seed=2, protocol="paper"))["content"] != told["content"]
+    with pytest.raises(gl.GatelabError, match=r"have changed.*same GATELAB_DATA"):
+        restore(told | {"n": 101})  # the first is remembered

@@ -46,9 +46,43 @@ def test_agrees_with_numpy(text, numpy_twin):
     np.testing.assert_allclose(parse(text)(X), numpy_twin(X), rtol=4e-15, atol=1e-15)
 
 
+SEVERAL = [
+    ("sin(4*x)*sin(4*y)", 2, lambda v: np.sin(4 * v[0]) * np.sin(4 * v[1])),
+    ("y - x", 2, lambda v: v[1] - v[0]),
+    ("x + 0*y + z**2", 3, lambda v: v[0] + v[2] ** 2),
+    ("x1", 1, lambda v: v[0]),
+    ("x2/(2+x1)", 2, lambda v: v[1] / (2 + v[0])),
+    ("maximum(x3, x1*x2) + pi", 3, lambda v: np.maximum(v[2], v[0] * v[1]) + np.pi),
+    ("x1+x2+x3+x4+x5+x6+x7+x8+x9", 9, lambda v: v.sum(axis=0)),
+]
+
+
+@pytest.mark.parametrize(("text", "d", "twin"), SEVERAL, ids=[text for text, *_ in SEVERAL])
+def test_several_inputs_agree_with_numpy(text, d, twin):
+    f = parse(text)
+    points = np.random.default_rng(0).uniform(-1, 1, (7, 5, d))
+    assert f.d_in == len(f.inputs) == d
+    found = f(points if d > 1 else points[..., 0])
+    assert found.shape == (7, 5)
+    np.testing.assert_allclose(found, twin(np.moveaxis(points, -1, 0)), rtol=4e-15, atol=1e-15)
+    assert pickle.loads(pickle.dumps(f)).inputs == f.inputs
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (4, 2), (4, 1)])
+def test_several_inputs_refuse_other_shapes(shape):
+    f = parse("x*y*z*0 + x")
+    with pytest.raises(GatelabError, match=r"has the 3 inputs x, y, z and was given an array of shape .*\(N, 3\)"):
+        f(np.zeros(shape))
+
+
+def test_the_inputs_of_one_dimension():
+    assert parse("sin(x)").inputs == parse("3").inputs == ("x",)
+    assert parse("sin(x1)").inputs == ("x1",)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0,)])
 def test_keeps_the_shape(shape):
-    for text in ("x", "3", "sin(x)"):
+    for text in ("x", "3", "sin(x)", "x1"):
         value = parse(text)(np.zeros(shape))
         assert value.shape == shape
         assert value.dtype == np.float64
@@ -136,7 +170,18 @@ REFUSED = [
     ("eval(x)", "'eval'"),
     ("exec('x')", "'exec'"),
     ("open('f')", "'open'"),
-    ("y + 1", "'y'.*Known.*pi.*x"),
+    ("w + 1", "'w'.*Known.*pi.*x"),
+    ("y + 1", "has y but not x; the inputs are x, y, z in this order.*0\\*x"),
+    ("x*z", "has z but not y"),
+    ("z", "has z but not x and y"),
+    ("x1 + x4", "has x4 but not x2 and x3; the inputs are x1, x2, x3, ..."),
+    ("x2", "has x2 but not x1"),
+    ("x + x1", "mixes x and x1; call the inputs x, y, z or x1 to x9, not both"),
+    ("x1 + z", "mixes x1 and z"),
+    ("x0 + 1", "'x0'"),
+    ("x10 + 1", "'x10'"),
+    ("y(2) + x", r"product with \*"),
+    ("x1.T", "attribute"),
     ("sine(x)", "did you mean.*'sin'"),
     ("tnh(x)", "did you mean.*'tanh'"),
     ("x^2", r"uses \^; write a power with \*\*"),
@@ -242,7 +287,8 @@ def test_fuzz_raises_nothing_but_gatelab_errors(seed):
         except GatelabError:
             continue
         read += 1
-        assert f(X).shape == X.shape
+        points = X if f.d_in == 1 else np.stack([X] * f.d_in, axis=-1)
+        assert f(points).shape == X.shape
         assert parse(f.text) == f
     assert read > 10
 

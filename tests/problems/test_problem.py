@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
-from gatelab.problems import Data, Problem, parse
+from gatelab.problems import Data, Problem, parse, problem
 
 X = np.linspace(0, 3, 40)
 Y = np.sin(X)
@@ -187,7 +187,125 @@ def test_a_constant_target_of_huge_numbers_is_told_from_a_wide_one():
     assert Problem.from_arrays([0, 1, 2, 3], [-1.7e308, 1.7e308, 0, 1], seed=1).train.n == 2
 
 
+@pytest.mark.parametrize("columns", [("a", "b"), ["a", "b"]])
+def test_names_of_inputs_are_kept(columns):
+    assert Problem.from_arrays(np.c_[X, X**2], Y, columns=columns).columns == ("a", "b")
+    with pytest.raises(GatelabError, match=r"2 names \('a', 'b'\) are given for 1 inputs"):
+        Problem.from_arrays(X, Y, columns=columns)
+
+
+# ---- the paper's protocol
+
+
+def test_the_papers_protocol_tests_on_all_rows_and_says_so():
+    p = Problem.from_arrays(X, Y, name="mine", protocol="paper")
+    assert (p.name, p.train.n, p.description) == ("mine (paper's protocol)", 40, "40 rows for training and test")
+    assert p.test is p.train
+    f = Problem.from_function(np.sin, n=30, noise=0.1, protocol="paper")
+    assert f.name == "sin (paper's protocol)"
+    assert f.test is f.train
+    assert np.array_equal(f.train.y, Problem.from_function(np.sin, n=30, noise=0.1).train.y)
+    assert Problem.from_arrays(X, Y, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize("protocol", ["papr", None, "test", ["paper"]])
+def test_other_protocols_are_refused(protocol):
+    for make in (lambda: Problem.from_arrays(X, Y, protocol=protocol), lambda: problem("x2", protocol=protocol)):
+        with pytest.raises(GatelabError, match=r"no protocol is called.*Known: paper, split"):
+            make()
+
+
+def test_the_papers_protocol_takes_no_test_data():
+    with pytest.raises(GatelabError, match="leave test out"):
+        Problem.from_arrays(X, Y, test=([7, 8], [1, 2]), protocol="paper")
+    for name in ("x2", "friedman1"):
+        with pytest.raises(GatelabError, match="leave n_test out"):
+            problem(name, n_test=5, protocol="paper")
+
+
 # ---- from functions
+
+
+def test_one_input_is_sampled_as_ever():
+    """Stored results depend on it: the same numbers for the same seed, whatever else problems learn to do."""
+    p = Problem.from_function(np.exp, interval=(-2, 5), n=20, n_test=30, noise=0.5, seed=9)
+    for_train, for_test, for_noise = (np.random.default_rng(s) for s in np.random.SeedSequence(9).spawn(3))
+    x = for_train.uniform(-2, 5, 20)
+    assert np.array_equal(p.train.x[:, 0], x)
+    assert np.array_equal(p.train.y[:, 0], np.exp(x) + 0.5 * for_noise.standard_normal(20))
+    assert np.array_equal(p.test.x[:, 0], for_test.uniform(-2, 5, 30))
+
+
+# ---- from functions of several inputs
+
+
+def product(x):
+    return x[:, 0] * x[:, 1] ** 2
+
+
+def test_random_points_fill_the_cube():
+    p = Problem.from_function(product, d_in=3, interval=(-2, 5), n=4000, n_test=100, seed=1)
+    assert (p.train.x.shape, p.train.y.shape, p.test.x.shape) == ((4000, 3), (4000, 1), (100, 3))
+    assert (p.interval, p.f, p.name, p.description) == (None, product, "product", "product on [-2, 5]^3")
+    assert np.array_equal(p.test.y[:, 0], product(p.test.x))
+    assert p.train.x.min() >= -2 and p.train.x.max() <= 5
+    # Sides of 7: means within 1.5 +- 0.15 (4.7 standard errors), correlations within 0.08 (5 standard errors).
+    np.testing.assert_allclose(p.train.x.mean(axis=0), 1.5, atol=0.15)
+    assert np.abs(np.corrcoef(p.train.x.T) - np.eye(3)).max() < 0.08
+    assert not rows(p.train) & rows(p.test)
+
+
+@pytest.mark.parametrize(("n", "d", "side"), [(100, 2, 10), (110, 2, 10), (30, 3, 3), (2, 4, 2)])
+def test_a_grid_is_a_product_of_about_n_points(n, d, side):
+    p = Problem.from_function(product, d_in=d, interval=(0, 2), n=n, sampling="grid")
+    assert p.train.n == side**d == len(np.unique(p.train.x, axis=0))
+    for column in p.train.x.T:
+        assert np.array_equal(np.unique(column), np.linspace(0, 2, side))
+    assert p.description.endswith(f"[0, 2]^{d}, grid of {side}^{d} = {side**d} points")
+    assert p.test.n == n
+
+
+def test_vector_functions_of_several_inputs():
+    p = Problem.from_function(lambda x: np.c_[x[:, 0], x[:, 1] ** 2, x.sum(axis=1)], d_in=2, n=50, noise=0.1)
+    assert (p.d_in, p.d_out) == (2, 3)
+    # Noise of its own on every output.
+    clean = p.f(p.train.x)
+    assert abs(np.corrcoef((p.train.y - clean).T)[0, 1]) < 0.7
+    assert np.array_equal(p.test.y, p.f(p.test.x))
+
+
+def test_formulas_bring_their_inputs():
+    assert Problem.from_function(parse("x*y + z"), n=20).d_in == 3
+    with pytest.raises(GatelabError, match="d_in is 2 and the formula 'sin\\(x\\)' has 1 inputs"):
+        Problem.from_function(parse("sin(x)"), d_in=2, n=20)
+
+
+@pytest.mark.parametrize(
+    ("f", "options", "says"),
+    [
+        (product, {"sampling": "gauss"}, "'gauss' is for one input, the function has 2; take 'random' or 'grid'"),
+        (product, {"sampling": "grd"}, "did you mean 'grid'"),
+        (product, {"d_in": 0}, "d_in is 0"),
+        (product, {"d_in": 2.0}, "d_in is 2.0"),
+        (product, {"d_in": 40, "sampling": "grid"}, r"grid with 40 inputs has 2\^40 points"),
+        (lambda x: x[0], {}, r"shape \(2,\) for an array of shape \(30, 2\); it must return real numbers, \(N,\)"),
+        (lambda x: x[:, :0], {}, r"shape \(30, 0\)"),
+        (lambda x: x[:, :, None], {}, r"shape \(30, 2, 1\)"),
+        (lambda x: 1.0, {}, r"shape \(\)"),
+        (lambda x: x.astype(str), {}, "it must return real numbers"),
+        (lambda x: x[:, 5], {}, r"failed on an array of 30 points: IndexError.*maps an \(N, 2\) array to"),
+        (lambda x: np.log(x[:, 0]), {}, r"not finite at \d+ of 30 points, the first of them at x = \(-0\.\d+, "),
+        (lambda x: np.c_[x[:, 0], np.log(x[:, 1])], {}, r"not finite at \d+ of 30 points"),
+        (lambda x: np.ones(len(x)), {}, "target is constant = 1"),
+        (None, {}, r"f is None; give a function that maps an \(N, 2\) array"),
+    ],
+)
+def test_functions_of_several_inputs_are_refused(f, options, says):
+    with pytest.raises(GatelabError, match=says):
+        Problem.from_function(f, **{"d_in": 2, "n": 30, **options})
+
+
+# ---- from functions of one input
 
 
 @pytest.mark.parametrize("sampling", ["random", "grid", "gauss"])

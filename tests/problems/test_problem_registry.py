@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn import datasets
 
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem, parse, problem, problems
@@ -21,11 +22,79 @@ TWINS = {
 }
 
 
+PLANES = {
+    "x2-y2": lambda x, y: x**2 + y**2,
+    "x3-y3": lambda x, y: x**3 + y**3,
+    "cos4x-cos4y": lambda x, y: np.cos(4 * x) * np.cos(4 * y),
+    "sin4x-sin4y": lambda x, y: np.sin(4 * x) * np.sin(4 * y),
+    "sin4x-sin4y-r2": lambda x, y: np.sin(4 * x) * np.sin(4 * y) * (x**2 + y**2),
+    "runge1-2d": lambda x, y: 1 / (1 + x**2 + y**2),
+    "runge9-2d": lambda x, y: 1 / (1 + 9 * x**2 + 9 * y**2),
+    "atan-2d": lambda x, y: np.arctan(x) + np.arctan(y),
+}
+FRIEDMAN = {"friedman1": 5, "friedman2": 4, "friedman3": 4}
+MEASURED = {"airfoil": 5, "california": 8}
+
+
 def test_the_registered_names():
-    assert [spec.name for spec in problems()] == list(TWINS)
+    known = {**dict.fromkeys(TWINS, 1), **dict.fromkeys(PLANES, 2), **FRIEDMAN, **MEASURED}
+    assert {spec.name: spec.inputs for spec in problems()} == known
     for spec in problems():
         assert spec.description
-        assert spec.interval == (-1.0, 1.0)
+        assert (spec.expression == "") == (spec.name in MEASURED)
+        assert spec.interval == (-1.0, 1.0) or spec.name in {**FRIEDMAN, **MEASURED}
+        assert not spec.expression or parse(spec.expression).d_in == spec.inputs
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_registered_targets_in_the_plane(name):
+    p = problem(name, n=500, n_test=100)
+    assert (p.name, p.interval, p.d_in, p.train.n, p.test.n) == (name, None, 2, 500, 100)
+    np.testing.assert_allclose(p.train.y[:, 0], PLANES[name](*p.train.x.T), rtol=1e-13, atol=1e-15)
+    assert p.description.startswith(f"{p.f.text}: ") and p.description.endswith(", on [-1, 1]^2")
+    assert np.abs(p.train.x).max() <= 1 < np.abs(problem(name, n=50, interval=(-3, 2)).train.x).max()
+
+
+@pytest.mark.parametrize("name", FRIEDMAN)
+def test_friedman_is_scikit_learns(name):
+    make = getattr(datasets, f"make_{name}")
+    options = {"n_features": 5} if name == "friedman1" else {}
+    raw = problem(name, standardise=False, seed=3, noise=0.5)
+    x, y = make(2000, noise=0.5, random_state=3, **options)
+    assert np.array_equal(raw.train.x, x)
+    assert np.array_equal(raw.train.y[:, 0], y)
+    assert (raw.d_in, raw.test.n, raw.columns) == (FRIEDMAN[name], 2000, tuple(f"x{i + 1}" for i in range(raw.d_in)))
+    # The test rows are others, and clean: the formula itself.
+    np.testing.assert_allclose(raw.test.y[:, 0], raw.f(raw.test.x), rtol=1e-12)
+    assert not {r.tobytes() for r in raw.train.x} & {r.tobytes() for r in raw.test.x}
+    residual = raw.train.y[:, 0] - raw.f(raw.train.x)
+    assert abs(residual.std() - 0.5) < 0.04  # five standard errors
+    assert np.array_equal(raw.test.x, problem(name, standardise=False, seed=3).test.x)
+
+
+@pytest.mark.parametrize("name", FRIEDMAN)
+def test_friedman_is_standardised_by_default(name):
+    p, raw = problem(name), problem(name, standardise=False)
+    np.testing.assert_allclose(p.train.x.std(axis=0), 1)
+    np.testing.assert_allclose(p.train.y.mean(), 0, atol=1e-12)
+    np.testing.assert_allclose(p.test.x * raw.train.x.std(axis=0) + raw.train.x.mean(axis=0), raw.test.x, atol=1e-9)
+    np.testing.assert_allclose(p.f(p.test.x), p.test.y[:, 0], atol=1e-12)
+    assert "standardised" in p.description and "standardised" not in raw.description
+
+
+@pytest.mark.parametrize("option", [{"interval": (0, 1)}, {"sampling": "grid"}])
+def test_friedman_takes_no_sampling(option):
+    with pytest.raises(GatelabError, match=f"friedman1 takes no {next(iter(option))}: its inputs are drawn"):
+        problem("friedman1", **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [({"seed": -1}, "seed is -1"), ({"seed": 2**32}, "seed is"), ({"n": 1}, "n is 1"), ({"noise": -1}, "noise is -1")],
+)
+def test_friedman_refuses(option, says):
+    with pytest.raises(GatelabError, match=says):
+        problem("friedman1", **option)
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -76,10 +145,12 @@ def test_functions_and_problems():
         {"n_test": 5},
         {"sampling": "grid"},
         {"noise": 0.1},
+        {"standardise": False},
+        {"protocol": "paper"},
     ],
 )
 def test_a_problem_takes_no_options(options):
-    with pytest.raises(GatelabError, match="takes no options"):
+    with pytest.raises(GatelabError, match=f"takes no options; leave out {next(iter(options))}, or"):
         problem(problem("x2", n=10), **options)
 
 
@@ -89,10 +160,13 @@ def test_a_problem_takes_no_options(options):
         ("papr-1d", "no problem is called 'papr-1d'; did you mean 'paper-1d'.*formula in x"),
         ("paper_1d", "did you mean 'paper-1d'"),
         ("runge-9", "did you mean.*'runge9'"),
-        ("sin", "no problem is called 'sin'.*Known: atan.*formula in x"),
-        ("y", "no problem is called 'y'"),
+        ("sin", "no problem is called 'sin'.*Known: airfoil, atan.*formula in x"),
+        ("y", "has y but not x"),
+        ("w", "no problem is called 'w'"),
+        ("x2-y3", "no problem is called 'x2-y3'; did you mean.*'x2-y2'"),
+        ("houses.csv", "'houses.csv' looks like a file; read it with Problem.from_file"),
         ("sine(x)", "no function in an expression is called 'sine'"),
-        ("y+1", "no name in an expression is called 'y'"),
+        ("w+1", "no name in an expression is called 'w'"),
         ("x^2", "write a power"),
         ("", "empty"),
         ("3", "constant = 3"),

@@ -36,14 +36,17 @@ def units(as_json: Json = False) -> None:
 
 
 def problems(as_json: Json = False) -> None:
-    """List the targets by name; any formula in x is taken too."""
+    """List the problems by name; any formula is taken too."""
     from gatelab.problems import problems as every
 
     if as_json:
         show.document(list(every()))
         return
-    rows = [(p.name, p.expression, f"[{p.interval[0]:g}, {p.interval[1]:g}]", p.description) for p in every()]
-    show.table(("problem", "formula", "interval", "what it is"), rows, wrap=(3,))
+    rows = [(p.name, str(p.inputs), p.expression or "measured", p.description) for p in every()]
+    show.table(("problem", "inputs", "formula", "what it is"), rows, right=(1,), wrap=(2, 3))
     show.say(
-        "", "any formula in x is taken too, such as 'exp(sin(3*x))';", "your own data: gatelab fit UNIT --data FILE"
+        "",
+        "inputs lie in [-1, 1] unless --interval says otherwise; friedman's are drawn as by scikit-learn;",
+        "any formula is taken too, such as 'exp(sin(3*x))' or 'sin(4*x)*sin(4*y)';",
+        "your own data: gatelab fit UNIT --data FILE",
     )

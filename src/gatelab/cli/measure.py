@@ -20,10 +20,30 @@ if TYPE_CHECKING:
 
 SOLVER_HELP = "auto, knots, frozen, newton, adam or lbfgs."
 
-Interval = Annotated[tuple[float, float] | None, typer.Option(metavar="A B", help="Where x lies.", show_default="-1 1")]
-Points = Annotated[int, typer.Option(help="Training points.")]
+Interval = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="A B", help="Where every input lies.", show_default="-1 1")
+]
+Points = Annotated[int | None, typer.Option(help="Training points.", show_default="10000, or the problem's own")]
 Sampling = Annotated[str, typer.Option(help="random, grid or gauss.")]
 Noise = Annotated[float, typer.Option(help="Standard deviation of noise on the training targets.")]
+Data = Annotated[Path | None, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file, for the problem.")]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="NAME[,NAME]", help="Its columns to predict, by name or number.", show_default="the last"),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option(metavar="NAME[,NAME]", help="Its columns to predict from.", show_default="all others"),
+]
+Standardise = Annotated[
+    bool | None,
+    typer.Option(
+        "--standardise/--raw",
+        help="Inputs and target with mean 0 and deviation 1, or as they are.",
+        show_default="standardised for friedman, airfoil, california",
+    ),
+]
+Protocol = Annotated[str, typer.Option(help="split, or paper: test on the training data, as the paper's code does.")]
 Solver = Annotated[str, typer.Option(help=SOLVER_HELP)]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the solver.", show_default="its own")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]
@@ -33,29 +53,44 @@ FIT = """Examples: gatelab fit glu --width 50
 
 gatelab fit glu "exp(sin(3*x))" --width 25 --interval 0 3
 
-gatelab fit mlp --data points.csv --width 10 --save mlp.safetensors"""
+gatelab fit mlp --data points.csv --target price --save mlp.safetensors"""
 
 
 def fit(
     unit: Annotated[str, typer.Argument(help="A name from `gatelab units`.")],
-    problem: Annotated[str | None, typer.Argument(help="A name or a formula in x.", show_default=read.PROBLEM)] = None,
+    problem: Annotated[str | None, typer.Argument(help="A name or a formula.", show_default=read.PROBLEM)] = None,
     width: Annotated[int, typer.Option(help="Neurons.")] = 50,
     solver: Solver = "auto",
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seeds: Seeds = 1,
     steps: Steps = None,
     interval: Interval = None,
-    points: Points = read.POINTS,
+    points: Points = None,
     sampling: Sampling = read.SAMPLING,
     noise: Noise = read.NOISE,
-    data: Annotated[Path | None, typer.Option(help="CSV of two columns x,y or .npy of N x 2, for the problem.")] = None,
+    data: Data = None,
+    target: Target = None,
+    inputs: Inputs = None,
+    standardise: Standardise = None,
+    protocol: Protocol = "split",
     save: Annotated[Path | None, typer.Option(help="Write the parameters, .safetensors.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train one network and say how near it is to the limit."""
     check_file(save, (".safetensors",))
     check_solver(solver)
-    chosen = read.target(problem, data, interval=interval, points=points, sampling=sampling, noise=noise)
+    chosen = read.target(
+        problem,
+        data,
+        interval=interval,
+        points=points,
+        sampling=sampling,
+        noise=noise,
+        target=target,
+        inputs=inputs,
+        standardise=standardise,
+        protocol=protocol,
+    )
     best = _best(unit, chosen, width, solver, range(seed, seed + seeds), {"steps": steps} if steps else {})
     bound = _limit(unit, chosen, width)
     row = best.as_row() | {"limit": bound, "ratio": best.test_rmse / bound if bound else None, "saved": save}

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gatelab.problems import Problem
 
-POINTS, SAMPLING, NOISE, PROBLEM = 10_000, "random", 0.0, "paper-1d"
+SAMPLING, NOISE, PROBLEM = "random", 0.0, "paper-1d"
 MANY = 100_000
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
 _HOW = "give a range 1:50, a range with a step 50:200:10, or a list 4,8,16"
@@ -52,88 +50,39 @@ def _range(part: str, text: str) -> range:
 
 def target(
     problem: str | None,
-    data: Path | None,
+    data: Path | None = None,
     *,
-    interval: tuple[float, float] | None,
-    points: int,
-    sampling: str,
-    noise: float,
+    interval: tuple[float, float] | None = None,
+    points: int | None = None,
+    sampling: str = SAMPLING,
+    noise: float = NOISE,
+    target: str | None = None,
+    inputs: str | None = None,
+    standardise: bool | None = None,
+    protocol: str = "split",
 ) -> Problem:
     """The problem that the options mean: the data of a file, or a name or formula with how it is sampled."""
     from gatelab.problems import Problem as Given
     from gatelab.problems import problem as named
 
     if data is None:
-        return named(problem or PROBLEM, interval=interval, n=points, sampling=sampling, noise=noise)
+        if target is not None or inputs is not None:
+            raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
+        chosen = {"n": points, "sampling": sampling, "noise": noise}
+        return named(problem or PROBLEM, interval=interval, standardise=standardise, protocol=protocol, **chosen)
     if problem is not None:
         raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
-    if (points, sampling, noise) != (POINTS, SAMPLING, NOISE):
+    if (points, sampling, noise) != (None, SAMPLING, NOISE):
         raise GatelabError(f"--points, --sampling and --noise are for formulas; leave them out with --data {data}")
-    table = read_table(data)
-    try:
-        return Given.from_arrays(table[:, 0], table[:, 1], interval=interval, name=data.name)
-    except GatelabError as error:
-        raise GatelabError(f"{data}: {error}") from error
+    return Given.from_file(
+        data,
+        target=_columns(target),
+        inputs=_columns(inputs),
+        interval=interval,
+        standardise=bool(standardise),
+        protocol=protocol,
+    )
 
 
-def read_table(path: Path) -> np.ndarray:
-    """The two columns x, y of a CSV file, with or without a header, or of an .npy file."""
-    import numpy as np
-
-    if not path.is_file():
-        raise GatelabError(
-            f"there is no file {path}; give a CSV file of two columns x,y or an .npy file of N x 2 numbers"
-        )
-    table = _npy(path) if path.suffix.lower() == ".npy" else _csv(path)
-    if table.ndim != 2 or table.shape[1] != 2:
-        raise GatelabError(
-            f"{path} holds an array of shape {table.shape}; this version fits one input and one output, "
-            "give two columns x and y"
-        )
-    if table.dtype.kind not in "biuf":
-        raise GatelabError(f"{path} holds {table.dtype}, not real numbers; give two columns of numbers x and y")
-    return table.astype(np.float64)
-
-
-def _npy(path: Path) -> np.ndarray:
-    import numpy as np
-
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, EOFError) as error:
-        raise GatelabError(f"{path} is not a plain .npy array; write it with numpy.save, N x 2 numbers") from error
-
-
-def _csv(path: Path) -> np.ndarray:
-    import numpy as np
-
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise GatelabError(f"{path} is not a text file; give a CSV file of two columns x,y") from None
-    rows = [(i, [cell.strip() for cell in line.split(",")]) for i, line in enumerate(lines, 1) if line.strip()]
-    if rows and not any(_number(cell) is not None for cell in rows[0][1]):
-        rows = rows[1:]  # a header
-    if not rows:
-        raise GatelabError(f"{path} has no rows; give a CSV file of two columns x,y, one example a line")
-    table = []
-    for i, cells in rows:
-        if len(cells) != 2:
-            raise GatelabError(
-                f"{path} line {i} has {len(cells)} column{'s' * (len(cells) != 1)}; this version fits one input and "
-                "one output, give two columns x,y with commas between"
-            )
-        numbers = [_number(cell) for cell in cells]
-        if None in numbers:
-            raise GatelabError(
-                f"{path} line {i}: {cells[numbers.index(None)]!r} is not a number; mend or remove the line"
-            )
-        table.append(numbers)
-    return np.array(table, dtype=np.float64)
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]

@@ -11,7 +11,22 @@ import typer
 
 from gatelab.cli import read, show, sweeps
 from gatelab.cli.lists import Json
-from gatelab.cli.measure import Interval, Jobs, Noise, Points, Sampling, Seeds, Solver, Steps, check_solver
+from gatelab.cli.measure import (
+    Data,
+    Inputs,
+    Interval,
+    Jobs,
+    Noise,
+    Points,
+    Protocol,
+    Sampling,
+    Seeds,
+    Solver,
+    Standardise,
+    Steps,
+    Target,
+    check_solver,
+)
 from gatelab.cli.write import check_file
 from gatelab.files import write_whole
 
@@ -30,12 +45,14 @@ SCALE = """Examples: gatelab scale glu mlp --widths 1:50 --out glu.png
 
 gatelab scale gqu --problem "exp(sin(3*x))" --widths 4,8,16 --seeds 5
 
+gatelab scale glu mlp --data houses.csv --target price --widths 4,8,16
+
 gatelab scale glu --widths 1:200 --store runs.db --dry-run"""
 
 
 def scale(
     units: Annotated[list[str], typer.Argument(help="Names from `gatelab units`.")],
-    problem: Annotated[str, typer.Option(help="A name or a formula in x.")] = read.PROBLEM,
+    problem: Annotated[str | None, typer.Option(help="A name or a formula.", show_default=read.PROBLEM)] = None,
     widths: Annotated[str, typer.Option(metavar="1:50 | 50:200:10 | 4,8,16", help="Both ends included.")] = "1:50",
     seeds: Seeds = 1,
     solver: Solver = "auto",
@@ -48,9 +65,14 @@ def scale(
     dry_run: sweeps.DryRun = False,
     max_hours: sweeps.MaxHours = None,
     interval: Interval = None,
-    points: Points = read.POINTS,
+    points: Points = None,
     sampling: Sampling = read.SAMPLING,
     noise: Noise = read.NOISE,
+    data: Data = None,
+    target: Target = None,
+    inputs: Inputs = None,
+    standardise: Standardise = None,
+    protocol: Protocol = "split",
     out: Annotated[Path | None, typer.Option(help="Write the figure, .png or .svg.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write every fit, .csv.")] = None,
     as_json: Json = False,
@@ -60,7 +82,18 @@ def scale(
     check_file(out, (".png", ".svg"))
     check_file(csv, (".csv",))
     check_solver(solver)
-    chosen = read.target(problem, None, interval=interval, points=points, sampling=sampling, noise=noise)
+    chosen = read.target(
+        problem,
+        data,
+        interval=interval,
+        points=points,
+        sampling=sampling,
+        noise=noise,
+        target=target,
+        inputs=inputs,
+        standardise=standardise,
+        protocol=protocol,
+    )
     sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
     options: dict[str, Any] = {"steps": steps} if steps else {}
     from gatelab.scaling import scaling, scaling_runs

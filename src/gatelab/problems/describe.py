@@ -1,15 +1,15 @@
 """Problems as plain values, for runs that are hashed, stored and computed elsewhere.
 
-A problem made from a name or a formula is described by its recipe. Any other is described by a hash of its data, which
-are put, once, into a cache folder under that hash: `GATELAB_CACHE`, or `~/.cache/gatelab`. On a cluster every machine
-must see the same folder.
+A problem made from a name or a formula is described by its recipe, which for measured data holds a hash of the values:
+another version of the data is another problem. Any other problem, of a user's arrays or file, is described by a hash of
+its data, which are put, once, into a cache folder under that hash: `GATELAB_CACHE`, or `~/.cache/gatelab`. On a cluster
+every machine must see the same folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,9 @@ from safetensors.numpy import load_file, save
 
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
-from gatelab.problems.problem import Data, Problem
+from gatelab.problems.data import Data
+from gatelab.problems.folders import cache_folder
+from gatelab.problems.problem import Problem
 from gatelab.problems.registry import problem as make
 
 
@@ -45,7 +47,8 @@ def describe(problem: Problem) -> dict[str, Any]:
     if not target.exists():
         write_whole(target, save(arrays))
     interval = None if problem.interval is None else list(problem.interval)
-    return {"data": key, "name": problem.name, "interval": interval}
+    told = {"data": key, "name": problem.name, "interval": interval}
+    return told | {"columns": list(problem.columns)} if problem.columns else told
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
@@ -62,7 +65,14 @@ def _restore(text: str) -> Problem:
     description = json.loads(text)
     interval = tuple(description["interval"]) if description.get("interval") else None
     if "data" not in description:
-        return make(**(description | {"interval": interval}))
+        content = description.pop("content", None)
+        made = make(**(description | {"interval": interval}))
+        if content is not None and made.recipe is not None and made.recipe["content"] != content:
+            raise GatelabError(
+                f"the data of {made.name!r} have changed: their hash is {made.recipe['content']}, the run was planned"
+                f" with {content}; give this machine the same GATELAB_DATA, or plan the sweep again"
+            )
+        return made
     source = _file(description["data"])
     if not source.exists():
         raise GatelabError(
@@ -71,9 +81,8 @@ def _restore(text: str) -> Problem:
         )
     arrays = load_file(source)
     train, test = (Data(arrays[f"{side}_x"], arrays[f"{side}_y"]) for side in ("train", "test"))
-    return Problem(description["name"], train, test, interval)
+    return Problem(description["name"], train, test, interval, columns=tuple(description.get("columns", ())))
 
 
 def _file(key: str) -> Path:
-    base = os.environ.get("GATELAB_CACHE")
-    return (Path(base) if base else Path.home() / ".cache" / "gatelab") / "data" / f"{key}.safetensors"
+    return cache_folder() / "data" / f"{key}.safetensors"

@@ -1,8 +1,11 @@
 """Formulas typed by a user, read against a whitelist and never evaluated as Python.
 
-The text is parsed to Python's syntax tree; each node that is allowed becomes a numpy function of x, and every
-other node is refused by name. Numbers become floats before anything is computed, so that no power of integers
-can fill the memory, and parts without x are computed once, while reading.
+The text is parsed to Python's syntax tree; each node that is allowed becomes a numpy function of the inputs, and
+every other node is refused by name. Numbers become floats before anything is computed, so that no power of integers
+can fill the memory, and parts without inputs are computed once, while reading.
+
+The inputs are called x, y, z, or x1 to x9. Which of them occur says how many inputs the formula has, hence they
+start with the first and leave none out: x*z is refused, x*z + 0*y is read.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import math
 import operator
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,8 +30,9 @@ MAX_LENGTH = 1000
 MAX_DEPTH = 100
 
 Array = NDArray[np.float64]
-# A part of a formula is a number where x does not occur in it, a function of x where it does.
-_Part = float | Callable[[Array], Array]
+_Inputs = Mapping[str, Array]
+# A part of a formula is a number where no input occurs in it, a function of the inputs where one does.
+_Part = float | Callable[[_Inputs], Array]
 
 
 def _relu(x: Array) -> Array:
@@ -70,7 +74,10 @@ _UNARY: dict[str, Callable[..., Any]] = {
 }
 _BINARY: dict[str, Callable[..., Any]] = {"minimum": np.minimum, "maximum": np.maximum}
 _FUNCTIONS = {**{name: (f, 1) for name, f in _UNARY.items()}, **{name: (f, 2) for name, f in _BINARY.items()}}
-_NAMES = ("x", *_CONSTANTS, *_FUNCTIONS)
+_LETTERS = ("x", "y", "z")
+_NUMBERED = tuple(f"x{i}" for i in range(1, 10))
+INPUTS = (*_LETTERS, *_NUMBERED)
+_NAMES = (*INPUTS, *_CONSTANTS, *_FUNCTIONS)
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -109,12 +116,15 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Invert: "the operator ~",
     ast.Not: "'not'",
 }
-_GRAMMAR = "use numbers, x, pi, e, + - * / **, parentheses and functions such as sin(x)"
+_GRAMMAR = "use numbers, x (y, z, or x1 to x9), pi, e, + - * / **, parentheses and functions such as sin(x)"
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A formula in x, callable on arrays; `parse` makes one.
+    """A formula, callable on arrays; `parse` makes one.
+
+    `inputs` are the names of its variables, x for a formula without any. Of one input it maps an array of any shape
+    to one of the same shape, of d inputs an array (..., d) to one (...).
 
     Two expressions are equal when their texts are. Pickling keeps the text alone, so that an expression can
     be sent to another process, which reads it against its own whitelist.
@@ -122,23 +132,42 @@ class Expression:
     >>> f = Expression("1/(1 + 9*x**2)")
     >>> f(np.array([0.0, 1.0]))
     array([1. , 0.1])
+    >>> g = Expression("x*y**2")
+    >>> g.inputs, g(np.array([[1.0, 2.0], [3.0, 1.0]]))
+    (('x', 'y'), array([4., 3.]))
     """
 
     text: str
+    inputs: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _value: _Part = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         text = _checked_text(self.text)
+        tree = _syntax_tree(text)
         object.__setattr__(self, "text", text)
-        object.__setattr__(self, "_value", _part(_syntax_tree(text), text, 0))
+        object.__setattr__(self, "_value", _part(tree, text, 0))
+        object.__setattr__(self, "inputs", _inputs(tree, text))
+
+    @property
+    def d_in(self) -> int:
+        return len(self.inputs)
 
     def __call__(self, x: ArrayLike) -> Array:
-        """The values at x, of x's own shape; not finite where the formula is not defined."""
+        """The values at x; not finite where the formula is not defined."""
         x = np.asarray(x, dtype=np.float64)
+        if self.d_in == 1:
+            shape, columns = x.shape, {self.inputs[0]: x}
+        elif x.ndim and x.shape[-1] == self.d_in:
+            shape, columns = x.shape[:-1], {name: x[..., i] for i, name in enumerate(self.inputs)}
+        else:
+            raise GatelabError(
+                f"the formula {self.text!r} has the {self.d_in} inputs {', '.join(self.inputs)} and was given an array"
+                f" of shape {x.shape}; give (N, {self.d_in})"
+            )
         with np.errstate(all="ignore"):
-            y = self._value(x) if callable(self._value) else self._value
+            y = self._value(columns) if callable(self._value) else self._value
         # A copy, since the formula "x" would otherwise hand back the caller's own array.
-        return np.array(np.broadcast_to(y, x.shape), dtype=np.float64)
+        return np.array(np.broadcast_to(y, shape), dtype=np.float64)
 
     def __reduce__(self) -> tuple[type[Expression], tuple[str]]:
         return Expression, (self.text,)
@@ -148,8 +177,10 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Read a formula in x.
+    """Read a formula in x, in x and y, in x, y and z, or in x1, x2 and so on up to x9.
 
+    >>> parse("sin(4*x)*sin(4*y)").d_in, parse("x1 + x2*x3").d_in
+    (2, 3)
     >>> parse("minimum(abs(x), 0.5)")(np.array([-2.0, 0.25]))
     array([0.5 , 0.25])
     >>> parse("x^2")
@@ -218,6 +249,26 @@ def _syntax_tree(text: str) -> ast.expr:
         raise GatelabError(f"cannot read the expression {text!r}: {error}; {_GRAMMAR}") from None
 
 
+def _inputs(tree: ast.expr, text: str) -> tuple[str, ...]:
+    """The names of the inputs, from the first to the last that occurs."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}.intersection(INPUTS)
+    if not used:
+        return ("x",)
+    if used.intersection(_LETTERS) and used.intersection(_NUMBERED):
+        raise GatelabError(
+            f"the expression {text!r} mixes {' and '.join(sorted(used))}; call the inputs x, y, z or x1 to x9, not both"
+        )
+    order = _LETTERS if used.intersection(_LETTERS) else _NUMBERED
+    inputs = order[: max(map(order.index, used)) + 1]
+    if missing := [name for name in inputs if name not in used]:
+        raise GatelabError(
+            f"the expression {text!r} has {inputs[-1]} but not {' and '.join(missing)}; the inputs are"
+            f" {', '.join(order[:3])}{', ...' * (order is _NUMBERED)} in this order and none is left out:"
+            f" rename them, or add 0*{missing[0]} for an input that does not matter"
+        )
+    return inputs
+
+
 def _part(node: ast.expr, text: str, depth: int) -> _Part:
     """The number or function that a node stands for."""
     if depth > MAX_DEPTH:
@@ -250,8 +301,8 @@ def _number(node: ast.Constant, text: str) -> float:
 
 
 def _named(name: str) -> _Part:
-    if name == "x":
-        return lambda x: x
+    if name in INPUTS:
+        return operator.itemgetter(name)
     if name in _CONSTANTS:
         return _CONSTANTS[name]
     if name in _FUNCTIONS:
@@ -268,7 +319,9 @@ def _operator(op: ast.operator | ast.unaryop, text: str) -> Callable[..., Any]:
 
 
 def _function(node: ast.Call, text: str) -> Callable[..., Any]:
-    if isinstance(node.func, ast.Constant) or (isinstance(node.func, ast.Name) and node.func.id in ("x", *_CONSTANTS)):
+    if isinstance(node.func, ast.Constant) or (
+        isinstance(node.func, ast.Name) and node.func.id in (*INPUTS, *_CONSTANTS)
+    ):
         called = _source(node.func, text)
         raise GatelabError(f"{called} is called as a function in {text!r}; write a product with *, as in 2*(x + 1)")
     if not isinstance(node.func, ast.Name):
@@ -302,8 +355,8 @@ def _applied(function: Callable[..., Any], arguments: list[ast.expr], node: ast.
     return partial(_evaluated, function, parts)
 
 
-def _evaluated(function: Callable[..., Any], parts: list[_Part], x: Array) -> Array:
-    return function(*[p(x) if callable(p) else p for p in parts])
+def _evaluated(function: Callable[..., Any], parts: list[_Part], inputs: _Inputs) -> Array:
+    return function(*[p(inputs) if callable(p) else p for p in parts])
 
 
 def _finite(value: float, node: ast.expr, text: str) -> float:

@@ -1,73 +1,48 @@
-"""What is fitted: a frozen pair of training and test data, from arrays or from a function of one variable.
+"""What is fitted: a frozen pair of training and test data, from arrays, from a file or from a function.
 
-Train and test are different data, always. A split of arrays keeps equal rows on one side; a function's test
-points are a uniform random draw of their own, however the training points were chosen, and carry no noise.
+Train and test are different data: a split of arrays keeps equal rows on one side; a function's test points are a
+uniform random draw of their own, however the training points were chosen, and carry no noise. The one exception is
+asked for by name: `protocol="paper"` tests on the training data, as the reference code does, and the problem's name
+says so.
 """
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError
+from gatelab.problems.checks import (
+    MAX_POINTS,
+    checked_interval,
+    checked_protocol,
+    deviation,
+    first_row,
+    matrix,
+    require_varying,
+    seeds,
+    varying,
+    whole,
+)
+from gatelab.problems.data import Data, given_test, refuse_shared_rows, split
+from gatelab.problems.expression import Expression
+from gatelab.problems.sample import Function, grid_side, sample, values
+from gatelab.problems.standardise import standardised
+from gatelab.problems.table import Selector, read_table
 
-Array = NDArray[np.float64]
-Function = Callable[[Array], Array]
-SAMPLINGS = ("random", "grid", "gauss")
-MAX_POINTS = 10**8
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """N rows of inputs x (N, d_in) and targets y (N, d_out), finite and float64.
-
-    One-dimensional arrays are read as columns. The arrays are copies: what happens to the caller's own
-    afterwards does not reach them.
-
-    >>> data = Data([0.0, 0.5, 1.0], [[1, 2], [3, 4], [5, 6]])
-    >>> data.n, data.d_in, data.d_out
-    (3, 1, 2)
-    """
-
-    x: Array
-    y: Array
-
-    def __post_init__(self) -> None:
-        x, y = _matrix(self.x, "x"), _matrix(self.y, "y")
-        if len(x) != len(y):
-            raise GatelabError(f"x has {len(x)} rows and y has {len(y)}; give one target row for each input row")
-        if len(x) < 2:
-            raise GatelabError(f"the data have {len(x)} row{'s' * (len(x) != 1)}; give at least 2")
-        object.__setattr__(self, "x", x)
-        object.__setattr__(self, "y", y)
-
-    @property
-    def n(self) -> int:
-        return self.x.shape[0]
-
-    @property
-    def d_in(self) -> int:
-        return self.x.shape[1]
-
-    @property
-    def d_out(self) -> int:
-        return self.y.shape[1]
+PAPER = "{} (paper's protocol)"
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Training data, test data and, where the target is a known function of one variable, that function.
+    """Training data, test data and, where the target is a known function, that function.
 
     `interval` is where a one-dimensional problem lives; no x lies outside it. `f` maps an (N,) array to an
-    (N,) array.
+    (N,) array, and with several inputs an (N, d_in) array to (N,) or (N, d_out).
 
     >>> runge = Problem.from_function(lambda x: 1 / (1 + 9 * x**2), n=100, name="runge")
     >>> runge.train.n, runge.test.n, runge.interval
@@ -82,6 +57,8 @@ class Problem:
     description: str = ""
     recipe: Mapping[str, Any] | None = None
     """How `problem` made it, in plain values, so that another process can make the same; None for data of one's own."""
+    columns: tuple[str, ...] = ()
+    """The names of the inputs, where the data came with names."""
 
     def __post_init__(self) -> None:
         if (self.train.d_in, self.train.d_out) != (self.test.d_in, self.test.d_out):
@@ -89,14 +66,18 @@ class Problem:
                 f"train maps {self.train.d_in} inputs to {self.train.d_out} outputs and test"
                 f" {self.test.d_in} to {self.test.d_out}; give both the same columns"
             )
-        if not _varies(self.train.x):
+        if not varying(self.train.x).any():
             raise GatelabError(
-                f"every x of the {self.train.n} training rows is {_row(self.train.x)};"
+                f"every x of the {self.train.n} training rows is {first_row(self.train.x)};"
                 " give inputs with at least 2 distinct values"
             )
-        _require_varying(self.train.y)
+        require_varying(self.train.y)
         if self.interval is not None:
             object.__setattr__(self, "interval", self._checked_interval())
+        if self.columns and len(self.columns) != self.d_in:
+            raise GatelabError(
+                f"{len(self.columns)} names {self.columns} are given for {self.d_in} inputs; give one for each, or none"
+            )
 
     @property
     def d_in(self) -> int:
@@ -132,38 +113,101 @@ class Problem:
         seed: int = 0,
         name: str = "arrays",
         interval: tuple[float, float] | None = None,
+        columns: tuple[str, ...] = (),
+        standardise: bool = False,
+        protocol: str = "split",
     ) -> Problem:
         """A problem from arrays, tensors or lists, one row for each example.
 
         Without `test`, a random `test_fraction` of the distinct rows, the same for the same seed, is set
         aside for testing; copies of a row stay on one side. With one input the interval defaults to the range
-        of all x.
+        of all x. `columns` names the inputs.
+
+        `standardise` gives inputs and targets mean 0 and standard deviation 1 on the training part. With
+        `protocol="paper"` no row is set aside: all are trained on and tested on.
 
         >>> x = np.linspace(0, 3, 50)
         >>> p = Problem.from_arrays(x, np.sin(x), seed=1)
         >>> p.train.n, p.test.n, p.interval
         (40, 10, (0.0, 3.0))
+        >>> p = Problem.from_arrays(x, np.sin(x), name="wave", protocol="paper")
+        >>> p.name, p.train.n, p.test is p.train
+        ("wave (paper's protocol)", 50, True)
         """
-        x, y = _matrix(x, "x"), _matrix(y, "y")
-        if test is None:
-            train_data, test_data = _split(x, y, test_fraction, seed)
+        x, y = matrix(x, "x"), matrix(y, "y")
+        paper = checked_protocol(protocol)
+        if paper and test is not None:
+            raise GatelabError("the paper's protocol tests on the training data; leave test out, or the protocol")
+        if paper:
+            train_data = test_data = Data(x, y)
+        elif test is None:
+            train_data, test_data = split(x, y, test_fraction, seed)
         else:
-            train_data, test_data = Data(x, y), _given_test(test)
+            train_data, test_data = Data(x, y), given_test(test)
         if interval is None and train_data.d_in == 1:
             lows, highs = zip(*[(d.x.min(), d.x.max()) for d in (train_data, test_data)], strict=True)
             # An interval needs a < b; a single distinct x is for the problem itself to refuse.
             interval = (float(min(lows)), float(max(highs))) if min(lows) < max(highs) else None
-        description = f"{train_data.n} training and {test_data.n} test rows"
-        problem = cls(name, train_data, test_data, interval, None, description)
+        told = f"{train_data.n} rows for training and test" if paper else ""
+        description = told or f"{train_data.n} training and {test_data.n} test rows"
+        name = PAPER.format(name) if paper else name
+        problem = cls(name, train_data, test_data, interval, None, description, columns=tuple(columns))
         if test is not None:
-            _refuse_shared_rows(problem)
-        return problem
+            refuse_shared_rows(train_data, test_data)
+        return standardised(problem) if standardise else problem
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        target: Selector | Sequence[Selector] | None = None,
+        inputs: Selector | Sequence[Selector] | None = None,
+        test_fraction: float = 0.2,
+        seed: int = 0,
+        name: str | None = None,
+        interval: tuple[float, float] | None = None,
+        standardise: bool = False,
+        protocol: str = "split",
+    ) -> Problem:
+        """A problem from a CSV, Parquet, .npy or .npz file, one row for each example.
+
+        `target` and `inputs` are columns by name or by number, counted from 0; the target is the last column and the
+        inputs are all others, unless given. CSV files may have a header, be separated by commas, semicolons or
+        tabs, and be packed by gzip. An .npz file holds one array or two called x and y. The other options are those
+        of `from_arrays`.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "sums.csv"
+        ...     _ = file.write_text("a;b;sum\\n" + "".join(f"{i};{i * i};{i + i * i}\\n" for i in range(10)))
+        ...     p = Problem.from_file(file, target="sum")
+        >>> p.name, p.columns, p.train.n, p.test.n
+        ('sums.csv', ('a', 'b'), 8, 2)
+        """
+        path = Path(path)
+        table = read_table(path, target=target, inputs=inputs)
+        try:
+            return cls.from_arrays(
+                table.x,
+                table.y,
+                test_fraction=test_fraction,
+                seed=seed,
+                name=name or path.name,
+                interval=interval,
+                columns=table.columns,
+                standardise=standardise,
+                protocol=protocol,
+            )
+        except GatelabError as error:
+            raise GatelabError(f"{path}: {error}") from error
 
     @classmethod
     def from_function(
         cls,
         f: Function,
         *,
+        d_in: int | None = None,
         interval: tuple[float, float] = (-1.0, 1.0),
         n: int = 10_000,
         n_test: int | None = None,
@@ -171,220 +215,58 @@ class Problem:
         noise: float = 0.0,
         seed: int = 0,
         name: str | None = None,
+        standardise: bool = False,
+        protocol: str = "split",
     ) -> Problem:
-        """A problem from a function of one variable that maps an (N,) array to an (N,) array.
+        """A problem from a function of one variable that maps an (N,) array to an (N,) array, or, with `d_in` inputs
+        (those of a formula; 1 otherwise), an (N, d_in) array to (N,) or (N, d_out).
 
-        `sampling` places the n training points: "random" draws them uniformly, "grid" spaces them equally
-        from end to end, "gauss" takes Gauss-Legendre nodes, of a single rule up to 64 points and beyond that
-        of equal panels with about 8 nodes each. No weights are kept: the RMSE over Gauss nodes is the plain
-        mean over points, whose density is near uniform with panels and crowds towards the ends with a single
-        rule.
+        `interval` is where every input lies. `sampling` places the n training points: "random" draws them uniformly,
+        "grid" spaces them equally from end to end, "gauss" takes Gauss-Legendre nodes, of a single rule up to 64
+        points and beyond that of equal panels with about 8 nodes each. No weights are kept: the RMSE over Gauss
+        nodes is the plain mean over points, whose density is near uniform with panels and crowds towards the ends
+        with a single rule. With several inputs a grid is the product of equal sides and has about n points, which
+        the description says; there is no "gauss".
 
         `noise` is the standard deviation of Gaussian noise on the training targets. The n_test test points
-        (n, unless given) are an independent uniform draw and stay clean.
+        (n, unless given) are an independent uniform draw and stay clean. `standardise` and `protocol` are those of
+        `from_arrays`.
 
         >>> p = Problem.from_function(np.exp, interval=(0, 1), n=50, n_test=20, sampling="grid")
         >>> p.name, p.test.n, p.train.x[-1]
         ('exp', 20, array([1.]))
+        >>> p = Problem.from_function(lambda x: x[:, 0] * x[:, 1], d_in=2, n=10, sampling="grid", name="xy")
+        >>> p.train.x.shape, p.description
+        ((9, 2), 'xy on [-1, 1]^2, grid of 3^2 = 9 points')
         """
         interval = checked_interval(interval)
-        n = _whole("n", n, 2, MAX_POINTS)
-        n_test = n if n_test is None else _whole("n_test", n_test, 2, MAX_POINTS)
-        if not (isinstance(noise, Real) and math.isfinite(noise) and noise >= 0):
-            raise GatelabError(f"noise is {noise!r}; give a standard deviation, 0 or more")
+        inputs = f.d_in if isinstance(f, Expression) else 1
+        d_in = inputs if d_in is None else whole("d_in", d_in, 1, 10_000)
+        if isinstance(f, Expression) and d_in != inputs:
+            raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {inputs} inputs; leave d_in out")
+        n = whole("n", n, 2, MAX_POINTS)
+        paper = checked_protocol(protocol)
+        if paper and n_test is not None:
+            raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
+        n_test = n if n_test is None else whole("n_test", n_test, 2, MAX_POINTS)
+        noise = deviation(noise)
         # Three children, so that neither the noise nor the way of sampling changes the test points.
-        for_train, for_test, for_noise = (np.random.default_rng(s) for s in _seeds(seed).spawn(3))
-        x = _sample(sampling, interval, n, for_train)
-        x_test = for_test.uniform(*interval, n_test)
-        y = _values(f, x)
-        _require_varying(y)
-        y_test = _values(f, x_test)
+        for_train, for_test, for_noise = (np.random.default_rng(s) for s in seeds(seed).spawn(3))
+        x = sample(sampling, interval, n, d_in, for_train)
+        y = values(f, x)
+        require_varying(y)
+        train = Data(x, y + noise * for_noise.standard_normal(y.shape))
+        if paper:
+            test = train
+        else:
+            x_test = sample("random", interval, n_test, d_in, for_test)
+            test = Data(x_test, values(f, x_test))
         name = str(name or getattr(f, "text", None) or getattr(f, "__name__", type(f).__name__))
-        train = Data(x, y + noise * for_noise.standard_normal(n))
         description = f"{name} on [{interval[0]:g}, {interval[1]:g}]"
-        return cls(name, train, Data(x_test, y_test), interval, f, description)
-
-
-def checked_interval(interval: Any) -> tuple[float, float]:
-    """The interval as two floats a < b, or the error that says what is wrong with it.
-
-    >>> checked_interval((3, 0))
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: the interval (3, 0) is inverted; give (0, 3)
-    """
-    try:
-        a, b = (float(end) for end in interval)
-    except (TypeError, ValueError, OverflowError):
-        raise GatelabError(f"the interval is {interval!r}; give two numbers (a, b) with a < b") from None
-    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(b - a)):
-        raise GatelabError(f"the interval ({a:g}, {b:g}) is not finite; give two finite numbers a < b")
-    if a > b:
-        raise GatelabError(f"the interval ({a:g}, {b:g}) is inverted; give ({b:g}, {a:g})")
-    if a == b:
-        raise GatelabError(f"the interval ({a:g}, {b:g}) is empty; give two numbers a < b")
-    return a, b
-
-
-def _matrix(value: Any, what: str) -> Array:
-    """A finite float64 copy with one row for each example."""
-    if isinstance(value, torch.Tensor):
-        # Half-precision tensors have no counterpart in numpy, float64 has. Complex ones are refused below.
-        value = value.detach().cpu()
-        value = (value if value.is_complex() else value.double()).numpy()
-    try:
-        raw = np.asarray(value)
-        if raw.dtype.kind not in "biufO":
-            raise TypeError(f"its type is {raw.dtype}")
-        matrix = np.array(raw, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise GatelabError(f"{what} cannot be read as real numbers ({error}); give a numeric array") from error
-    if matrix.ndim == 1:
-        matrix = matrix[:, None]
-    if matrix.ndim != 2 or matrix.shape[1] == 0:
-        raise GatelabError(f"{what} has the shape {matrix.shape}; give (N,) or (N, columns), one row for each example")
-    _require_finite(matrix, what)
-    return matrix
-
-
-def _require_finite(matrix: Array, what: str) -> None:
-    bad = ~np.isfinite(matrix)
-    if bad.any():
-        nans = int(np.isnan(matrix).sum())
-        first = int(np.argmax(bad.any(axis=1)))
-        raise GatelabError(
-            f"{what} holds {nans} NaN and {int(bad.sum()) - nans} infinite values, the first in row {first}"
-            " (counted from 0); remove or replace those rows"
-        )
-
-
-def _varies(matrix: Array) -> bool:
-    """Whether some column takes values that differ by more than rounding."""
-    # Halves, since the range of finite numbers can overflow.
-    half_range = matrix.max(axis=0) / 2 - matrix.min(axis=0) / 2
-    return bool((half_range > 8 * np.finfo(np.float64).eps * np.abs(matrix).max(axis=0)).any())
-
-
-def _row(matrix: Array) -> str:
-    values = [f"{v:.6g}" for v in matrix[0]]
-    return values[0] if len(values) == 1 else f"({', '.join(values[:5])}{', ...' * (len(values) > 5)})"
-
-
-def _require_varying(y: Array) -> None:
-    y = y.reshape(len(y), -1)
-    if not _varies(y):
-        raise GatelabError(
-            f"the target is constant = {_row(y)} on the {len(y)} training rows; a network's output bias d"
-            " fits it exactly and no slope exists; choose another target"
-        )
-
-
-def _whole(what: str, value: Any, least: int, most: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise GatelabError(f"{what} is {value!r}; give a whole number, {least} or more") from None
-    if not least <= number <= most:
-        raise GatelabError(f"{what} is {number}; give a whole number from {least} to {most}")
-    return number
-
-
-def _seeds(seed: Any) -> np.random.SeedSequence:
-    return np.random.SeedSequence(_whole("seed", seed, 0, 2**63 - 1))
-
-
-def _row_keys(x: Array, y: Array) -> NDArray[np.void]:
-    """One opaque value for each row, equal where the rows are."""
-    # Adding zero turns -0.0 into 0.0, whose bytes differ although the numbers are equal.
-    rows = np.ascontiguousarray(np.hstack([x, y])) + 0.0
-    return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-
-
-def _split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
-    if not (isinstance(test_fraction, Real) and 0 < test_fraction < 1):
-        raise GatelabError(f"test_fraction is {test_fraction!r}; give a number between 0 and 1, such as 0.2")
-    seeds = _seeds(seed)
-    everything = Data(x, y)
-    if not _varies(x):
-        raise GatelabError(f"every x is {_row(x)}; give inputs with at least 2 distinct values")
-    distinct, group = np.unique(_row_keys(everything.x, everything.y), return_inverse=True)
-    groups = len(distinct)
-    if groups < 4:
-        raise GatelabError(
-            f"the data have {len(x)} rows, {groups} of them distinct; at least 4 distinct rows are needed to"
-            " split into train and test: give more, or give the test data yourself as test=(x, y)"
-        )
-    n_test = min(max(round(test_fraction * groups), 2), groups - 2)
-    tested = np.random.default_rng(seeds).permutation(groups) < n_test
-    in_test = tested[group.ravel()]
-    return Data(x[~in_test], y[~in_test]), Data(x[in_test], y[in_test])
-
-
-def _given_test(test: Any) -> Data:
-    try:
-        x, y = test
-    except (TypeError, ValueError):
-        raise GatelabError("test is not a pair; give test=(x_test, y_test), or leave it out for a split") from None
-    return Data(_matrix(x, "test x"), _matrix(y, "test y"))
-
-
-def _refuse_shared_rows(problem: Problem) -> None:
-    train, test = (_row_keys(d.x, d.y) for d in (problem.train, problem.test))
-    known = {key.tobytes() for key in train}
-    shared = sum(key.tobytes() in known for key in test)
-    if shared:
-        raise GatelabError(
-            f"{shared} of {len(test)} test rows are training rows too, so the test error would partly be"
-            " training error; remove them from one side, or leave test out for a split"
-        )
-
-
-def _sample(sampling: str, interval: tuple[float, float], n: int, rng: np.random.Generator) -> Array:
-    if sampling == "random":
-        return rng.uniform(*interval, n)
-    if sampling == "grid":
-        return np.linspace(*interval, n)
-    if sampling == "gauss":
-        return _gauss_nodes(interval, n)
-    raise unknown_name("sampling", str(sampling), SAMPLINGS)
-
-
-def _gauss_nodes(interval: tuple[float, float], n: int) -> Array:
-    a, b = interval
-    panels = 1 if n <= 64 else n // 8
-    h = (b - a) / panels
-    # Panels of two sizes, spread evenly, so that exactly n nodes come out whatever n is.
-    counts = np.diff(np.arange(panels + 1) * n // panels)
-    nodes = []
-    for count in np.unique(counts):
-        local = (np.polynomial.legendre.leggauss(int(count))[0] + 1) / 2
-        nodes.append((a + h * (np.flatnonzero(counts == count)[:, None] + local)).ravel())
-    return np.clip(np.sort(np.concatenate(nodes)), a, b)
-
-
-def _values(f: Function, x: Array) -> Array:
-    if not callable(f):
-        raise GatelabError(f"f is {f!r}; give a function that maps an (N,) array to an (N,) array")
-    try:
-        with np.errstate(all="ignore"):
-            # A copy, since a user's function may work in place.
-            y = np.asarray(f(x.copy()))
-    except Exception as error:
-        raise GatelabError(
-            f"the function failed on an array of {len(x)} points: {type(error).__name__}: {error};"
-            " write it with numpy functions, or wrap it in numpy.vectorize"
-        ) from error
-    if y.shape != x.shape or y.dtype.kind not in "biuf":
-        raise GatelabError(
-            f"the function returned {y.dtype} of shape {y.shape} for an array of shape {x.shape};"
-            " it must return one real number for each x"
-        )
-    y = y.astype(np.float64)
-    bad = ~np.isfinite(y)
-    if bad.any():
-        first = np.flatnonzero(bad)[np.argmin(x[bad])]
-        raise GatelabError(
-            f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
-            f" x = {x[first]:.6g} (value {y[first]}); choose an interval where it is defined"
-        )
-    return y
+        if d_in > 1:
+            description += f"^{d_in}"
+            if sampling == "grid":
+                description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
+        name = PAPER.format(name) if paper else name
+        problem = cls(name, train, test, interval if d_in == 1 else None, f, description)
+        return standardised(problem) if standardise else problem

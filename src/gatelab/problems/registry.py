@@ -1,107 +1,176 @@
-"""The targets by name, and the one place where whatever a user gives becomes a problem."""
+"""The one place where whatever a user gives becomes a problem."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.problems.expression import Expression, parse
-from gatelab.problems.problem import Problem
+from gatelab.problems.catalogue import CATALOGUE, ProblemSpec
+from gatelab.problems.checks import checked_protocol, seeds, whole
+from gatelab.problems.data import Data
+from gatelab.problems.expression import INPUTS, Expression, parse
+from gatelab.problems.friedman import POINTS as FRIEDMAN_POINTS
+from gatelab.problems.friedman import friedman
+from gatelab.problems.problem import PAPER, Problem
+from gatelab.problems.standardise import standardised
+from gatelab.problems.tabular import DATASETS, fingerprint, load
 
-
-@dataclass(frozen=True)
-class ProblemSpec:
-    """A registered target: its name, its formula and where it lives.
-
-    >>> problems()[0].expression
-    '1/(1+cos(pi*x)**2)'
-    """
-
-    name: str
-    expression: str
-    description: str
-    interval: tuple[float, float] = (-1.0, 1.0)
-
-
-_PROBLEMS = {
-    spec.name: spec
-    for spec in (
-        ProblemSpec("paper-1d", "1/(1+cos(pi*x)**2)", "the paper's one-dimensional target, two smooth humps"),
-        ProblemSpec("x2", "x**2", "a parabola, which one gated unit holds exactly"),
-        ProblemSpec("x3", "x**3", "a cubic"),
-        ProblemSpec("cos4x", "cos(4*x)", "a little more than one period, even"),
-        ProblemSpec("sin4x", "sin(4*x)", "a little more than one period, odd"),
-        ProblemSpec("sin4x2", "sin(4*(x-1)**2)", "a chirp, fast on the left and flat on the right"),
-        ProblemSpec("runge1", "1/(1+x**2)", "Runge's function, wide"),
-        ProblemSpec("runge9", "1/(1+9*x**2)", "Runge's function, narrower"),
-        ProblemSpec("atan", "atan(x)", "a smooth step"),
-    )
-}
+POINTS = 10_000
 # Covers names with hyphens such as paper-1d; "x-pi" is covered too, hence names are tried as formulas first.
 _LIKE_A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-
-def problems() -> tuple[ProblemSpec, ...]:
-    """Every registered target.
-
-    >>> [spec.name for spec in problems()][:4]
-    ['paper-1d', 'x2', 'x3', 'cos4x']
-    """
-    return tuple(_PROBLEMS.values())
+_LIKE_A_FILE = re.compile(r"\.(csv|tsv|txt|dat|gz|parquet|pq|npy|npz)\s*$", re.IGNORECASE)
 
 
 def problem(
     spec: str | Callable[..., Any] | Problem,
     *,
     interval: tuple[float, float] | None = None,
-    n: int = 10_000,
+    n: int | None = None,
     n_test: int | None = None,
     sampling: str = "random",
     noise: float = 0.0,
     seed: int = 0,
+    standardise: bool | None = None,
+    protocol: str = "split",
 ) -> Problem:
-    """The problem that `spec` means: a registered name, a formula in x, a function of arrays, or a problem.
+    """The problem that `spec` means: a registered name, a formula, a function of arrays, or a problem.
 
-    The options are those of `Problem.from_function`; the interval defaults to the registered one, [-1, 1] for
-    formulas and functions.
+    A formula in x and y has two inputs, one in x1 to x5 has five (`parse` says more); a function has one, and
+    `Problem.from_function` takes functions of several. The options are those of `Problem.from_function`; the interval
+    defaults to the registered one, [-1, 1] for formulas and functions, n to 10 000.
+
+    Friedman's problems have n = 2000 and take no interval and no sampling. Of measured data (airfoil, california) a
+    fifth of the rows, chosen by the seed, is set aside for testing; n, where given, is how many of the others are
+    trained on. Both are standardised by their training part unless `standardise=False`, formulas only on demand.
+
+    `protocol="paper"` tests on the training data, as the reference code does; the problem's name then says so.
 
     >>> problem("paper-1d", n=100).interval
     (-1.0, 1.0)
     >>> problem("exp(sin(3*x))", interval=(0, 3), n=100).name
     'exp(sin(3*x))'
+    >>> problem("sin(4*x)*sin(4*y)", n=100).train.x.shape
+    (100, 2)
+    >>> problem("friedman1", protocol="paper").name
+    "friedman1 (paper's protocol)"
     >>> problem("rungee9")
     Traceback (most recent call last):
         ...
-    gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1'? ...
+    gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
+    options = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
     if isinstance(spec, Problem):
-        if interval is not None or (n, n_test, sampling, noise, seed) != (10_000, None, "random", 0.0, 0):
+        given = _given(options) + ["standardise"] * (standardise is not None) + ["protocol"] * (protocol != "split")
+        if given:
             raise GatelabError(
-                f"the problem {spec.name!r} holds its data already and takes no options;"
-                " leave out interval, n, n_test, sampling, noise and seed,"
-                " or give a name, a formula or a function"
+                f"the problem {spec.name!r} holds its data already and takes no options; leave out"
+                f" {', '.join(given)}, or give a name, a formula or a function"
             )
         return spec
-    known = _PROBLEMS.get(spec.strip().lower()) if isinstance(spec, str) else None
+    paper = checked_protocol(protocol)
+    known = CATALOGUE.get(spec.strip().lower()) if isinstance(spec, str) else None
+    if known and known.kind in _MAKERS:
+        made, recipe = _MAKERS[known.kind](known, options, paper)
+    else:
+        made, recipe = _sampled(known or spec, options, paper)
+    by_default = known is not None and known.standardise
+    if standardise if standardise is not None else by_default:
+        made = standardised(made)
+    if not isinstance(spec, str):
+        return made
+    # Only what differs from the default: the hashes of stored results depend on recipes.
+    if standardise is not None and bool(standardise) != by_default:
+        recipe["standardise"] = bool(standardise)
+    if paper:
+        recipe["protocol"] = protocol
+    return replace(made, recipe=recipe)
+
+
+_DEFAULTS = {"interval": None, "n": None, "n_test": None, "sampling": "random", "noise": 0.0, "seed": 0}
+_Made = tuple[Problem, dict[str, Any]]
+
+
+def _given(options: dict[str, Any]) -> list[str]:
+    """The names of the options that are not as they are by default."""
+    # Identity first, since an interval may be an array, which has no one truth.
+    return [k for k, v in options.items() if v is not (default := _DEFAULTS[k]) and (default is None or v != default)]
+
+
+def _sampled(spec: Any, options: dict[str, Any], paper: bool) -> _Made:
+    known = spec if isinstance(spec, ProblemSpec) else None
+    interval, n = options["interval"], POINTS if options["n"] is None else options["n"]
+    interval = interval if interval is not None else known.interval if known and known.interval else (-1.0, 1.0)
     made = Problem.from_function(
         parse(known.expression) if known else _function(spec),
-        interval=interval if interval is not None else known.interval if known else (-1.0, 1.0),
-        n=n,
-        n_test=n_test,
-        sampling=sampling,
-        noise=noise,
-        seed=seed,
+        **(options | {"interval": interval, "n": n}),
         name=known.name if known else None,
+        protocol="paper" if paper else "split",
     )
     if known:
-        made = replace(made, description=f"{known.expression}: {known.description}")
-    if not isinstance(spec, str) or made.interval is None:
-        return made
-    recipe = {"spec": known.name if known else spec.strip(), "interval": list(made.interval), "n": n, "n_test": n_test}
-    return replace(made, recipe=recipe | {"sampling": sampling, "noise": float(noise), "seed": seed})
+        where = f",{made.description.removeprefix(known.name)}" if known.inputs > 1 else ""
+        made = replace(made, description=f"{known.expression}: {known.description}{where}")
+    if not isinstance(spec, str | ProblemSpec):
+        return made, {}
+    ends = made.interval or tuple(float(end) for end in interval)
+    told = {"spec": known.name if known else str(spec).strip(), "interval": list(ends)}
+    return made, told | _plain(options | {"n": n}, ("n", "n_test", "sampling", "noise", "seed"))
+
+
+def _friedman(known: ProblemSpec, options: dict[str, Any], paper: bool) -> _Made:
+    _refuse(known, options, ("interval", "sampling"), "its inputs are drawn as scikit-learn draws them")
+    if paper and options["n_test"] is not None:
+        raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
+    chosen = {k: options[k] for k in ("n", "n_test", "noise", "seed")}
+    chosen["n"] = FRIEDMAN_POINTS if chosen["n"] is None else chosen["n"]
+    train, test = friedman(int(known.name[-1]), **chosen)
+    f = parse(known.expression)
+    told = f"{known.expression}: {known.description}"
+    name = PAPER.format(known.name) if paper else known.name
+    made = Problem(name, train, train if paper else test, f=f, description=told, columns=f.inputs)
+    return made, {"spec": known.name} | _plain(chosen, tuple(chosen))
+
+
+def _measured(known: ProblemSpec, options: dict[str, Any], paper: bool) -> _Made:
+    _refuse(known, options, ("interval", "n_test", "sampling", "noise"), "its rows are measured")
+    seed, n = options["seed"], options["n"]
+    table = load(DATASETS[known.name])
+    made = Problem.from_arrays(
+        table.x,
+        table.y,
+        seed=seed,
+        name=known.name,
+        columns=table.columns,
+        protocol="paper" if paper else "split",
+    )
+    recipe = {"spec": known.name, "content": fingerprint(table), "seed": int(seed)}
+    if n is not None:
+        n = whole("n", n, 2, made.train.n)
+        # The beginning of one order: fewer rows are among more rows, as a study of the number of rows wants it.
+        rows = np.random.default_rng(seeds(seed).spawn(1)[0]).permutation(made.train.n)[:n]
+        train = Data(made.train.x[rows], made.train.y[rows])
+        told = f"{n} of {made.description}"
+        made = replace(made, train=train, test=train if paper else made.test, description=told)
+        recipe["n"] = n
+    return replace(made, description=f"{known.description}: {made.description}"), recipe
+
+
+_MAKERS = {"friedman": _friedman, "data": _measured}
+
+
+def _plain(options: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """Options that have been checked, in Python's own types, whatever numbers of numpy's they were."""
+    kinds = {"n": int, "n_test": int, "noise": float, "seed": int}
+    return {k: v if (v := options[k]) is None else kinds.get(k, str)(v) for k in keys}
+
+
+def _refuse(known: ProblemSpec, options: dict[str, Any], names: tuple[str, ...], why: str) -> None:
+    if wrong := [name for name in _given(options) if name in names]:
+        raise GatelabError(f"{known.name} takes no {' and no '.join(wrong)}: {why}; leave it out")
 
 
 def _function(spec: Any) -> Callable[..., Any]:
@@ -111,16 +180,18 @@ def _function(spec: Any) -> Callable[..., Any]:
         return spec
     raise GatelabError(
         f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
-        " function, and for arrays use Problem.from_arrays(x, y)"
+        " function, for arrays use Problem.from_arrays(x, y) and for files Problem.from_file(path)"
     )
 
 
 def _formula(text: str) -> Expression:
+    if _LIKE_A_FILE.search(text):
+        raise GatelabError(f"{text!r} looks like a file; read it with Problem.from_file, or --data on the command line")
     try:
         return parse(text)
     except GatelabError:
-        if not _LIKE_A_NAME.fullmatch(text.strip()):
+        if text.strip() in INPUTS or not _LIKE_A_NAME.fullmatch(text.strip()):
             raise
     raise GatelabError(
-        f"{unknown_name('problem', text.strip(), _PROBLEMS)}; a formula in x is taken too, such as 'exp(sin(3*x))'"
+        f"{unknown_name('problem', text.strip(), CATALOGUE)}; a formula in x is taken too, such as 'exp(sin(3*x))'"
     )

@@ -1,0 +1,248 @@
+"""CSV, Parquet and numpy files as columns of numbers; nothing is ever unpickled.
+
+A file is opened first, for the names and the number of its columns, and the columns that are wanted are read then:
+text in a column that nobody asked for does no harm.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import re
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatelab.errors import GatelabError
+from gatelab.problems.checks import Array
+
+MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+_OUT = "remove or replace it, or leave the column out by naming the inputs"
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What a file holds: how many columns, how to read some, their names if any, how many of the last are targets."""
+
+    count: int
+    take: Callable[[Sequence[int]], Array]
+    names: tuple[str, ...] = ()
+    targets: int = 1
+
+    def label(self, i: int) -> str:
+        return repr(self.names[i]) if self.names else f"column {i}"
+
+
+def open_columns(path: Path) -> Columns:
+    """The columns of a file, by its ending; whatever has no ending of ours is read as text."""
+    readers = {".parquet": _parquet, ".pq": _parquet, ".npy": _npy, ".npz": _npz}
+    try:
+        return readers.get(path.suffix.lower(), _text)(path)
+    except OSError as error:
+        raise GatelabError(
+            f"{path} cannot be read ({error.strerror or error}); give a file that you may read"
+        ) from error
+
+
+# ---- text
+
+
+def _text(path: Path) -> Columns:
+    content = _content(path)
+    beginning = [line for line in content.splitlines()[:1000] if line.strip()][:2]
+    # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
+    delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
+
+    def rows() -> Any:
+        # Universal newlines: csv alone refuses those of old spreadsheets.
+        reader = csv.reader(io.StringIO(content, newline=None), delimiter=delimiter, skipinitialspace=True)
+        try:
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
+
+    first = next(rows(), None)
+    if first is None:
+        raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
+    line, cells = first
+    header = not any(_is_number(cell) for cell in cells)
+    names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(cells)) if header else ()
+
+    def take(wanted: Sequence[int]) -> Array:
+        body = rows()
+        if header:
+            next(body)
+        values = array("d")
+        for i, found in body:
+            if len(found) != len(cells):
+                raise GatelabError(
+                    f"{path} line {i} has {len(found)} column{'s' * (len(found) != 1)}; line {line} has {len(cells)}:"
+                    " give every line as many"
+                )
+            for k in wanted:
+                values.append(_number(found[k], path, i, made.label(k)))
+        if not values:
+            raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example a line")
+        return np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted))
+
+    made = Columns(len(cells), take, names)
+    return made
+
+
+def _content(path: Path) -> str:
+    try:
+        packed = path.read_bytes()
+        if path.suffix.lower() == ".gz":
+            packed = gzip.decompress(packed)
+        return packed.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise GatelabError(f"{path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise GatelabError(f"{path} is not a whole gzip file ({error}); copy or pack it again") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(cell: str, path: Path, line: int, label: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    # Python reads 1_000 as a number; in a file it is a slip.
+    if math.isfinite(value) and "_" not in cell:
+        return value
+    cell = cell.strip()
+    if cell.lower() in MISSING:
+        raise GatelabError(f"{path} line {line}: the value in {label} is missing ({cell!r}); {_OUT}")
+    if math.isinf(value):
+        raise GatelabError(f"{path} line {line}: the value in {label} is infinite ({cell!r}); {_OUT}")
+    comma = " with a decimal point," if re.fullmatch(r"[-+]?[0-9]+,[0-9]+", cell) else ""
+    raise GatelabError(f"{path} line {line}: {cell!r} in {label} is not a number; write numbers{comma} or {_OUT}")
+
+
+# ---- numpy
+
+
+def _npy(path: Path) -> Columns:
+    try:
+        return _of_array(np.load(path, allow_pickle=False), path)
+    except (ValueError, EOFError) as error:
+        if isinstance(error, GatelabError):
+            raise
+        raise GatelabError(
+            f"{path} is not a plain .npy array ({error}); write it with numpy.save, N x k numbers"
+        ) from None
+
+
+def _npz(path: Path) -> Columns:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise GatelabError(
+            f"{path} is not a plain .npz file ({error}); write it with numpy.savez(x=..., y=...)"
+        ) from None
+    if len(arrays) == 1:
+        return _of_array(next(iter(arrays.values())), path)
+    if set(arrays) != {"x", "y"}:
+        raise GatelabError(
+            f"{path} holds the arrays {', '.join(map(repr, arrays)) or 'none'}; give one array of N x k numbers, or two"
+            " called x and y"
+        )
+    x, y = (a[:, None] if a.ndim == 1 else a for a in (arrays["x"], arrays["y"]))
+    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
+        raise GatelabError(
+            f"{path} holds x of shape {arrays['x'].shape} and y of shape {arrays['y'].shape}; give one row for each"
+            " example in both"
+        )
+    _require_real(x, path)
+    _require_real(y, path)
+    return _of_array(np.hstack([x, y]), path, y.shape[1])
+
+
+def _of_array(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise GatelabError(
+            f"{path} holds an array of shape {values.shape}; give N x k numbers, an example a row, the target last"
+        )
+    _require_real(values, path)
+
+    def take(wanted: Sequence[int]) -> Array:
+        rows = values[:, list(wanted)].astype(np.float64)
+        bad = ~np.isfinite(rows)
+        if bad.any():
+            row, k = np.argwhere(bad)[0]
+            raise GatelabError(
+                f"{path} row {row} (counted from 0): the value in column {wanted[k]} is {rows[row, k]}; {_OUT}"
+            )
+        return rows
+
+    return Columns(values.shape[1], take, (), targets)
+
+
+def _require_real(values: np.ndarray, path: Path) -> None:
+    if values.dtype.kind not in "biuf":
+        raise GatelabError(f"{path} holds {values.dtype}, not real numbers; give an array of N x k numbers")
+
+
+# ---- Parquet
+
+
+def _parquet(path: Path) -> Columns:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise GatelabError(
+            f"{path} needs pyarrow, which is not installed: pip install 'gatelab[parquet]', or give a CSV file"
+        ) from None
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowException as error:
+        raise GatelabError(f"{path} is not a Parquet file ({error}); give a whole one, or a CSV file") from None
+    # The index that pandas writes along is no column of the user's.
+    names = tuple(n for n in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", n))
+    if not names:
+        raise GatelabError(f"{path} has no columns; give inputs and a target")
+    if len(set(names)) < len(names):
+        raise GatelabError(f"{path} has two columns of one name ({', '.join(names)}); name them apart")
+
+    def take(wanted: Sequence[int]) -> Array:
+        try:
+            table = file.read(columns=[names[i] for i in wanted])
+        except pa.ArrowException as error:
+            raise GatelabError(f"{path} cannot be read ({error}); write it again") from None
+        return np.column_stack([_numeric(table.column(names[i]), names[i], path) for i in wanted])
+
+    return Columns(len(names), take, names)
+
+
+def _numeric(column: Any, name: str, path: Path) -> Array:
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise GatelabError(f"{path}: the column {name!r} holds {kind}, not numbers; {_OUT}")
+    values = np.asarray(column.to_numpy(), dtype=np.float64)  # null becomes nan
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(np.argmax(bad))
+        told = "missing" if np.isnan(values[row]) else "infinite"
+        raise GatelabError(f"{path} row {row} (counted from 0): the value in {name!r} is {told}; {_OUT}")
+    return values

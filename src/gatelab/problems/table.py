@@ -1,0 +1,96 @@
+"""Files of a user as inputs and targets: which columns are which.
+
+How each kind of file is read is said in `formats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.problems.checks import Array
+from gatelab.problems.formats import Columns, open_columns
+
+Selector = str | int
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Inputs x (N, d_in), targets y (N, d_out) and the names of the inputs, none where the file has none."""
+
+    x: Array
+    y: Array
+    columns: tuple[str, ...] = ()
+
+
+def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
+    """The columns of a file: the target is the last, or what the file calls y, and the inputs are all others, unless
+    they are given by name or by number, counted from 0, one or several.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "points.csv"
+    ...     _ = file.write_text("when,height,speed\\n0,1,2\\n1,3,4\\n")
+    ...     table = read_table(file, target="height")
+    >>> table.columns, table.y.ravel()
+    (('when', 'speed'), array([1., 3.]))
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+    source = open_columns(path)
+    if source.count < 2:
+        raise GatelabError(
+            f"{path} has one column; give a column for each input and one for the target, in a CSV file with commas,"
+            " semicolons or tabs between"
+        )
+    everything = range(source.count)
+    outs = everything[-source.targets :] if target is None else _chosen("target", target, source, path)
+    ins = [i for i in everything if i not in outs] if inputs is None else _chosen("inputs", inputs, source, path)
+    if both := [source.label(i) for i in ins if i in outs]:
+        raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
+    if not ins:
+        raise GatelabError(f"{path}: every column is a target, none is left as input; give fewer targets")
+    values = source.take([*ins, *outs])
+    names = tuple(source.names[i] for i in ins) if source.names else ()
+    return Table(values[:, : len(ins)], values[:, len(ins) :], names)
+
+
+def _chosen(what: str, given: Any, source: Columns, path: Path) -> list[int]:
+    many = list(given) if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) else [given]
+    if not many:
+        raise GatelabError(f"{what} is empty; give one column of {path} or more, or leave {what} out")
+    found = [_index(what, one, source, path) for one in many]
+    if len(set(found)) < len(found):
+        raise GatelabError(f"{what} names a column of {path} twice: {many}; give each once")
+    return found
+
+
+def _index(what: str, one: Any, source: Columns, path: Path) -> int:
+    if isinstance(one, str):
+        if source.names.count(one) > 1:
+            raise GatelabError(
+                f"{path} has {source.names.count(one)} columns called {one!r}; give {what} by number,"
+                f" 0 to {source.count - 1}"
+            )
+        if one in source.names:
+            return source.names.index(one)
+        if not one.isdecimal() and source.names:
+            raise unknown_name(f"column of {path}", one, source.names)
+    try:
+        number = int(one) if isinstance(one, str) else one.__index__()
+    except (AttributeError, ValueError):
+        has = "columns" if source.names else "columns without names"
+        raise GatelabError(
+            f"{what} is {one!r} and {path} has {source.count} {has}; give numbers, 0 to {source.count - 1}"
+        ) from None
+    if not -source.count <= number < source.count:
+        raise GatelabError(
+            f"{what} is column {number} and {path} has {source.count} columns; give 0 to {source.count - 1}"
+        )
+    return number % source.count

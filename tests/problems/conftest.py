@@ -1,0 +1,28 @@
+"""Data for tests of problems: never the user's own cache, and real files only where they are at hand."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+BESIDE = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    """A cache of its own for each test, and no data folder unless the test asks for it."""
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GATELAB_DATA", raising=False)
+
+
+GIVEN = os.environ.get("GATELAB_DATA")
+
+
+@pytest.fixture
+def real_data(monkeypatch, own_folders):
+    """`GATELAB_DATA` set to a folder with the real data sets."""
+    folder = Path(GIVEN) if GIVEN else BESIDE
+    if not (folder / "tabular").is_dir():
+        pytest.skip("needs the real data sets: set GATELAB_DATA")
+    monkeypatch.setenv("GATELAB_DATA", str(folder))
+    return folder

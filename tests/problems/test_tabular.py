@@ -1,0 +1,293 @@
+"""Measured data: found in a folder, in the cache or on a server, and refused when they are not what they should be."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+from dataclasses import replace
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+
+import gatelab as gl
+from gatelab.errors import GatelabError
+from gatelab.problems import tabular
+from gatelab.problems.tabular import AIRFOIL, CALIFORNIA, DATASETS, fingerprint, load
+
+ROWS = 40
+TABLE = np.random.default_rng(0).normal(size=(ROWS, 6)).round(6)
+CONTENT = "".join("\t".join(map(repr, row)) + "\r\n" for row in TABLE.tolist()).encode()
+SMALL = replace(AIRFOIL, rows=ROWS, sha256=hashlib.sha256(CONTENT).hexdigest(), url="http://127.0.0.1:9/gone")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(tabular, "urlopen", refuse)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of our own on loopback: `serve(content, cut)` gives its address; `asked` counts the requests."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    answer = {"content": b"", "cut": None, "status": 200}
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(answer["status"])
+            self.send_header("Content-Length", str(len(answer["content"])))
+            self.end_headers()
+            self.wfile.write(answer["content"][: answer["cut"]])
+
+        def log_message(self, format, *args):
+            pass
+
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+
+    def serve(content, cut=None, status=200):
+        answer.update(content=content, cut=cut, status=status)
+        return f"http://127.0.0.1:{running.server_port}/data"
+
+    yield serve, asked
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+def cached(tmp_path):
+    return tmp_path / "cache" / "tabular" / "airfoil_self_noise.dat"
+
+
+# ---- the real ones
+
+
+def _linear_r2(x, y):
+    design = np.c_[np.ones(len(x)), x]
+    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    return 1 - residual.var() / y.var()
+
+
+def test_airfoil_is_what_it_should_be(real_data):
+    file = real_data / "tabular" / "airfoil_self_noise.dat"
+    assert hashlib.sha1(file.read_bytes()).hexdigest() == "76e5be1548fd8222e5074cf0faae75edff8cf93f"
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == AIRFOIL.sha256
+    table = load(AIRFOIL)
+    assert (table.x.shape, table.y.shape) == ((1503, 5), (1503, 1))
+    assert table.columns == ("frequency", "angle", "chord", "speed", "thickness")
+    assert (table.x[0].tolist(), table.y[0, 0]) == ([800, 0, 0.3048, 71.3, 0.00266337], 126.201)
+    assert round(table.y.mean(), 4) == 124.8359
+    assert (table.y.min(), table.y.max()) == (103.38, 140.987)
+    assert round(_linear_r2(table.x, table.y), 4) == 0.5157
+
+
+def test_california_is_what_it_should_be(real_data):
+    table = load(CALIFORNIA)
+    assert (table.x.shape, table.y.shape) == ((20640, 8), (20640, 1))
+    assert table.columns[:4] == ("MedInc", "HouseAge", "AveRooms", "AveBedrms")
+    assert round(table.y.mean(), 6) == 2.068558
+    assert (table.y.min(), table.y.max()) == (0.14999, 5.00001)
+    assert round(_linear_r2(table.x, table.y), 4) == 0.6062
+
+
+@pytest.mark.parametrize(("name", "train", "test"), [("airfoil", 1202, 301), ("california", 16512, 4128)])
+def test_measured_problems_are_split_and_standardised(real_data, no_network, name, train, test):
+    p = gl.problem(name)
+    assert (p.name, p.train.n, p.test.n) == (name, train, test)
+    assert len(p.columns) == p.d_in == next(s.inputs for s in gl.problems() if s.name == name)
+    assert "standardised" in p.description
+    np.testing.assert_allclose(p.train.x.mean(axis=0), 0, atol=1e-10)
+    np.testing.assert_allclose(p.train.x.std(axis=0), 1)
+    np.testing.assert_allclose([p.train.y.mean(), p.train.y.std()], [0, 1], atol=1e-10)
+    assert abs(p.test.y.mean()) > 1e-4  # by the training part, not by its own
+    raw = gl.problem(name, standardise=False)
+    assert "standardised" not in raw.description
+    mean, deviation = raw.train.y.mean(), raw.train.y.std()
+    np.testing.assert_allclose(p.test.y * deviation + mean, raw.test.y, rtol=1e-12)
+    rows = {row.tobytes() for row in raw.train.x}
+    assert not any(row.tobytes() in rows for row in raw.test.x)
+
+
+def test_the_papers_protocol_has_its_own_name(real_data):
+    p = gl.problem("airfoil", protocol="paper")
+    assert p.name == "airfoil (paper's protocol)"
+    assert p.train.n == 1503
+    assert p.test is p.train
+    np.testing.assert_allclose(p.train.y.std(), 1)
+
+
+def test_fewer_training_rows_are_among_more_and_the_test_rows_stay(real_data):
+    few, more, every = (gl.problem("airfoil", n=n, standardise=False) for n in (50, 100, None))
+    assert np.array_equal(few.train.x, more.train.x[:50])
+    everything = {row.tobytes() for row in every.train.x}
+    assert all(row.tobytes() in everything for row in more.train.x)
+    assert np.array_equal(few.test.y, every.test.y)
+    assert not np.array_equal(gl.problem("airfoil", seed=1, standardise=False).test.y[:9], every.test.y[:9])
+    paper = gl.problem("airfoil", n=50, protocol="paper")
+    assert paper.test is paper.train and paper.train.n == 50
+    with pytest.raises(GatelabError, match="n is 1203; give a whole number from 2 to 1202"):
+        gl.problem("airfoil", n=1203)
+
+
+@pytest.mark.parametrize("option", [{"n_test": 5}, {"interval": (0, 1)}, {"sampling": "grid"}, {"noise": 0.1}])
+def test_measured_rows_take_no_sampling(option):
+    with pytest.raises(GatelabError, match=f"airfoil takes no {next(iter(option))}: its rows are measured"):
+        gl.problem("airfoil", **option)
+
+
+# ---- where they are looked for
+
+
+@pytest.mark.parametrize("folder", ["tabular", "."])
+def test_found_in_the_users_folder(tmp_path, monkeypatch, no_network, folder):
+    (tmp_path / "mine" / folder).mkdir(parents=True)
+    (tmp_path / "mine" / folder / "airfoil_self_noise.dat").write_bytes(CONTENT)
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path / "mine"))
+    table = load(SMALL)
+    assert np.array_equal(np.c_[table.x, table.y], TABLE)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_users_folder_without_the_file_is_an_error_and_no_download(tmp_path, monkeypatch, no_network):
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    cached(tmp_path).parent.mkdir(parents=True)
+    cached(tmp_path).write_bytes(CONTENT)  # the cache does not stand in for the folder
+    with pytest.raises(GatelabError, match=r"none of .*tabular/airfoil_self_noise\.dat.*unset GATELAB_DATA"):
+        load(SMALL)
+    with pytest.raises(GatelabError, match=r"california_housing\.csv\.gz"):
+        load(CALIFORNIA)
+
+
+def test_downloaded_once_and_kept(tmp_path, server, monkeypatch):
+    serve, asked = server
+    data = replace(SMALL, url=serve(CONTENT))
+    for _ in range(2):
+        assert np.array_equal(load(data).x, TABLE[:, :5])
+    assert asked == ["/data"]
+    assert cached(tmp_path).read_bytes() == CONTENT
+    monkeypatch.setitem(DATASETS, "airfoil", data)
+    assert gl.problem("airfoil").train.n == ROWS * 4 // 5
+
+
+def test_a_spoilt_cache_is_downloaded_again(tmp_path, server):
+    serve, asked = server
+    cached(tmp_path).parent.mkdir(parents=True)
+    cached(tmp_path).write_bytes(CONTENT[:100])
+    load(replace(SMALL, url=serve(CONTENT)))
+    assert len(asked) == 1
+    assert cached(tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("content", "cut", "status", "says"),
+    [
+        (CONTENT + b"\n", None, 200, "cut short or altered: .* instead of"),
+        (CONTENT, 500, 200, "cut short or altered: 500 bytes|IncompleteRead"),
+        (b"", None, 200, "cut short or altered: 0 bytes"),
+        (b"gone", None, 404, "cannot be downloaded from http.*404"),
+    ],
+    ids=["altered", "cut", "empty", "404"],
+)
+def test_a_bad_download_is_refused_and_not_kept(tmp_path, server, content, cut, status, says):
+    serve, _ = server
+    with pytest.raises(GatelabError, match=says) as caught:
+        load(replace(SMALL, url=serve(content, cut, status)))
+    assert "GATELAB_DATA" in str(caught.value)
+    assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+@pytest.mark.parametrize("error", [URLError("no route to host"), TimeoutError("timed out")], ids=["route", "timeout"])
+def test_without_a_network_the_way_out_is_said(monkeypatch, error):
+    def unreachable(url, timeout):
+        assert 0 < timeout < 120
+        raise error
+
+    monkeypatch.setattr(tabular, "urlopen", unreachable)
+    with pytest.raises(GatelabError, match=r"airfoil cannot be downloaded.*set GATELAB_DATA.*from_file"):
+        gl.problem("airfoil")
+
+
+# ---- what is in them
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (CONTENT[: CONTENT.rindex(b"\n", 0, -2) + 1], "holds 39 rows of 5 inputs and 1 targets, airfoil has 40 of 5"),
+        (CONTENT.replace(b"\t", b" "), "one column"),
+        (b"a\tb\tc\td\te\tf\n" + CONTENT, "has the columns a, b, c, d, e, airfoil has frequency, angle"),
+        (b"\xff\xfe", "not a text file"),
+    ],
+)
+def test_another_file_of_that_name_is_refused(tmp_path, monkeypatch, content, says):
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    (tmp_path / "airfoil_self_noise.dat").write_bytes(content)
+    with pytest.raises(GatelabError, match=says):
+        load(SMALL)
+
+
+def _archive(path, text, member="CaliforniaHousing/cal_housing.data"):
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo(member)
+        info.size = len(text)
+        archive.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+def test_californias_columns_are_scikit_learns(tmp_path):
+    """The archive's first two rows, and what scikit-learn makes of them."""
+    original = "-122.23,37.88,41,880,129,322,126,8.3252,452600\n-122.22,37.86,21,7099,1106,2401,1138,8.3014,358500\n"
+    table = CALIFORNIA.read(_archive(tmp_path / "cal_housing.tgz", original))
+    first = [8.3252, 41, 6.984126984, 1.023809524, 322, 2.555555556, 37.88, -122.23]
+    second = [8.3014, 21, 6.238137083, 0.9718804921, 2401, 2.109841828, 37.86, -122.22]
+    np.testing.assert_allclose(table.x, [first, second], rtol=1e-9)
+    np.testing.assert_allclose(table.y, [[4.526], [3.585]])
+
+
+def test_the_archive_is_taken_from_the_folder_too(tmp_path, monkeypatch, real_data):
+    """Rebuilt from the derived columns, whose counts are whole numbers."""
+    table = load(CALIFORNIA)
+    income, age, rooms, bedrooms, population, occupancy, latitude, longitude = table.x.T
+    households = np.rint(population / occupancy)
+    counts = np.rint(rooms * households), np.rint(bedrooms * households), population, households
+    original = np.column_stack([longitude, latitude, age, *counts, income, np.rint(table.y[:, 0] * 1e5)])
+    lines = "".join(",".join(map(repr, row)) + "\n" for row in original.tolist())
+    _archive(tmp_path / "cal_housing.tgz", lines)
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    again = load(CALIFORNIA)
+    np.testing.assert_allclose(again.x, table.x, rtol=1e-8)
+    np.testing.assert_allclose(again.y, table.y, rtol=1e-12)
+
+
+@pytest.mark.parametrize("damage", ["cut", "member", "text"])
+def test_a_spoilt_archive_is_refused(tmp_path, monkeypatch, damage):
+    path = _archive(tmp_path / "cal_housing.tgz", "1,2\n" * 99, "other" if damage == "member" else "x/y")
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:60])
+    if damage == "text":
+        _archive(path, "a,b\n")
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    with pytest.raises(GatelabError, match="cannot be read as california"):
+        load(CALIFORNIA)
+
+
+def test_the_address_and_checksum_are_those_of_scikit_learn():
+    theirs = pytest.importorskip("sklearn.datasets._california_housing").ARCHIVE
+    assert (CALIFORNIA.url, CALIFORNIA.sha256) == (theirs.url, theirs.checksum)
+
+
+def test_fingerprints_tell_data_apart(real_data):
+    table = load(AIRFOIL)
+    changed = table.y.copy()
+    changed[700, 0] = np.nextafter(changed[700, 0], 0)
+    assert fingerprint(table) == fingerprint(load(AIRFOIL))
+    assert fingerprint(table) != fingerprint(replace(table, y=changed))
