@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from gatelab.solve.first_order import adam, lbfgs
 from gatelab.solve.knots import knots
 from gatelab.solve.newton import newton
 from gatelab.solve.solution import Solution, Status
+from gatelab.solve.varpro import varpro, varpro_many
 from gatelab.units import AnyUnit
 from gatelab.units import unit as as_unit
 from gatelab.units.unit import check_width
@@ -29,6 +31,7 @@ Solver = Callable[..., Solution]
 SOLVERS: Mapping[str, Solver] = {
     "knots": knots,
     "frozen": partial(knots, gates="frozen"),
+    "varpro": varpro,
     "newton": newton,
     "adam": adam,
     "lbfgs": lbfgs,
@@ -83,8 +86,8 @@ def fit(
 ) -> Fit:
     """Train a network of `width` neurons; the best in training error of `seeds` seeds from `seed` on.
 
-    `solver="auto"` is the knot solver where it applies (one input, relu-gated unit) and L-BFGS elsewhere. Further
-    options go to the solver.
+    `solver="auto"` is the knot solver where it applies (one input, one output, a relu-gated unit) and variable
+    projection elsewhere. Further options go to the solver.
 
     >>> result = fit("glu", "exp(sin(3*x))", 25)
     >>> result.status.value, result.test_rmse < 1e-4
@@ -94,7 +97,7 @@ def fit(
     if seeds < 1:
         raise GatelabError(f"seeds is {seeds}; give 1 or more")
     name, run = check_fit(chosen, target, width, solver)
-    parameters = chosen.parameter_count(width, target.d_in, target.d_out)
+    check_options(name, run, options)
     began = time.perf_counter()
     best: tuple[float, int, Solution] | None = None
     for s in range(seed, seed + seeds):
@@ -103,22 +106,68 @@ def fit(
         if best is None or error < best[0]:
             best = (error, s, solution)
     assert best is not None
-    error, s, solution = best
+    return _as_fit(chosen, target, width, name, best[1], best[2], time.perf_counter() - began)
+
+
+def _as_fit(
+    unit: AnyUnit, problem: Problem, width: int, solver: str, seed: int, solution: Solution, seconds: float
+) -> Fit:
     return Fit(
-        unit=chosen.name,
-        problem=target.name,
+        unit=unit.name,
+        problem=problem.name,
         width=width,
-        parameters=parameters,
-        solver=name,
-        seed=s,
+        parameters=unit.parameter_count(width, problem.d_in, problem.d_out),
+        solver=solver,
+        seed=seed,
         network=solution.network,
-        train_rmse=error,
-        test_rmse=rmse(solution.network, target.test.x, target.test.y),
+        train_rmse=rmse(solution.network, problem.train.x, problem.train.y),
+        test_rmse=rmse(solution.network, problem.test.x, problem.test.y),
         status=solution.status,
         steps=solution.steps,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
         history=solution.history,
     )
+
+
+def fit_many(
+    unit: str | AnyUnit | Callable[..., Any],
+    problem: str | Callable | Problem,
+    widths: Sequence[int],
+    seeds: int = 1,
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> tuple[Fit, ...]:
+    """A fit for every width and seed, by variable projection in one batch: equal to `fit(..., solver="varpro")` each.
+
+    Options are those of `varpro_many`; `device="cuda"` takes the whole batch to a GPU. `seconds` is an equal share.
+
+    >>> [f.width for f in fit_many("glu", "x**2 + y**2", [1, 2], starts=1, rounds=0)]
+    [1, 2]
+    """
+    chosen, target = as_unit(unit), as_problem(problem)
+    if seeds < 1 or not len(widths):
+        raise GatelabError(f"seeds is {seeds} and there are {len(widths)} widths; give at least one of each")
+    for width in widths:
+        check_fit(chosen, target, width, "varpro")
+    check_options("varpro", varpro_many, options)
+    members = [(int(w), s) for w in widths for s in range(seed, seed + seeds)]
+    began = time.perf_counter()
+    solutions = varpro_many(chosen, target.train.x, target.train.y, members, **options)
+    share = (time.perf_counter() - began) / len(members)
+    return tuple(
+        _as_fit(chosen, target, width, "varpro", s, solution, share)
+        for (width, s), solution in zip(members, solutions, strict=True)
+    )
+
+
+def check_options(name: str, solver: Callable[..., object], options: Mapping[str, Any]) -> None:
+    """Whether a solver takes these options, before it is begun."""
+    known = [p.name for p in inspect.signature(solver).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    taken = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(solver).parameters.values())
+    for option in options:
+        if option not in known and not taken:
+            raise GatelabError(f"the solver {name!r} has no option {option!r}; it takes {', '.join(known)}")
 
 
 def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
@@ -153,7 +202,7 @@ def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str
         return getattr(solver, "__name__", "custom"), solver
     if solver == "auto":
         one_line = problem.d_in == 1 and problem.d_out == 1 and problem.interval is not None
-        solver = "knots" if one_line and unit.gate_power is not None else "lbfgs"
+        solver = "knots" if one_line and unit.gate_power is not None else "varpro"
     if solver not in SOLVERS:
         raise unknown_name("solver", solver, ("auto", *SOLVERS))
     return solver, SOLVERS[solver]

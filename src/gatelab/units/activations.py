@@ -6,6 +6,7 @@ knot solver applies. `growth` is the degree in z that an open neuron approaches 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,9 +29,18 @@ class Activation:
     function: Callable[[Tensor], Tensor]
     growth: int | None
     power: int | None = None
+    derivative: Callable[[Tensor], Tensor] | None = None
 
     def __call__(self, z: Tensor) -> Tensor:
         return self.function(z)
+
+    def slope(self, z: Tensor) -> Tensor:
+        """The derivative at z: in closed form where it is known, else by autodiff."""
+        if self.derivative is not None:
+            return self.derivative(z)
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            return torch.autograd.grad(self.function(z).sum(), z)[0]
 
 
 def _relu2(z: Tensor) -> Tensor:
@@ -46,17 +56,47 @@ def _identity(z: Tensor) -> Tensor:
     return z
 
 
+def _step(z: Tensor) -> Tensor:
+    return (z > 0).to(z.dtype)
+
+
+def _relu2_slope(z: Tensor) -> Tensor:
+    return 2 * torch.relu(z)
+
+
+def _relu3_slope(z: Tensor) -> Tensor:
+    return 3 * torch.relu(z).square()
+
+
+def _gelu_slope(z: Tensor) -> Tensor:
+    return torch.special.ndtr(z) + z * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+
+
+def _silu_slope(z: Tensor) -> Tensor:
+    s = torch.sigmoid(z)
+    return s * (1 + z * (1 - s))
+
+
+def _sigmoid_slope(z: Tensor) -> Tensor:
+    s = torch.sigmoid(z)
+    return s * (1 - s)
+
+
+def _tanh_slope(z: Tensor) -> Tensor:
+    return 1 - torch.tanh(z).square()
+
+
 _ACTIVATIONS = {
     a.name: a
     for a in (
-        Activation("relu", torch.relu, growth=1, power=1),
-        Activation("relu2", _relu2, growth=2, power=2),
-        Activation("relu3", _relu3, growth=3, power=3),
-        Activation("gelu", functional.gelu, growth=1),
-        Activation("silu", functional.silu, growth=1),
-        Activation("sigmoid", torch.sigmoid, growth=0),
-        Activation("tanh", torch.tanh, growth=0),
-        Activation("identity", _identity, growth=1),
+        Activation("relu", torch.relu, growth=1, power=1, derivative=_step),
+        Activation("relu2", _relu2, growth=2, power=2, derivative=_relu2_slope),
+        Activation("relu3", _relu3, growth=3, power=3, derivative=_relu3_slope),
+        Activation("gelu", functional.gelu, growth=1, derivative=_gelu_slope),
+        Activation("silu", functional.silu, growth=1, derivative=_silu_slope),
+        Activation("sigmoid", torch.sigmoid, growth=0, derivative=_sigmoid_slope),
+        Activation("tanh", torch.tanh, growth=0, derivative=_tanh_slope),
+        Activation("identity", _identity, growth=1, derivative=torch.ones_like),
     )
 }
 

@@ -1,0 +1,211 @@
+"""What a network is to variable projection: columns that are linear in some parameters, and how the others move them.
+
+    y(x) = F(x; theta) c,        theta = the affine maps that are not eliminated, c = what is
+
+For a scalar output and at least one factor, the last factor is eliminated together with D: given the gates (and the
+other factors) a GLU is linear in the lines D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d.
+A neuron's column moves with its map number l as
+
+    dF_i / dtheta_il = b_il(x) (x, 1),         b_il = the derivative of the neuron by that map (times its line)
+
+so that the Jacobian is a row-wise Kronecker product of b with (x, 1), and vector outputs cost nothing: with c = D the
+normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
+
+Maps in which the neuron is homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gatelab.linalg.least_squares import Projection, project
+from gatelab.units import FunctionUnit, Network, Unit, factor_names
+
+
+@dataclass(frozen=True)
+class ProductModel:
+    """A batch of networks of one unit on the same rows, padded to one width.
+
+    x (N, d_in + 1) ends with a column of ones; y (N, d_out); `present` (B, n) says which neurons exist. The loss is
+    |y(x) - y|^2 + ridge N |c|^2 without d, `ridge` (B,). `root_weight` (B, N) holds the roots of the rows' weights,
+    which have mean one, or is None.
+    """
+
+    unit: Unit
+    x: Tensor
+    y: Tensor
+    present: Tensor
+    ridge: Tensor
+    root_weight: Tensor | None = None
+
+    @property
+    def lines(self) -> bool:
+        """Whether the last factor is eliminated."""
+        return self.unit.factors > 0 and self.y.shape[1] == 1 and not isinstance(self.unit, FunctionUnit)
+
+    @property
+    def maps(self) -> int:
+        """How many affine maps are left to move."""
+        return self.unit.factors + (0 if self.lines else 1)
+
+    @property
+    def homogeneous(self) -> tuple[bool, ...]:
+        if isinstance(self.unit, FunctionUnit):
+            return (False,) * self.maps
+        return (self.unit.gate_power is not None or self.unit.gate.name == "identity", *(True,) * (self.maps - 1))
+
+    def take(self, index: Tensor) -> ProductModel:
+        weight = None if self.root_weight is None else self.root_weight[index]
+        return replace(self, present=self.present[index], ridge=self.ridge[index], root_weight=weight)
+
+    def columns(self, theta: Tensor) -> Tensor:
+        """F (B, N, m), rows weighted; the last column is the constant."""
+        return self._columns(self._neurons(self._affine(theta)))
+
+    def hidden(self, theta: Tensor) -> Tensor:
+        """The neurons (B, N, n) before what is linear, rows weighted, all of them present."""
+        everything = torch.ones(theta.shape[0], theta.shape[2], dtype=torch.bool, device=theta.device)
+        whole = replace(self, present=everything)
+        return whole._neurons(whole._affine(theta))
+
+    def project(self, theta: Tensor) -> Projection:
+        # Kinked neurons that coincide add nothing; smooth ones that nearly do are a derivative, which may be wanted.
+        rank = 1e-6 if self.unit.gate_power else 1e-10
+        return project(self.columns(theta), self._target(len(theta)), self._penalty(theta), rank=rank)
+
+    def normal(self, theta: Tensor, found: Projection) -> tuple[Tensor, Tensor]:
+        """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss, after Kaufman."""
+        batch, maps, n, d = theta.shape
+        z = self._affine(theta)
+        partial = self._partials(z)
+        if self.lines:
+            line = (found.coefficients[:, :-1, 0].view(batch, n, d) @ self.x.T).mT
+            partial = [b * line for b in partial]
+        J = torch.cat([self._spread(b) for b in partial], -1)
+        K = found.reduced_gram(self._columns(self._neurons(z)), J)
+        g = J.mT @ found.residual
+        if self.lines:
+            g = g[..., 0]
+        else:
+            D = found.coefficients[:, :-1].repeat_interleave(d, 1).repeat(1, maps, 1)
+            K, g = K * (D @ D.mT), (g * D).sum(-1)
+        g = g.view_as(theta)
+        K, g = self._with_penalty(theta, found, K, g)
+        return K, self._tangent(theta, g).flatten(1)
+
+    def moved(self, theta: Tensor, step: Tensor) -> Tensor:
+        return self.normalised(theta + step.view_as(theta))
+
+    def normalised(self, theta: Tensor) -> Tensor:
+        length = theta.norm(dim=-1, keepdim=True)
+        scaled = torch.where(length > 0, theta / length, theta)
+        keep = torch.tensor(self.homogeneous, device=theta.device)[None, :, None, None]
+        return torch.where(keep, scaled, theta)
+
+    def _affine(self, theta: Tensor) -> list[Tensor]:
+        return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
+
+    def _neurons(self, z: list[Tensor]) -> Tensor:
+        value = self.unit.neuron(*z) if not self.lines else self._without_last(z)
+        return value * self._mask()
+
+    def _without_last(self, z: list[Tensor]) -> Tensor:
+        value = self.unit.gate(z[0])
+        for v in z[1:]:
+            value = value * v
+        return value
+
+    def _mask(self) -> Tensor:
+        mask = self.present[:, None].to(self.x.dtype)
+        return mask if self.root_weight is None else mask * self.root_weight[..., None]
+
+    def _columns(self, neurons: Tensor) -> Tensor:
+        F = self._spread(neurons) if self.lines else neurons
+        one = self.x[:, -1:].expand(len(F), -1, -1) if self.root_weight is None else self.root_weight[..., None]
+        return torch.cat([F, one], -1)
+
+    def _spread(self, b: Tensor) -> Tensor:
+        """(B, N, n) -> (B, N, n (d_in + 1)): each column times (x, 1)."""
+        return (b[..., None] * self.x[:, None]).flatten(-2)
+
+    def _partials(self, z: list[Tensor]) -> list[Tensor]:
+        """The derivative of the neurons by each map, (B, N, n) each."""
+        mask = self._mask()
+        if isinstance(self.unit, FunctionUnit):
+            with torch.enable_grad():
+                maps = [v.detach().requires_grad_() for v in z]
+                # Neurons are functions of their own pre-activations alone: the gradient of the sum is elementwise.
+                slopes = torch.autograd.grad(self.unit.neuron(*maps).sum(), maps, allow_unused=True)
+            return [torch.zeros_like(mask * v) if s is None else s * mask for s, v in zip(slopes, z, strict=True)]
+        value, slope = self.unit.gate(z[0]), self.unit.gate.slope(z[0])
+        out = [slope * mask]
+        for l in range(1, len(z)):
+            out = [b * z[l] for b in out] + [_product([value * mask, *z[1:l]])]
+        return out
+
+    def _target(self, batch: int) -> Tensor:
+        y = self.y.expand(batch, -1, -1)
+        return y if self.root_weight is None else y * self.root_weight[..., None]
+
+    def _size(self, theta: Tensor) -> Tensor:
+        """What a neuron's coefficient is multiplied by in the ridge, squared (B, n): the gate's length to its growth.
+
+        A smooth gate can grow steeper and its coefficient smaller without the network changing; a penalty on the
+        coefficient alone would reward that.
+        """
+        if self.homogeneous[0] or self.unit.gate.growth != 1:
+            return torch.ones_like(theta[:, 0, :, 0])
+        return theta[:, 0].square().sum(-1)
+
+    def _penalty(self, theta: Tensor) -> Tensor:
+        rows = self.ridge[:, None] * len(self.x) * self._size(theta)
+        if self.lines:
+            rows = rows.repeat_interleave(theta.shape[-1], -1)
+        return torch.cat([rows, torch.zeros_like(self.ridge[:, None])], -1)
+
+    def _with_penalty(self, theta: Tensor, found: Projection, K: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        if self.homogeneous[0] or self.unit.gate.growth != 1:
+            return K, g
+        batch, _, n, d = theta.shape
+        weight = found.coefficients[:, :-1].reshape(batch, n, -1).square().sum(-1)
+        weight = self.ridge[:, None] * len(self.x) * weight
+        g = torch.cat([g[:, :1] - weight[:, None, :, None] * theta[:, :1], g[:, 1:]], 1)
+        K.diagonal(dim1=-2, dim2=-1)[:, : n * d] += weight.repeat_interleave(d, -1)
+        return K, g
+
+    def _tangent(self, theta: Tensor, g: Tensor) -> Tensor:
+        """The gradient without its part along maps that are kept at length one."""
+        keep = torch.tensor(self.homogeneous, device=theta.device)[None, :, None, None]
+        return torch.where(keep, g - (g * theta).sum(-1, keepdim=True) * theta, g)
+
+    def network(self, theta: Tensor, coefficients: Tensor, row: int, width: int) -> Network:
+        """One network of the batch, on the CPU, its neurons packed to `width`."""
+        here = self.present[row].nonzero()[:width, 0]
+        maps, c = theta[row][:, here].cpu(), coefficients[row].cpu()
+        d_in, d_out = self.x.shape[1] - 1, self.y.shape[1]
+        net = Network(self.unit, width, d_in, d_out)
+        names = ("G", *factor_names(self.unit.factors))
+        D = torch.ones(d_out, len(here), dtype=torch.float64)
+        if self.lines:
+            lines = c[:-1, 0].view(-1, d_in + 1)[here.cpu()]
+            D = lines.norm(dim=-1)[None]
+            maps = torch.cat([maps, torch.where(D.T > 0, lines / D.T, lines)[None]])
+        else:
+            D = c[:-1][here.cpu()].T
+        with torch.no_grad():
+            for name, value in zip(names, maps, strict=True):
+                getattr(net, name)[: len(here)] = value[:, :-1]
+                getattr(net, name.lower())[: len(here)] = value[:, -1]
+            net.D[:, : len(here)] = D
+            net.d.copy_(c[-1])
+        return net
+
+
+def _product(factors: list[Tensor]) -> Tensor:
+    value = factors[0]
+    for v in factors[1:]:
+        value = value * v
+    return value

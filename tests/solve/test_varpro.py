@@ -1,0 +1,264 @@
+"""Variable projection as a whole: what it reaches, and that a batch is the loop of its members."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.problems import Problem, problem
+from gatelab.solve import fit, fit_many
+from gatelab.solve.batches import on_threads, parts
+from gatelab.solve.fit import predict, rmse
+from gatelab.solve.module_model import linear_parameters
+from gatelab.solve.solution import Status
+from gatelab.solve.varpro import varpro, varpro_many
+from gatelab.units import unit
+
+QUICK = {"starts": 1, "rounds": 1, "steps": 10}
+
+
+def own(z: Tensor, v: Tensor) -> Tensor:
+    return z.tanh() * v
+
+
+class TwoLayers(nn.Module):
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_in, width)
+        self.outer = nn.Linear(width, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.inner(x).tanh())
+
+
+class Nothing(nn.Module):
+    """No parameter is linear."""
+
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_in, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).sin()
+
+
+@pytest.fixture(scope="module")
+def surface() -> Problem:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, (400, 2))
+    return Problem.from_arrays(x, np.sin(3 * x[:, 0]) * np.cos(2 * x[:, 1]))
+
+
+def parameters(net: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+@pytest.mark.parametrize("spec", ["mlp", "glu", "gqu", "swiglu", own])
+def test_a_batch_is_the_loop_of_its_members(spec: object, surface: Problem) -> None:
+    """On a CPU bit for bit, which is more than the 1e-8 that is promised."""
+    x, y = surface.train.x, surface.train.y
+    members = [(5, 0), (5, 1), (3, 0), (4, 7)]
+    together = varpro_many(spec, x, y, members, **QUICK)  # pyright: ignore[reportArgumentType]
+    for member, found in zip(members, together, strict=True):
+        alone = varpro_many(spec, x, y, [member], **QUICK)[0]  # pyright: ignore[reportArgumentType]
+        assert torch.equal(parameters(found.network), parameters(alone.network))
+        assert found.history == alone.history
+        assert found.status == alone.status
+
+
+@pytest.mark.parametrize("spec", ["mlp", "glu", "gqu", "swiglu"])
+def test_widths_padded_together_take_the_course_of_each(
+    spec: str, surface: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU does it: one part, in which sums of another length round differently, and steps carry that on."""
+    x, y = surface.train.x, surface.train.y
+    members = [(5, 0), (3, 0), (4, 7)]
+    alone = [varpro_many(spec, x, y, [m], starts=1, rounds=1, steps=3)[0] for m in members]
+    monkeypatch.setattr("gatelab.solve.varpro.parts", lambda widths, *_: [list(range(len(widths)))])
+    together = varpro_many(spec, x, y, members, starts=1, rounds=1, steps=3)
+    for a, b in zip(alone, together, strict=True):
+        assert a.history == pytest.approx(b.history, rel=1e-6)
+        assert np.allclose(predict(a.network, x), predict(b.network, x), atol=1e-5)
+
+
+def test_threads_change_nothing(surface: Problem) -> None:
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(varpro_many("glu", surface.train.x, surface.train.y, [(4, s) for s in range(4)], **QUICK))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(parameters(a.network), parameters(b.network))
+
+
+def test_ridge_and_weights_belong_to_their_members(surface: Problem) -> None:
+    x, y = surface.train.x, surface.train.y
+    weights = np.random.default_rng(1).uniform(0.5, 2, (3, len(x)))
+    together = varpro_many("glu", x, y, [(3, 0)] * 3, ridge=[0.0, 1e-4, 1e-2], weights=weights, **QUICK)
+    for i, ridge in enumerate([0.0, 1e-4, 1e-2]):
+        alone = varpro_many("glu", x, y, [(3, 0)], ridge=ridge, weights=weights[i], **QUICK)[0]
+        assert torch.allclose(parameters(together[i].network), parameters(alone.network), atol=1e-10)
+    errors = [rmse(s.network, x, y) for s in together]
+    assert errors[2] > errors[0]
+
+
+def test_weight_zero_leaves_a_row_out(surface: Problem) -> None:
+    """Rows of weight zero may hold anything, once inputs are in the same range."""
+    x, y = surface.train.x, surface.train.y
+    weights = np.ones(len(x))
+    weights[:50] = 0
+    spoilt = y.copy()
+    spoilt[:50] *= -1
+    spoilt[:50] += y[:50].mean() + spoilt[:50].mean() - 2 * spoilt[:50].mean()
+    a = varpro_many("bilinear", x, y, [(3, 0)], weights=weights)[0]
+    kept = rmse(a.network, x[50:], y[50:])
+    best = varpro_many("bilinear", x[50:], y[50:], [(3, 0)])[0]
+    assert kept == pytest.approx(rmse(best.network, x[50:], y[50:]), rel=1e-3)
+
+
+def test_weight_two_is_the_row_twice(surface: Problem) -> None:
+    """A bilinear network of enough width is any quadratic: one optimum, whatever the course."""
+    x, y = surface.train.x, surface.train.y
+    weights = np.ones(len(x))
+    weights[:80] = 2
+    weighted = varpro_many("bilinear", x, y, [(4, 0)], weights=weights)[0]
+    twice = varpro_many("bilinear", np.vstack([x, x[:80]]), np.vstack([y, y[:80]]), [(4, 0)])[0]
+    probe = np.random.default_rng(3).uniform(-1, 1, (50, 2))
+    assert np.allclose(predict(weighted.network, probe), predict(twice.network, probe), atol=1e-5)
+
+
+@pytest.mark.parametrize(("spec", "width"), [("mlp", 3), ("glu", 2), ("gqu", 2), ("swiglu", 2)])
+def test_it_finds_the_network_that_made_the_data(spec: str, width: int) -> None:
+    """A teacher of few neurons is found again to rounding, on data that were not trained on too."""
+    teacher = unit(spec).network(width, 2, seed=3, init="normal")
+    x = np.random.default_rng(0).uniform(-2, 2, (600, 2))
+    found = fit(spec, Problem.from_arrays(x, predict(teacher, x)), width, solver="varpro", starts=8, rounds=12)
+    assert found.test_rmse < 1e-7
+
+
+def test_vector_outputs(surface: Problem) -> None:
+    x = surface.train.x
+    y = np.stack([x[:, 0] * x[:, 1], x[:, 0] ** 2, x.sum(1)], 1)
+    found = varpro("bilinear", Problem.from_arrays(x, y), 3)
+    assert rmse(found.network, x, y) < 1e-9
+    assert found.network.D.shape == (3, 3)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_scales_do_not_matter(surface: Problem) -> None:
+    x, y = surface.train.x, surface.train.y
+    plain = varpro_many("glu", x, y, [(4, 0)], **QUICK)[0]
+    scaled = varpro_many("glu", 2.0**20 * x, 2.0**-30 * y, [(4, 0)], **QUICK)[0]
+    assert scaled.history == pytest.approx([2.0**-30 * e for e in plain.history], rel=1e-9)
+    shifted = varpro_many("glu", x + 1e6, y, [(4, 0)])[0]
+    assert rmse(shifted.network, x + 1e6, y) == pytest.approx(shifted.history[-1], rel=1e-3)
+
+
+def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
+    found = [varpro("glu", surface, n, rounds=2).history[-1] for n in (2, 4, 8)]
+    assert all(b < 0.7 * a for a, b in itertools.pairwise(found))
+    without = varpro("mlp", surface, 8, starts=1, rounds=0, seed=1).history[-1]
+    assert varpro("mlp", surface, 8, starts=1, rounds=12, seed=1).history[-1] < 0.97 * without
+
+
+def test_friedman1_at_width_8() -> None:
+    """Below what a plain batched solver of four starts reaches, in training error."""
+    data = problem("friedman1")
+    assert fit("mlp", data, 8, rounds=4).train_rmse < 7.2e-2
+    assert fit("glu", data, 8, rounds=4).train_rmse < 7.5e-3
+
+
+def test_constant_and_collinear_inputs() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    wide = np.column_stack([x, np.full(300, 7.0), x[:, 0] + x[:, 1], x[:, 0]])
+    y = np.exp(x[:, 0]) * x[:, 1]
+    for spec in ("mlp", "glu", "swiglu"):
+        plain, padded = (varpro_many(spec, a, y[:, None], [(4, 0)], rounds=3)[0] for a in (x, wide))
+        assert math.isfinite(padded.history[-1])
+        assert rmse(padded.network, wide, y[:, None]) == pytest.approx(padded.history[-1], rel=1e-3)
+        assert padded.history[-1] < max(3 * plain.history[-1], 1e-5)
+
+
+def test_a_class_of_ones_own(surface: Problem) -> None:
+    found = fit(TwoLayers, surface, 5, starts=3, rounds=0, steps=50)
+    assert found.solver == "varpro"
+    assert found.test_rmse < 0.06
+    first = fit(TwoLayers, surface, 5, solver="adam", steps=1).train_rmse
+    assert found.train_rmse < 0.1 * first
+
+
+def test_a_class_without_linear_parameters() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+    found = varpro(Nothing, Problem.from_arrays(x, np.sin(x @ [0.5, -1.0] + 0.2)), 1, starts=6)
+    assert found.history[-1] < 1e-9
+    assert linear_parameters(Nothing(1, 2, 1).double(), torch.randn(20, 2, dtype=torch.float64)) == ()
+
+
+def test_statuses(surface: Problem) -> None:
+    assert varpro("glu", surface, 6, starts=1, rounds=0, steps=1).status == Status.BUDGET
+    x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+    assert varpro("bilinear", Problem.from_arrays(x, x[:, 0] * x[:, 1]), 2).status == Status.FLOOR
+
+
+def test_fit_many_is_fit_member_by_member(surface: Problem) -> None:
+    found = fit_many("glu", surface, [2, 3], seeds=2, **QUICK)
+    assert [(f.width, f.seed) for f in found] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    alone = fit("glu", surface, 3, seed=1, solver="varpro", **QUICK)
+    assert found[3].test_rmse == pytest.approx(alone.test_rmse, rel=1e-8)
+    assert found[3].parameters == alone.parameters
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"starts": 0}, "starts is 0"),
+        ({"rounds": -1}, "rounds is -1"),
+        ({"ridge": -1.0}, "ridge is -1"),
+        ({"ridge": math.nan}, "ridge is nan"),
+        ({"device": "abacus"}, "device is 'abacus'"),
+        ({"start": 2}, "no option 'start'"),
+    ],
+)
+def test_errors_say_what_was_given(options: dict, says: str, surface: Problem) -> None:
+    with pytest.raises(GatelabError, match=says):
+        fit("glu", surface, 2, solver="varpro", **options)
+
+
+def test_weights_are_checked(surface: Problem) -> None:
+    for weights in (np.ones(3), -np.ones(surface.train.n), np.zeros(surface.train.n)):
+        with pytest.raises(GatelabError, match="weights"):
+            varpro_many("glu", surface.train.x, surface.train.y, [(2, 0)], weights=weights)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_parts_hold_every_member_once(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        widths = [8, 1, 64, 64, 3, 30, 8, 8]
+        found = parts(widths, 10_000, torch.device("cpu"))
+        assert sorted(i for part in found for i in part) == list(range(len(widths)))
+        assert all(widths[i] == widths[part[0]] for part in found for i in part)
+        assert [len(p) for p in parts([4] * 6, 2**30 // 8, torch.device("cpu"))] == [2, 2, 2] if threads == 1 else True
+        assert len(parts(widths, 10_000, torch.device("cuda"))) == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_error_in_a_thread_is_raised() -> None:
+    def work(piece: int) -> int:
+        if piece == 2:
+            raise KeyError(piece)
+        return piece
+
+    with pytest.raises(KeyError):
+        list(on_threads(work, [1, 2, 3], torch.device("cpu")))

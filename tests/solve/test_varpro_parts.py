@@ -1,0 +1,174 @@
+"""The parts of variable projection, each against its slow twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from gatelab.solve.features import ProductModel
+from gatelab.solve.insertion import costs, draw, gains, inserted, removed
+from gatelab.solve.marquardt import descend
+from gatelab.solve.solution import Status
+from gatelab.units import activation, activations, unit
+
+UNITS = ["mlp", "relu2", "glu", "gqu", "gelu", "swiglu", "bilinear", "sigmoid-glu"]
+
+
+def own(z: Tensor, v: Tensor) -> Tensor:
+    return z.sin() * v + v.square()
+
+
+def model_of(
+    spec: object, *, d_in: int = 2, d_out: int = 1, width: int = 4, batch: int = 3, rows: int = 60, ridge: float = 0.0
+) -> tuple[ProductModel, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, d_in, generator=generator, dtype=torch.float64)
+    y = torch.stack([torch.sin(2 * x[:, 0] + k) * x[:, -1] for k in range(d_out)], 1)
+    chosen = unit(spec)  # pyright: ignore[reportArgumentType]
+    model = ProductModel(
+        chosen,  # pyright: ignore[reportArgumentType]
+        torch.cat([x, torch.ones(rows, 1, dtype=torch.float64)], 1),
+        y,
+        torch.ones(batch, width, dtype=torch.bool),
+        torch.full((batch,), ridge, dtype=torch.float64),
+    )
+    theta = torch.stack([draw(model, width, torch.Generator().manual_seed(b)) for b in range(batch)])
+    # Gates are drawn through data points, where the loss has kinks of its own: a little beside them it is smooth.
+    theta[:, 0, :, -1] += 1e-3
+    return model, model.normalised(theta)
+
+
+@pytest.mark.parametrize("name", activations())
+def test_slopes_of_gates_are_their_derivatives(name: str) -> None:
+    gate, z = activation(name), torch.linspace(-4.1, 4.2, 50, dtype=torch.float64).requires_grad_()
+    by_autodiff = torch.autograd.grad(gate(z).sum(), z)[0]
+    assert torch.allclose(gate.slope(z.detach()), by_autodiff, atol=1e-14)
+
+
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("spec", [*UNITS, own])
+def test_network_has_the_residual_of_the_projection(spec: object, d_out: int) -> None:
+    model, theta = model_of(spec, d_out=d_out)
+    found = model.project(theta)
+    for b in range(len(theta)):
+        net = model.network(theta, found.coefficients, b, 4)
+        with torch.no_grad():
+            out = net(model.x[:, :-1])
+        assert torch.allclose(model.y - out, found.residual[b], atol=1e-8)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("spec", [*UNITS, own])
+def test_gradient_is_that_of_the_projected_loss(spec: object, d_out: int, ridge: float) -> None:
+    """Kaufman's form has the exact gradient; the twin differentiates the minimum over c by finite differences."""
+    model, theta = model_of(spec, d_out=d_out, batch=1, ridge=ridge)
+    _, g = model.normal(theta, model.project(theta))
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(3):
+        v = torch.randn(g.shape, generator=generator, dtype=torch.float64)
+        h = 1e-6
+
+        def loss(t: float, v: Tensor = v) -> float:
+            return float(model.project(model.moved(theta, t * v)).loss)
+
+        slope = (loss(h) - loss(-h)) / (2 * h)
+        assert -2 * float((g * v).sum()) == pytest.approx(slope, rel=2e-4, abs=2e-5 * float(g.norm() * v.norm()) + 1e-5)
+
+
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("spec", [*UNITS, own])
+def test_normal_matrix_is_that_of_the_projected_jacobian(spec: object, d_out: int) -> None:
+    """The twin: all derivatives of F c by autodiff, projected with a dense Q, rows of all outputs."""
+    model, theta = model_of(spec, d_out=d_out, batch=1)
+    found = model.project(theta)
+    K, _ = model.normal(theta, found)
+    if found.careful.any():
+        pytest.skip("a singular F has no unique complement to compare with")
+    c = found.coefficients
+
+    def outputs(t: Tensor) -> Tensor:
+        return model.columns(t)[0] @ c[0]
+
+    J = torch.autograd.functional.jacobian(outputs, theta).reshape(len(model.x), d_out, -1)
+    Q = torch.linalg.qr(model.columns(theta)[0])[0]
+    left = torch.cat([J[:, o] - Q @ (Q.mT @ J[:, o]) for o in range(d_out)])
+    assert torch.allclose(K[0], left.mT @ left, atol=1e-6 * float(K.abs().max()))
+
+
+@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", "gqu"])
+def test_padding_and_weights_of_zero_change_nothing(spec: str) -> None:
+    model, theta = model_of(spec)
+    plain = model.project(theta)
+    padded = replace(model, present=torch.cat([model.present, torch.zeros(3, 2, dtype=torch.bool)], 1))
+    more = torch.cat([theta, torch.randn(3, theta.shape[1], 2, 3, dtype=torch.float64)], 2)
+    assert torch.allclose(padded.project(more).loss, plain.loss, rtol=1e-12)
+    rows = torch.cat([model.x, model.x[:5] + 1])
+    weight = torch.cat([torch.ones(60), torch.zeros(5)]).double().expand(3, -1)
+    weighted = replace(model, x=rows, y=torch.cat([model.y, model.y[:5]]), root_weight=weight)
+    assert torch.allclose(weighted.project(theta).loss, plain.loss, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", "gqu"])
+def test_costs_are_what_leaving_out_costs(spec: str, d_out: int) -> None:
+    model, theta = model_of(spec, d_out=d_out, rows=200)
+    found = model.project(theta)
+    cost = costs(model, found)
+    for i in range(4):
+        present = model.present.clone()
+        present[:, i] = False
+        without = replace(model, present=present).project(theta)
+        assert torch.allclose(cost[:, i], without.loss - found.loss, rtol=1e-3, atol=1e-6 * float(found.loss.max()))
+
+
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", "gqu"])
+def test_gains_are_what_adding_gains(spec: str, d_out: int) -> None:
+    """Up to the small share of a candidate that is added so that near copies promise nothing."""
+    model, theta = model_of(spec, d_out=d_out, rows=200)
+    found = model.project(theta)
+    candidates = torch.stack([draw(model, 6, torch.Generator().manual_seed(9 + b)) for b in range(3)])
+    candidates = model.normalised(candidates)
+    promised = gains(model, theta, found, candidates)
+    larger = replace(model, present=torch.ones(3, 5, dtype=torch.bool))
+    real = torch.stack(
+        [found.loss - larger.project(torch.cat([theta, candidates[:, :, i : i + 1]], 2)).loss for i in range(6)], 1
+    )
+    assert bool((promised <= real * (1 + 1e-6) + 1e-9).all())
+    assert float((promised.argmax(1) == real.argmax(1)).double().mean()) >= 2 / 3
+    assert bool((promised > 0.3 * real).double().mean() > 0.8)
+
+
+def test_neurons_go_and_come_where_they_should() -> None:
+    model, theta = model_of("glu")
+    generators = [torch.Generator().manual_seed(b) for b in range(3)]
+    found = model.project(theta)
+    fewer = removed(model, found, [0, 1, 2], generators)
+    assert fewer.present.sum(1).tolist() == [4, 3, 2]
+    assert model.present.all(), "the batch that was given stays as it was"
+    more, moved = inserted(fewer, theta, fewer.project(theta), [0, 2, 2], generators)
+    assert more.present.sum(1).tolist() == [4, 5, 4]
+    assert torch.equal(moved[0, :, :4], theta[0])
+    assert bool((more.project(moved).loss <= fewer.project(theta).loss + 1e-12).all())
+
+
+def test_descent_never_rises_and_stops_at_its_own_budget() -> None:
+    model, theta = model_of("glu")
+    floor = model.y.square().sum().expand(3)
+    now = descend(model, theta, [0, 3, 300], tolerance=1e-4, floor=floor)
+    assert [len(h) for h in now.losses[:2]] == [0, 3]
+    assert now.status[0] == now.status[1] == Status.BUDGET
+    assert now.status[2] in (Status.CONVERGED, Status.STALLED)
+    assert all(a >= b for a, b in zip(now.losses[2], now.losses[2][1:], strict=False))
+    assert torch.equal(now.theta[0], theta[0])
+
+
+def test_descent_says_floor_where_the_unit_is_exact() -> None:
+    model, theta = model_of("bilinear", width=3)
+    exact = replace(model, y=(model.x[:, :1] * model.x[:, 1:2]))
+    now = descend(exact, theta, [50] * 3, tolerance=1e-9, floor=exact.y.square().sum().expand(3))
+    assert now.status == (Status.FLOOR,) * 3
