@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import lists, measure, paper, results, scale
+from gatelab.cli import law, lists, measure, paper, results, scale
 from gatelab.cli.shell import Shell
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command(epilog=lists.UNITS)(lists.units)
 app.command(epilog=lists.PROBLEMS)(lists.problems)
 app.command(epilog=measure.FIT)(measure.fit)
 app.command(epilog=scale.SCALE)(scale.scale)
+app.command(epilog=law.LAW)(law.law)
 app.command(epilog=paper.REPRODUCE)(paper.reproduce)
 app.add_typer(results.app)
 

@@ -1,0 +1,192 @@
+"""`Law`: the loss in the numbers of parameters and of data, L = E + A/P^a + B/D^b.
+
+The form of Hoffmann et al. 2022 (*Training Compute-Optimal Large Language Models*, approach 3): E is what no network
+and no data would take away, the second term is what the size of the network costs, the third what the data cost.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gatelab.errors import GatelabError
+from gatelab.scaling.law_grid import STEEPEST, Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_UNKNOWN = (np.nan, np.nan)
+
+Interval = tuple[float, float]
+
+
+class Intervals(NamedTuple):
+    """The low and the high end for each constant."""
+
+    E: Interval = _UNKNOWN
+    A: Interval = _UNKNOWN
+    a: Interval = _UNKNOWN
+    B: Interval = _UNKNOWN
+    b: Interval = _UNKNOWN
+
+
+NO_INTERVALS = Intervals()
+
+
+class Allocation(NamedTuple):
+    """How a budget is best spent: parameters, data, and the loss that the law expects of them."""
+
+    P: Any
+    D: Any
+    L: Any
+
+
+@dataclass(frozen=True)
+class Law:
+    """L = E + A/P^a + B/D^b. A constant that the data do not determine is NaN, or its interval has no end.
+
+    `rmse` is that of log L over the `points` that were fitted, `level` that of the intervals. Five constants are a law
+    too, say published ones:
+
+    >>> law = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28)
+    >>> print(law, law.predict(70e9, 1.4e12).round(3))
+    L = 1.69 + 406/P^0.34 + 411/D^0.28 1.937
+    """
+
+    E: float
+    A: float
+    a: float
+    B: float
+    b: float
+    intervals: Intervals = NO_INTERVALS
+    rmse: float = np.nan
+    points: int = 0
+    level: float = 0.95
+    data: tuple[Array, Array, Array] | None = field(default=None, repr=False, compare=False)
+    draws: Array | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        terms = [_short(self.E)] if self.E or not (self.A or self.B) else []
+        terms += [f"{_short(self.A)}/P^{_short(self.a)}"] if self.A else []
+        terms += [f"{_short(self.B)}/D^{_short(self.b)}"] if self.B else []
+        return f"L = {' + '.join(terms)}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What one must know before one uses the constants, a sentence each."""
+        said = []
+        sizes = self.data or (np.empty(0), np.empty(0))
+        for name, power, term, exponent, size in (
+            ("P", "A/P^a", self.A, self.a, sizes[0]),
+            ("D", "B/D^b", self.B, self.b, sizes[1]),
+        ):
+            if len(size) and np.ptp(size) == 0:
+                said.append(f"{name} is the same in every row: {power} cannot be told from E, which holds both")
+            elif not term:
+                said.append(f"the loss is not seen to fall with {name}: {power} is 0 and its exponent has no value")
+            elif exponent >= STEEPEST:
+                said.append(f"{power} is seen at the smallest {name} alone: its exponent is {STEEPEST:g} or more")
+        return tuple(said)
+
+    def predict(self, P: Any, D: Any) -> Any:
+        """The law's loss for numbers or arrays of parameters and data."""
+        return _losses(self._row[None], P, D)[0][()]
+
+    def band(self, P: Any, D: Any, *, level: float | None = None) -> tuple[Any, Any]:
+        """Low and high end of the law's loss there, from the bootstrap; single measurements scatter more widely."""
+        if self.draws is None or not len(self.draws):
+            raise GatelabError("this law has no bootstrap, so no band; fit it with bootstrap=200")
+        values = _losses(self.draws, P, D)
+        low, high = ends_of(values, values, level or self.level)
+        return low[()], high[()]
+
+    def optimal(self, C: Any, *, flops_per: float = 6.0) -> Allocation:
+        """The P and D of the least loss for the compute C = flops_per · P · D, in closed form.
+
+        Of A/P^a + B/D^b on that curve: P = (aA / bB)^(1/(a+b)) (C/k)^(b/(a+b)), and D is the rest. The default of 6
+        floating-point operations for each parameter and example is that of a transformer's forward and backward pass.
+
+        >>> best = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28).optimal(5.76e23)
+        >>> f"{best.P:.3g} parameters, {best.D:.3g} tokens, loss {best.L:.3f}"
+        '3.22e+10 parameters, 2.98e+12 tokens, loss 1.931'
+        """
+        if not (self.A > 0 and self.B > 0):
+            raise GatelabError(f"{self} has no term in {'D' if self.A > 0 else 'P'}, so that no split is the best one")
+        if not (flops_per > 0 and np.all(np.asarray(C) > 0)):
+            raise GatelabError(f"C is {C} and flops_per {flops_per}; give positive numbers")
+        product = np.log(np.asarray(C, float) / flops_per)
+        shift = np.log(self.a) + np.log(self.A) - np.log(self.b) - np.log(self.B)
+        log_p = (shift + self.b * product) / (self.a + self.b)
+        P, D = np.exp(log_p)[()], np.exp(product - log_p)[()]
+        return Allocation(P, D, self.predict(P, D))
+
+    def table(self) -> pd.DataFrame:
+        """A row a constant, with its interval."""
+        import pandas as pd
+
+        rows = [(name, getattr(self, name), *ends) for name, ends in self.intervals._asdict().items()]
+        return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
+
+    def plot(self, path: str | Path | None = None, *, title: str | None = None) -> Figure:
+        """L against P for each D and against D for each P, the law as lines with its band, E as the floor."""
+        from gatelab.plotting import save
+        from gatelab.plotting.law import law_figure
+
+        if self.data is None:
+            raise GatelabError("this law was not fitted, so that there is nothing to draw; use fit_law")
+        band = self.band if self.draws is not None and len(self.draws) else None
+        captions = [f"{name} = {_with_ends(getattr(self, name), getattr(self.intervals, name))}" for name in "abE"]
+        figure = law_figure(
+            *self.data, self.predict, band=band, floor=self.E, title=title or _formula(self), captions=captions
+        )
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    @property
+    def _row(self) -> Array:
+        with np.errstate(divide="ignore"):
+            row = np.concatenate((np.log([self.E, self.A, self.B]), (self.a, self.b)))
+        return np.where(np.isnan(row), 1, row)  # of a term that is not there
+
+
+def _losses(x: Array, P: Any, D: Any) -> Array:
+    """The losses (rows, ...) of laws (log E, log A, log B, a, b)."""
+    P, D = np.broadcast_arrays(np.asarray(P, float), np.asarray(D, float))
+    E, A, B, a, b = x.T.reshape(5, len(x), *(1,) * P.ndim)
+    return np.exp(E) + np.exp(A - a * np.log(P)) + np.exp(B - b * np.log(D))
+
+
+def ends_of(low: Array, high: Array, level: float) -> tuple[Any, Any]:
+    tail = (1 - level) / 2
+    return np.quantile(low, tail, axis=0, method="lower"), np.quantile(high, 1 - tail, axis=0, method="higher")
+
+
+def _short(value: float) -> str:
+    """Three digits, without a power of ten where a reader needs none.
+
+    >>> _short(1388.1), _short(0.3403), _short(1.2e7)
+    ('1390', '0.34', '1.2e+07')
+    """
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def _formula(law: Law) -> str:
+    r"""The law as matplotlib sets it.
+
+    >>> _formula(Law(E=1e-6, A=40.7, a=3.04, B=0, b=np.nan))
+    '$L = 1\\times10^{-6} + 40.7/P^{3.04}$'
+    """
+    powers = re.sub(r"\^(\S+)", r"^{\1}", str(law))
+    return "$" + re.sub(r"e([+-])0?(\d+)", lambda m: rf"\times10^{{{m[1].strip('+')}{m[2]}}}", powers) + "$"
+
+
+def _with_ends(value: float, ends: Interval) -> str:
+    if np.isnan(value):
+        return "none"
+    return f"{_short(value)} [{_short(ends[0])}, {_short(ends[1])}]" if not np.isnan(ends[0]) else _short(value)
