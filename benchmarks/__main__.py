@@ -10,9 +10,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import limits, peers, size, solvers, sweep
+from benchmarks import limits, peers, size, solvers, sweep, varpro
 
-ALL = {"solvers": solvers.run, "limits": limits.run, "size": size.run, "peers": peers.run, "sweep": sweep.run}
+ALL = {
+    "solvers": solvers.run,
+    "limits": limits.run,
+    "size": size.run,
+    "peers": peers.run,
+    "sweep": sweep.run,
+    "varpro": varpro.run,
+}
 
 
 def main() -> None:

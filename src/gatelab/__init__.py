@@ -3,10 +3,14 @@
     import gatelab as gl
 
     gl.fit("glu", "paper-1d", 50)                          train to the free-knot limit, in a fraction of a second
+    gl.fit("swiglu", "friedman1", 16)                      any unit, any number of inputs, to high precision
+    gl.fit_many("glu", "friedman1", [8, 16], seeds=8)      many networks in one batch; device="cuda" if you have one
     gl.scaling(["mlp", "glu"], "paper-1d", range(1, 51))   how the error falls: .table() .slopes() .plot()
     gl.limit("glu", "paper-1d", 50)                        the error that theory allows
     gl.construct("gqu", "exp(sin(3*x))", 40, (0, 3))       parameters written down, with the predicted error
     gl.fit_law(P, D, L)                                    L = E + A/P^a + B/D^b: .table() .optimal(C) .plot()
+    gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
+    gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
 What we study are units: `gl.units()` lists them, `gl.unit("glu")` finds one, `gl.Unit(activation="silu", factors=2)`
 makes one, and a function of tensors or an `nn.Module` class is taken wherever a unit is; `gl.check_unit` says whether
@@ -16,17 +20,23 @@ it conforms. What they are fitted to are problems: a name (`gl.problems()`), an 
 The flow is one way: units x problems -> solve -> scaling -> studies -> cli.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem, problem, problems
 from gatelab.scaling import Law, Scaling, corrected_slope, fit_law, limit, local_slopes, scaling, slope, spline_baseline
-from gatelab.solve import Construction, Fit, Status, construct, fit
+from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
 from gatelab.units import FeedForward, Unit, check_unit, unit, units
+
+if TYPE_CHECKING:
+    from gatelab.estimators import GatedRegressor, scaling_curve
 
 __all__ = [
     "Construction",
     "FeedForward",
     "Fit",
+    "GatedRegressor",
     "GatelabError",
     "Law",
     "Problem",
@@ -39,13 +49,24 @@ __all__ = [
     "corrected_slope",
     "fit",
     "fit_law",
+    "fit_many",
     "limit",
     "local_slopes",
     "problem",
     "problems",
     "scaling",
+    "scaling_curve",
     "slope",
     "spline_baseline",
     "unit",
     "units",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators when they are asked for: to import scikit-learn takes as long as all the rest."""
+    if name in ("GatedRegressor", "scaling_curve"):
+        from gatelab import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

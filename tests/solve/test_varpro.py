@@ -173,8 +173,8 @@ def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
 def test_friedman1_at_width_8() -> None:
     """Below what a plain batched solver of four starts reaches, in training error."""
     data = problem("friedman1")
-    assert fit("mlp", data, 8, rounds=4).train_rmse < 7.2e-2
-    assert fit("glu", data, 8, rounds=4).train_rmse < 7.5e-3
+    assert fit("mlp", data, 8).train_rmse < 7.2e-2
+    assert fit("glu", data, 8).train_rmse < 7.5e-3
 
 
 def test_constant_and_collinear_inputs() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gatelab.problems import Problem
     from gatelab.solve import Fit
 
-SOLVER_HELP = "auto, knots, frozen, newton, adam or lbfgs."
+SOLVER_HELP = "auto, knots, frozen, varpro, newton, adam or lbfgs."
 
 Interval = Annotated[
     tuple[float, float] | None, typer.Option(metavar="A B", help="Where every input lies.", show_default="-1 1")
@@ -46,6 +46,8 @@ Standardise = Annotated[
 Protocol = Annotated[str, typer.Option(help="split, or paper: test on the training data, as the paper's code does.")]
 Solver = Annotated[str, typer.Option(help=SOLVER_HELP)]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the solver.", show_default="its own")]
+Ridge = Annotated[float | None, typer.Option(min=0, help="Ridge of varpro, for noisy data.", show_default="0")]
+Device = Annotated[str | None, typer.Option(help="Device of varpro, such as cuda.", show_default="cpu")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core")]
 
@@ -64,6 +66,8 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seeds: Seeds = 1,
     steps: Steps = None,
+    ridge: Ridge = None,
+    device: Device = None,
     interval: Interval = None,
     points: Points = None,
     sampling: Sampling = read.SAMPLING,
@@ -91,7 +95,7 @@ def fit(
         standardise=standardise,
         protocol=protocol,
     )
-    best = _best(unit, chosen, width, solver, range(seed, seed + seeds), {"steps": steps} if steps else {})
+    best = _best(unit, chosen, width, solver, range(seed, seed + seeds), solver_options(steps, ridge, device))
     bound = _limit(unit, chosen, width)
     row = best.as_row() | {"limit": bound, "ratio": best.test_rmse / bound if bound else None, "saved": save}
     if save:
@@ -122,15 +126,29 @@ def check_solver(solver: str) -> None:
         raise unknown_name("solver", solver, known)
 
 
+def solver_options(steps: int | None, ridge: float | None, device: str | None) -> dict[str, Any]:
+    """Those that were given: a solver has defaults of its own."""
+    return {k: v for k, v in (("steps", steps), ("ridge", ridge), ("device", device)) if v is not None}
+
+
 def _best(unit: str, problem: Problem, width: int, solver: str, seeds: range, options: dict[str, Any]) -> Fit:
     """What `gl.fit(seeds=...)` does, seed by seed for the sake of progress."""
     from gatelab.solve import fit as train
+    from gatelab.solve.fit import check_fit
+    from gatelab.units import unit as as_unit
 
+    inner = check_fit(as_unit(unit), problem, width, solver)[0] == "varpro"
     fits = []
     with show.progress(f"training {unit}") as report:
         for seed in seeds:
-            fits.append(train(unit, problem, width, solver=solver, seed=seed, **options))
-            report(len(fits), len(seeds))
+
+            def tick(done: int, total: int) -> None:
+                report(len(fits) * total + done, len(seeds) * total)
+
+            more: dict[str, Any] = {"progress": tick} if inner else {}
+            fits.append(train(unit, problem, width, solver=solver, seed=seed, **options, **more))
+            if not inner:
+                report(len(fits), len(seeds))
     return replace(min(fits, key=lambda f: f.train_rmse), seconds=sum(f.seconds for f in fits))
 
 

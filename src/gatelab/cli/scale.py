@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +13,14 @@ from gatelab.cli import read, show, sweeps
 from gatelab.cli.lists import Json
 from gatelab.cli.measure import (
     Data,
+    Device,
     Inputs,
     Interval,
     Jobs,
     Noise,
     Points,
     Protocol,
+    Ridge,
     Sampling,
     Seeds,
     Solver,
@@ -26,6 +28,7 @@ from gatelab.cli.measure import (
     Steps,
     Target,
     check_solver,
+    solver_options,
 )
 from gatelab.cli.write import check_file
 from gatelab.files import write_whole
@@ -57,6 +60,8 @@ def scale(
     seeds: Seeds = 1,
     solver: Solver = "auto",
     steps: Steps = None,
+    ridge: Ridge = None,
+    device: Device = None,
     jobs: Jobs = None,
     store: sweeps.Store = None,
     backend: sweeps.Backend = None,
@@ -95,7 +100,7 @@ def scale(
         protocol=protocol,
     )
     sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
-    options: dict[str, Any] = {"steps": steps} if steps else {}
+    options = solver_options(steps, ridge, device)
     from gatelab.scaling import scaling, scaling_runs
 
     def runs() -> tuple[Run, ...]:

@@ -17,10 +17,10 @@ from torch import Tensor
 _BLOCK = 96
 # Pivots (squared, of unit columns) above this bound leave 1e-6 of error after squaring, which refinement removes.
 _WELL = 1e-10
-_REFINEMENTS = 2
+_REFINEMENTS = 3
 # Directions of the scaled columns below this singular value are not told from zero: by QR, and by a shifted square.
 _RANK, _SQUARED_RANK = 1e-10, 1e-6
-_MISSED = 1e-6
+_MISSED = 1e-4
 
 
 @dataclass(frozen=True)

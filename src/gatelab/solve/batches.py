@@ -42,11 +42,11 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
 def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device: torch.device) -> Iterator[_Result]:
     """The results in order, the pieces on a CPU shared out among as many threads as torch has.
 
-    Each computes with one thread of torch: that keeps all cores busy, where sharing out every small product of matrices
-    would keep them waiting for each other.
+    Each computes with one thread of torch, even if there is but one: that keeps all cores busy, where sharing out every
+    small product of matrices would keep them waiting for each other.
     """
     threads = min(torch.get_num_threads(), len(pieces))
-    if device.type != "cpu" or threads == 1:
+    if device.type != "cpu" or torch.get_num_threads() == 1:
         yield from map(work, pieces)
         return
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))

@@ -53,6 +53,7 @@ def varpro(
     steps: int = 100,
     ridge: float = 0.0,
     device: str = "cpu",
+    progress: Callable[[int, int], None] | None = None,
 ) -> Solution:
     """The best of `starts` networks, each grown, changed in `rounds` and settled in at most `steps` steps.
 
@@ -69,8 +70,18 @@ def varpro(
     if isinstance(chosen, ModuleUnit):
         how = _Course(_whole("starts", starts, 1), _whole("rounds", rounds, 0), check_steps(steps))
         return _solve_module(chosen, x, y, check_width(width), seed, how, _ridges(ridge, 1)[0])
-    options = {"starts": starts, "rounds": rounds, "steps": steps, "ridge": ridge, "device": device}
-    return varpro_many(chosen, x, y, [(width, seed)], **options)[0]
+    return varpro_many(
+        chosen,
+        x,
+        y,
+        [(width, seed)],
+        starts=starts,
+        rounds=rounds,
+        steps=steps,
+        ridge=ridge,
+        device=device,
+        progress=progress,
+    )[0]
 
 
 def varpro_many(
@@ -303,6 +314,6 @@ def _device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise GatelabError(
-            f"device is {device!r}, which torch cannot use here ({reason}); give 'cpu' or 'cuda'"
+            f"device is {device!r}, which torch cannot use here ({reason}); give 'cpu', or run where torch has it"
         ) from None
     return found
