@@ -163,11 +163,22 @@ def test_scales_do_not_matter(surface: Problem) -> None:
     assert rmse(shifted.network, x + 1e6, y) == pytest.approx(shifted.history[-1], rel=1e-3)
 
 
+def test_no_spikes_between_rows() -> None:
+    """A gate that opens at few rows must not run wild between them: its line is held by a prior in the end."""
+    data = problem("friedman2", n=400)
+    found = fit_many("gqu", data, [10], seeds=6, starts=1, rounds=4)
+    largest = [float(f.network.D.detach().abs().max()) for f in found]  # pyright: ignore
+    assert max(largest) < 1e3
+
+
 def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
     found = [varpro("glu", surface, n, rounds=2).history[-1] for n in (2, 4, 8)]
     assert all(b < 0.7 * a for a, b in itertools.pairwise(found))
-    without = varpro("mlp", surface, 8, starts=1, rounds=0, seed=1).history[-1]
-    assert varpro("mlp", surface, 8, starts=1, rounds=12, seed=1).history[-1] < 0.97 * without
+    without, with_them = (
+        np.median([varpro("mlp", surface, 8, starts=1, rounds=rounds, seed=s).history[-1] for s in range(5)])
+        for rounds in (0, 12)
+    )
+    assert with_them < 0.9 * without
 
 
 def test_friedman1_at_width_8() -> None:

@@ -239,7 +239,15 @@ def solve(
         return _banded_solve(band, right)
     solved = _banded_solve(band, np.column_stack((right, constraints.T)))
     free, responses = solved[:, 0], solved[:, 1:]
-    return free - responses @ np.linalg.solve(constraints @ responses, constraints @ free)
+    return free - responses @ _small_solve(constraints @ responses, constraints @ free)
+
+
+def _small_solve(a: Array, b: Array) -> Array:
+    """a^-1 b; constraints that say the same twice make `a` singular, to rounding or beyond, and any solution will do."""
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(a, b, rcond=None)[0]
 
 
 def gram_solve(data: CellData, s: Space, right: Array) -> Array:

@@ -43,7 +43,7 @@ def _alike(theta: Tensor, near: Tensor, generator: torch.Generator) -> Tensor:
     half = theta.shape[1] // 2
     source = near[:, torch.randint(near.shape[1], (half,), generator=generator)]
     length = source[..., :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
-    turn = 0.5 * torch.rand(half, 1, generator=generator, dtype=torch.float64).square()
+    turn = 0.3 * torch.rand(half, 1, generator=generator, dtype=torch.float64) ** 4
     sign = torch.where(torch.rand(half, 1, generator=generator) < 0.5, 1.0, -1.0)
     theta[:, :half, :-1] = sign * source[..., :-1] / length + turn * theta[:, :half, :-1]
     theta[1:, :half, -1] = (sign * source[1:] / length[1:])[..., -1]

@@ -28,7 +28,7 @@ from gatelab.solve.features import ProductModel
 from gatelab.solve.insertion import inserted, removed
 from gatelab.solve.marquardt import Descent, descend
 from gatelab.solve.module_model import ModuleModel
-from gatelab.solve.solution import Solution
+from gatelab.solve.solution import Solution, Status
 from gatelab.solve.standard import Standard
 from gatelab.units import ModuleUnit, Unit
 from gatelab.units import unit as as_unit
@@ -37,8 +37,10 @@ from gatelab.units.unit import check_width
 if TYPE_CHECKING:
     from gatelab.problems import Problem
 
-_GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 12, 1e-3
-_SHARE = 0.15
+_GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3
+_FEW, _SHARE = 4, 0.16
+_SETTLINGS = 4
+_LARGEST = 1e3
 _SETTLED = 1e-6
 
 
@@ -49,7 +51,7 @@ def varpro(
     *,
     seed: int = 0,
     starts: int = 4,
-    rounds: int = 8,
+    rounds: int = 24,
     steps: int = 100,
     ridge: float = 0.0,
     device: str = "cpu",
@@ -91,7 +93,7 @@ def varpro_many(
     members: Sequence[tuple[int, int]],
     *,
     starts: int = 4,
-    rounds: int = 8,
+    rounds: int = 24,
     steps: int = 100,
     ridge: float | Sequence[float] = 0.0,
     weights: np.ndarray | None = None,
@@ -160,50 +162,104 @@ def _solve(
     if data.root_weight is not None:
         rows = [s.member if len(data.root_weight) > 1 else 0 for s in part]
         weight = data.root_weight[rows]
-    ridge = torch.tensor([s.ridge for s in part], dtype=torch.float64, device=device)
     empty = torch.zeros(len(part), 0, dtype=torch.bool, device=device)
-    model = ProductModel(unit, data.x, data.y, empty, ridge, weight)
-    theta = torch.zeros(len(part), model.maps, 0, data.x.shape[1], dtype=torch.float64, device=device)
-    floor = model.project(theta).loss
-    generators, widths = [s.generator for s in part], [s.width for s in part]
-
-    def run(steps: Sequence[int], tolerance: float) -> Descent:
-        return descend(model, theta, steps, tolerance=tolerance, floor=floor)
-
-    histories: list[list[float]] = [[] for _ in part]
-    now = run([0] * len(part), _ROUGH)
-    for stage in _stages(max(widths)):
-        wanted = [min(stage, w) - int(n) for w, n in zip(widths, model.present.sum(1).tolist(), strict=True)]
-        model, theta = inserted(model, theta, now.found, wanted, generators)
-        now = run([_GROWING_STEPS if k else 0 for k in wanted], _ROUGH)
-        theta = now.theta
-        _extend(histories, now)
+    ridge = torch.tensor([s.ridge for s in part], dtype=torch.float64, device=device)
+    course = _Batch(ProductModel(unit, data.x, data.y, empty, ridge, weight), part)
+    course.grow()
     tick()
     for _ in range(how.rounds):
-        changed = _changed(model, theta, now, generators)
-        trial = descend(*changed, [_ROUND_STEPS] * len(part), tolerance=_ROUGH, floor=floor)
-        better = (trial.found.loss < now.found.loss).nonzero()[:, 0]
-        theta = theta.clone()
-        theta[better] = trial.theta[better]
-        present = model.present.clone()
-        present[better] = changed[0].present[better]
-        model = replace(model, present=present)
-        now.found.put(better, trial.found.take(better))
-        now = replace(now, theta=theta)
-        _extend(histories, trial, keep=set(better.tolist()))
+        course.change()
         tick()
-    now = run([how.steps] * len(part), _SETTLED)
-    _extend(histories, now)
+    course.settle(how.steps)
     tick()
+    now, histories = course.now, _rmse(course.histories, data)
     return [
         (
             loss,
-            Solution(data.undo(model.network(now.theta, now.found.coefficients, b, s.width)), status, tuple(history)),
+            Solution(data.undo(course.model.network(now.theta, now.found.coefficients, b, s.width)), status, history),
         )
         for b, (s, loss, status, history) in enumerate(
-            zip(part, now.found.loss.tolist(), now.status, _rmse(histories, data), strict=True)
+            zip(part, now.found.loss.tolist(), now.status, histories, strict=True)
         )
     ]
+
+
+class _Batch:
+    """A batch on its course: the model and where it is now, both replaced as it goes."""
+
+    def __init__(self, model: ProductModel, part: Sequence[_Start]) -> None:
+        self.model, self.ridge = model, model.ridge
+        self.widths, self.generators = [s.width for s in part], [s.generator for s in part]
+        self.histories: list[list[float]] = [[] for _ in part]
+        shape = (len(part), model.maps, 0, model.x.shape[1])
+        nothing = torch.zeros(shape, dtype=torch.float64, device=model.x.device)
+        self.floor = model.project(nothing).loss
+        self.now = self._descended(nothing, [0] * len(part), _ROUGH)
+
+    def grow(self) -> None:
+        for stage in _stages(max(self.widths)):
+            held = self.model.present.sum(1).tolist()
+            wanted = [min(stage, w) - int(n) for w, n in zip(self.widths, held, strict=True)]
+            self.model, theta = inserted(self.model, self.now.theta, self.now.found, wanted, self.generators)
+            self.now = self._descended(theta, [_GROWING_STEPS if k else 0 for k in wanted], _ROUGH)
+            self._remember(self.now)
+
+    def change(self) -> None:
+        """One round: some of the cheapest neurons are exchanged for new ones, and members that gain by it keep it."""
+        most = [min(max(_FEW, round(_SHARE * n)), max(n - 1, 1)) for n in self.model.present.sum(1).tolist()]
+        count = [int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)]
+        theta, found = self.now.theta, self.now.found
+        fewer = removed(self.model, found, count, self.generators)
+        other, moved = inserted(fewer, theta, fewer.project(theta), count, self.generators)
+        trial = descend(other, moved, [_ROUND_STEPS] * len(theta), tolerance=_ROUGH, floor=self.floor)
+        better = (trial.found.loss < found.loss).nonzero()[:, 0]
+        theta, present = theta.clone(), self.model.present.clone()
+        theta[better], present[better] = trial.theta[better], other.present[better]
+        found.put(better, trial.found.take(better))
+        self.model, self.now = replace(self.model, present=present), replace(self.now, theta=theta)
+        self._remember(trial, keep=set(better.tolist()))
+
+    def settle(self, steps: int) -> None:
+        """To the end, and again where the loss has fallen so far that the prior, which follows it, is out of date."""
+        left = [steps] * len(self.widths)
+        for _ in range(_SETTLINGS):
+            before = self.now.found.loss
+            self.weigh()
+            settled = self._descended(self.now.theta, left, _SETTLED)
+            self._remember(settled)
+            kept = [old if not n else new for old, new, n in zip(self.now.status, settled.status, left, strict=True)]
+            self.now = replace(settled, status=tuple(kept))
+            fell = (self.now.found.loss < 0.01 * before).tolist()
+            left = [steps if f and s is not Status.FLOOR else 0 for f, s in zip(fell, kept, strict=True)]
+            if not self._kinked or not any(left):
+                break
+
+    def weigh(self) -> None:
+        """Make coefficients beyond a thousand as unlikely as they are for kinked neurons.
+
+        A gate that is open at few rows leaves its line free to be anything between them; what fits their residuals
+        best is a spike. With a prior of N(0, 1000^2) on coefficients, for data of unit variance, and the mean squared
+        error as the variance of noise, the ridge is this much. It vanishes with the error.
+        """
+        if self._kinked:
+            error = self.now.found.loss / len(self.model.x)
+            self.model = replace(self.model, ridge=self.ridge + error / _LARGEST**2)
+            self.now = self._descended(self.now.theta, [0] * len(self.widths), _ROUGH, self.now.status)
+
+    @property
+    def _kinked(self) -> bool:
+        return self.model.unit.gate_power is not None
+
+    def _descended(
+        self, theta: Tensor, steps: Sequence[int], tolerance: float, status: tuple[Status, ...] | None = None
+    ) -> Descent:
+        now = descend(self.model, theta, steps, tolerance=tolerance, floor=self.floor)
+        return now if status is None else replace(now, status=status)
+
+    def _remember(self, descent: Descent, keep: set[int] | None = None) -> None:
+        for b, losses in enumerate(descent.losses):
+            if keep is None or b in keep:
+                self.histories[b].extend(losses)
 
 
 def _solve_module(
@@ -227,17 +283,6 @@ def _solve_module(
     return Solution(model.network(now.theta[best], now.found.coefficients[best]), now.status[best], history)
 
 
-def _changed(
-    model: ProductModel, theta: Tensor, now: Descent, generators: list[torch.Generator]
-) -> tuple[ProductModel, Tensor]:
-    """The batch with some of its cheapest neurons exchanged for new ones."""
-    widths = model.present.sum(1).tolist()
-    shares = [2 * _SHARE * float(torch.rand(1, generator=g)) for g in generators]
-    count = [max(1, round(s * n)) for s, n in zip(shares, widths, strict=True)]
-    fewer = removed(model, now.found, count, generators)
-    return inserted(fewer, theta, fewer.project(theta), count, generators)
-
-
 def _stages(width: int) -> Iterator[int]:
     """Widths on the way to `width`: a third more each time.
 
@@ -249,12 +294,6 @@ def _stages(width: int) -> Iterator[int]:
         yield n
         n += max(1, n // 3)
     yield width
-
-
-def _extend(histories: list[list[float]], descent: Descent, keep: set[int] | None = None) -> None:
-    for b, losses in enumerate(descent.losses):
-        if keep is None or b in keep:
-            histories[b].extend(losses)
 
 
 def _rmse(histories: list[list[float]], data: Standard) -> list[tuple[float, ...]]:
