@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,10 +48,14 @@ def measured(
     widths: Sequence[int],
     tick: Callable[..., None],
     solver: str = "auto",
+    seeds: int = 1,
+    **options: Any,
 ) -> Scaling:
+    """The units fitted to the target at every width, all fits done; further options go to the solver."""
     # Starting processes takes longer than all fits of a quick study.
     jobs = request.jobs or (1 if request.quick else None)
-    study = scaling(units, target, widths, solver=solver, jobs=jobs, progress=tick, **request.sweep_now())
+    how = {"solver": solver, "jobs": jobs, "progress": tick, **request.sweep_now(), **options}
+    study = scaling(units, target, widths, seeds, **how)
     return complete(study, request.sweep.get("store"))
 
 

@@ -28,3 +28,14 @@ PAPER_SLOPES: Mapping[tuple[str, str], float] = {
 
 # The conclusion of the paper: "to the same error with 15 neurons versus 50".
 GLU_FOR_MLP = (15, 50)
+
+# Table 1, slopes against n. The paper has no GQU beyond one dimension.
+TABLE1: Mapping[str, Mapping[str, float]] = {
+    "paper-1d": {"mlp": -2.13, "glu": -3.08, "gqu": -3.55},
+    "sin4x-sin4y": {"mlp": -0.91, "glu": -1.55},
+    "friedman1": {"mlp": -0.55, "glu": -1.00},
+    "friedman2": {"mlp": -0.75, "glu": -1.12},
+    "friedman3": {"mlp": -0.31, "glu": -0.56},
+    "airfoil": {"mlp": -0.25, "glu": -0.39},
+    "california": {"mlp": -0.09, "glu": -0.09},
+}

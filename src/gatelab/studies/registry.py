@@ -10,9 +10,13 @@ from gatelab.studies import (
     scaling_fig4,
     scaling_fig5,
     scaling_fig6,
+    scaling_fig7,
+    scaling_fig8,
     scaling_fig9,
     scaling_fig10,
     scaling_fig11,
+    scaling_law,
+    scaling_table1,
 )
 from gatelab.studies.study import Study
 
@@ -25,9 +29,13 @@ _STUDIES = {
         scaling_fig4,
         scaling_fig5,
         scaling_fig6,
+        scaling_fig7,
+        scaling_fig8,
+        scaling_table1,
         scaling_fig9,
         scaling_fig10,
         scaling_fig11,
+        scaling_law,
     )
 }
 

@@ -10,12 +10,15 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-Verdict = Literal["reproduced", "exceeded", "differs"]
+Verdict = Literal["reproduced", "exceeded", "differs", "new"]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper beside ours. `because` gives the reason in measured numbers."""
+    """One statement of the paper beside ours. `because` gives the reason in measured numbers.
+
+    The verdict is "new" where the paper has nothing to compare with.
+    """
 
     what: str
     paper: str

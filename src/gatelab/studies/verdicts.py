@@ -12,13 +12,17 @@ from gatelab.studies.study import Claim, Verdict
 NEAR = 0.15  # slopes as near as this agree: the paper gives no intervals, and its own n and P slopes differ by 0.05
 
 
-def slope_verdict(paper: float, ours: Slope) -> Verdict:
-    """Reproduced within our interval or 0.15; exceeded where ours is steeper.
+def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdict:
+    """Reproduced within our interval or `near`; exceeded where ours is steeper; new where the paper has no slope.
 
     >>> slope_verdict(-3.08, Slope(-3.5, -3.6, -3.4, 0.0, 50)), slope_verdict(-3.08, Slope(-2.5, -2.6, -2.4, 0.0, 50))
     ('exceeded', 'differs')
+    >>> slope_verdict(-0.09, Slope(-0.2, -0.3, -0.15, 0.0, 7), near=0.05), slope_verdict(None, Slope(-1, -2, 0, 0, 7))
+    ('exceeded', 'new')
     """
-    if ours.low <= paper <= ours.high or abs(ours.value - paper) <= NEAR:
+    if paper is None:
+        return "new"
+    if ours.low <= paper <= ours.high or abs(ours.value - paper) <= near:
         return "reproduced"
     return "exceeded" if ours.value < paper else "differs"
 
@@ -48,8 +52,9 @@ def fewer_verdict(paper: int, ours: int | None) -> Verdict:
     return "reproduced" if ours == paper else "exceeded"
 
 
-def slope_claim(what: str, paper: float, ours: Slope, because: str) -> Claim:
-    return Claim(what, f"{paper:.2f}", str(ours), slope_verdict(paper, ours), because)
+def slope_claim(what: str, paper: float | None, ours: Slope, because: str, near: float = NEAR) -> Claim:
+    said = "-" if paper is None else f"{paper:.2f}"
+    return Claim(what, said, str(ours), slope_verdict(paper, ours, near), because)
 
 
 def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, float]) -> Claim:

@@ -9,15 +9,19 @@ from gatelab.theory.limits import (
     norm_of_function,
     uniform_knot_rmse,
 )
+from gatelab.theory.rates import estimation_rmse, ridge_rate, worst_case_rate
 
 __all__ = [
     "PiecewiseChebyshev",
     "constant",
     "construction_constant",
     "derivative",
+    "estimation_rmse",
     "free_knot_rmse",
     "interpolate",
     "norm_of_data",
     "norm_of_function",
+    "ridge_rate",
     "uniform_knot_rmse",
+    "worst_case_rate",
 ]
