@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import limits, peers, size, solvers, sweep, varpro
+from benchmarks import limits, peers, regressors, size, solvers, sweep, varpro
 
 ALL = {
     "solvers": solvers.run,
@@ -19,6 +19,7 @@ ALL = {
     "peers": peers.run,
     "sweep": sweep.run,
     "varpro": varpro.run,
+    "regressors": regressors.run,
 }
 
 

@@ -243,7 +243,7 @@ def solve(
 
 
 def _small_solve(a: Array, b: Array) -> Array:
-    """a^-1 b; constraints that say the same twice make `a` singular, to rounding or beyond, and any solution will do."""
+    """a^-1 b; constraints that say the same twice make `a` singular, and then any solution will do."""
     try:
         return np.linalg.solve(a, b)
     except np.linalg.LinAlgError:

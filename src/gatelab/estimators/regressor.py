@@ -1,0 +1,259 @@
+"""`GatedRegressor`: a network of any unit under scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from copy import copy
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gatelab.errors import GatelabError
+from gatelab.estimators.drawn import drawn
+from gatelab.estimators.files import read, write
+from gatelab.estimators.frame import Frame, Rows, distinct
+from gatelab.estimators.search import ENOUGH, Candidate, choose, scaled_weights, solved
+from gatelab.solve import Solution, Status, predict
+from gatelab.solve.common import check_steps
+from gatelab.units import AnyUnit, Network, Unit
+from gatelab.units import unit as as_unit
+from gatelab.units.unit import check_width
+
+UnitLike = str | AnyUnit | Callable[..., object]
+# Where a network without any ridge runs away, this much holds it and costs no digit that was left.
+_HOLD = 1e-8
+
+
+class GatedRegressor(RegressorMixin, BaseEstimator):
+    """Regression by one hidden layer of a gated unit, trained by variable projection to high precision.
+
+        y(x) = d + D [ act(Gx + g) * (Ux + u) * ... ]
+
+    Inputs and targets are scaled inside. Unit, width and ridge are chosen on rows held out, then the network is fitted
+    to all rows, the best of several starts. Equal rows count as one with the sum of their weights, and the order of
+    rows does not matter.
+
+    Parameters
+    ----------
+    unit : a unit's name, a `gl.Unit`, a function of tensors, or a list or tuple of these, among which validation
+        chooses.
+    width : the number of neurons; None lets validation choose among 1, 2, 4, ... up to what the data carry.
+    ridge : the penalty on what is linear, for data of unit variance; None lets validation choose.
+    starts, rounds, steps : how hard the last fit tries: networks begun, times that each exchanges its cheapest neurons,
+        and most steps of Levenberg-Marquardt at the end. The choice is made with quick fits.
+    random_state : an int for results that repeat, a `RandomState`, or None.
+    device : where torch computes, "cpu" or "cuda".
+    verbose : 1 prints what validation tries.
+
+    Attributes
+    ----------
+    network_ : the `Network`, a function of the scaled inputs; `frame_` holds the scaling.
+    unit_, width_, ridge_ : what was chosen or given.
+    gates_ : "trained", or "drawn" where validation found chance gates with exact linear algebra to do better.
+    status_ : how the solver ended; `status_.advice` says what to do next.
+    n_iter_ : steps of the best start.
+    validation_ : what was tried, a list of dicts with the RMSE on rows held out in standard deviations of the targets;
+        `pandas.DataFrame(model.validation_)` is a table.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gatelab import GatedRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    >>> y = np.exp(X[:, 0]) * X[:, 1]
+    >>> model = GatedRegressor(width=8, ridge=0.0, random_state=0).fit(X[:200], y[:200])
+    >>> bool(np.abs(model.predict(X[200:]) - y[200:]).max() < 1e-3)
+    True
+    """
+
+    network_: Network
+    frame_: Frame
+    unit_: str
+    width_: int
+    ridge_: float
+    gates_: str
+    status_: Status
+    n_iter_: int
+    n_features_in_: int
+    validation_: list[dict[str, Any]]
+    _vector: bool
+
+    def __init__(
+        self,
+        unit: UnitLike | list[UnitLike] | tuple[UnitLike, ...] = "swiglu",
+        width: int | None = None,
+        ridge: float | None = None,
+        *,
+        starts: int = 2,
+        rounds: int = 4,
+        steps: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "cpu",
+        verbose: int = 0,
+    ) -> None:
+        self.unit = unit
+        self.width = width
+        self.ridge = ridge
+        self.starts = starts
+        self.rounds = rounds
+        self.steps = steps
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
+        """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
+        units, width, ridge = self._checked()
+        # All is written into a copy and taken over at the end.
+        model = copy(self)
+        X, y = validate_data(model, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        y = np.asarray(y, dtype=np.float64)
+        weight = _weights(sample_weight, len(X))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows = distinct(X, y.reshape(len(y), -1), weight)
+        model.frame_ = Frame.of(rows)
+        model._vector = y.ndim == 2
+        standard = model.frame_.standard(rows)
+        choice, tried = Candidate(units[0], width or 1, ridge or 0.0), []
+        if model.frame_.directions == 0 or not model.frame_.y_scale.any():
+            solution = _constant(choice, standard)
+        else:
+            if width is None or ridge is None or len(units) > 1:
+                choice, tried = choose(
+                    units, standard, width=width, ridge=ridge, seed=seed, device=self.device, say=self._say
+                )
+            solution = self._solve(choice, standard, seed)
+            _warn(choice, solution, standard)
+        assert isinstance(solution.network, Network)
+        model.network_, model.status_ = solution.network, solution.status
+        model.n_iter_ = max(1, solution.steps)
+        model.unit_, model.width_ = choice.unit.name, choice.width
+        model.ridge_, model.gates_ = choice.ridge, choice.gates
+        model.validation_ = [c.row() for c in tried]
+        vars(self).clear()
+        vars(self).update(vars(model))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The network's values, (rows,) or (rows, outputs) as the targets were."""
+        check_is_fitted(self, "network_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        values = self.frame_.outputs(predict(self.network_, self.frame_.inputs(X)))
+        return values if self._vector else values[:, 0]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
+
+        A `RandomState` is saved as None. Units are kept by gate and factors: functions of your own are refused.
+        """
+        check_is_fitted(self, "network_")
+        return write(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> GatedRegressor:
+        """The model that was saved; its predictions are the same to the last bit."""
+        return read(cls, path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _checked(self) -> tuple[list[Unit], int | None, float | None]:
+        several = self.unit if isinstance(self.unit, list | tuple) else [self.unit]
+        units = [as_unit(u) for u in several]
+        if not units:
+            raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
+        for each in units:
+            if not isinstance(each, Unit):
+                raise GatelabError(
+                    f"{each.name!r} is a class; GatedRegressor takes product units and functions, gl.fit takes classes"
+                )
+        if self.ridge is not None and not (isinstance(self.ridge, Real) and 0 <= self.ridge < np.inf):
+            raise GatelabError(f"ridge is {self.ridge!r}; give a finite number, 0 or more, or None to have it chosen")
+        for name, least in (("starts", 1), ("rounds", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+                raise GatelabError(f"{name} is {value!r}; give a whole number, {least} or more")
+        check_steps(int(self.steps) if hasattr(self.steps, "__index__") else self.steps)
+        width = None if self.width is None else check_width(self.width)
+        return [u for u in units if isinstance(u, Unit)], width, None if self.ridge is None else float(self.ridge)
+
+    def _solve(self, choice: Candidate, rows: Rows, seed: int) -> Solution:
+        if choice.gates == "drawn":
+            network = drawn(choice.unit, rows, choice.width, choice.steepness, seed)
+            return Solution(network, Status.CONVERGED, (_error(network, rows),))
+        for ridge in (choice.ridge, max(choice.ridge, _HOLD)):
+            solution = solved(
+                choice.unit,
+                rows.x,
+                rows.y,
+                [(choice.width, seed)],
+                starts=self.starts,
+                rounds=self.rounds,
+                steps=int(self.steps),
+                ridge=ridge,
+                weights=scaled_weights(rows),
+                device=self.device,
+            )[0]
+            if np.isfinite(_error(solution.network, rows)):
+                return solution
+        raise GatelabError(
+            f"{choice.unit.name} of width {choice.width} did not reach a finite error on these {len(rows)} rows; "
+            "give a ridge of 1e-4 or more, or another unit"
+        )
+
+    def _say(self, tried: Candidate) -> None:
+        if self.verbose:
+            print("  ".join(f"{k} {v:.2g}" if isinstance(v, float) else f"{k} {v}" for k, v in tried.row().items()))
+
+
+def _weights(sample_weight: Any, n: int) -> np.ndarray:
+    if sample_weight is None or isinstance(sample_weight, Real):
+        return np.full(n, 1.0 if sample_weight is None else float(sample_weight))
+    weight: np.ndarray = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
+    if weight.shape != (n,):
+        raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")
+    if (weight < 0).any():
+        raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
+    return weight
+
+
+def _constant(choice: Candidate, rows: Rows) -> Solution:
+    """Neither inputs that differ nor targets that differ: the mean is all there is to learn."""
+    network = Network(choice.unit, choice.width, rows.x.shape[1], rows.y.shape[1])
+    return Solution(network, Status.CONVERGED, (_error(network, rows),))
+
+
+def _error(network: torch.nn.Module, rows: Rows) -> float:
+    return float(np.sqrt(np.mean(rows.weight[:, None] * np.square(predict(network, rows.x) - rows.y))))
+
+
+def _warn(choice: Candidate, solution: Solution, rows: Rows) -> None:
+    parameters = choice.unit.parameter_count(choice.width, rows.x.shape[1], rows.y.shape[1])
+    if parameters > rows.y.size:
+        warnings.warn(
+            f"{choice.unit.name} of width {choice.width} has {parameters} parameters but there are only {rows.y.size} "
+            "different target values to fit: predictions between the rows mean little; give more rows"
+            + (", a smaller width or a ridge" if choice.width > 1 else " or a ridge"),
+            UserWarning,
+            stacklevel=3,
+        )
+    error = _error(solution.network, rows)
+    if solution.status in (Status.BUDGET, Status.STALLED) and error > ENOUGH:
+        way = "raise steps" if solution.status is Status.BUDGET else "raise starts, or give a ridge such as 1e-6"
+        warnings.warn(
+            f"the solver ended as {solution.status.value!r} after {solution.steps} steps at a training RMSE of "
+            f"{error:.1e} standard deviations of the targets; {way} if that is not enough",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

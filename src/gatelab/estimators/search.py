@@ -1,0 +1,209 @@
+"""The choice of unit, width and ridge: by error on rows that were held out, the cheapest first.
+
+Widths double. Each width is one batch of quick fits, for every ridge that is still in the race and every fold, whose
+rows are held out by a weight of zero. It ends where wider networks gain nothing, or where their trend does not lead
+below what is there already: noisy data are done in a moment. Networks with drawn gates, which cost next to nothing,
+are the first to be beaten. Rows with the same inputs are held out together, for their targets would give it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gatelab.estimators.drawn import drawn, neuron_columns
+from gatelab.estimators.frame import Array, Rows
+from gatelab.solve import Solution, predict
+from gatelab.solve.varpro import varpro_many
+from gatelab.units import Unit
+
+RIDGES = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+_FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 5000
+# Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
+_MOST_WORK = 1.2e8
+_QUICK_ROUNDS, _QUICK_STEPS = 1, 20
+# Narrow networks are cheap and end in bad places more often.
+_NARROW, _NARROW_STARTS = 8, 2
+# A ridge that is worse than the best by this factor at two widths in a row is out; errors this near are equal.
+_HOPELESS, _EQUAL = 1.5, 1.01
+# Of the standard deviation of the targets: nobody needs less. No doubling of the width has brought more than the other.
+ENOUGH, _HOPE = 2e-6, 0.01
+_STEEPNESS, _FEWEST_ROWS, _MOST_COLUMNS = (1.0, 2.0), 100, 800
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network that was or can be fitted, and its error on rows held out, in standard deviations of the targets."""
+
+    unit: Unit
+    width: int
+    ridge: float
+    gates: Literal["trained", "drawn"] = "trained"
+    steepness: float = 0.0
+    rmse: float = np.nan
+
+    def row(self) -> dict[str, Any]:
+        names = ("width", "ridge", "gates", "rmse")
+        return {"unit": self.unit.name} | {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The rows with their folds, and how to fit: what every candidate is tried on."""
+
+    rows: Rows
+    fold: NDArray[np.intp]
+    used: int
+    seed: int
+    device: str
+
+    @classmethod
+    def of(cls, rows: Rows, seed: int, device: str) -> Trial | None:
+        """None where the rows have less than two different inputs to part."""
+        generator = np.random.default_rng(seed)
+        if len(rows) > _MOST_ROWS:
+            rows = rows.take(np.sort(generator.permutation(len(rows))[:_MOST_ROWS]))
+        groups, group = np.unique(rows.x, axis=0, return_inverse=True)
+        if len(groups) < 2:
+            return None
+        folds = min(_FOLDS, len(groups))
+        fold = generator.permutation(len(groups))[group.ravel()] % folds
+        return cls(rows, fold, max(1, min(folds, _TRIED_ROWS // len(rows))), seed, device)
+
+    def trained(self, unit: Unit, width: int, ridges: Sequence[float]) -> list[Candidate]:
+        """One batch: every ridge with every fold."""
+        weights = [np.where(self.fold == f, 0.0, self.rows.weight) for f in range(self.used)]
+        found = solved(
+            unit,
+            self.rows.x,
+            self.rows.y,
+            [(width, self.seed)] * (len(ridges) * self.used),
+            ridge=[r for r in ridges for _ in range(self.used)],
+            weights=np.stack(weights * len(ridges)),
+            device=self.device,
+            starts=_NARROW_STARTS if width <= _NARROW else 1,
+            rounds=_QUICK_ROUNDS,
+            steps=_QUICK_STEPS,
+        )
+        networks = [s.network for s in found]
+        return [
+            Candidate(unit, width, ridge, rmse=self._rmse(networks[i * self.used : (i + 1) * self.used]))
+            for i, ridge in enumerate(ridges)
+        ]
+
+    def drawn(self, unit: Unit) -> Iterator[Candidate]:
+        columns = neuron_columns(unit, self.rows)
+        if len(self.rows) < _FEWEST_ROWS or not columns:
+            return
+        for share in (8, 4, 2):
+            width = min(len(self.rows) // share, _MOST_COLUMNS) // columns
+            for steepness in _STEEPNESS if width else ():
+                networks = [
+                    drawn(unit, self.rows.take(np.flatnonzero(self.fold != f)), width, steepness, self.seed)
+                    for f in range(self.used)
+                ]
+                yield Candidate(unit, width, 0.0, "drawn", steepness, self._rmse(networks))
+
+    def _rmse(self, networks: Sequence[Any]) -> float:
+        square = weight = 0.0
+        for f, network in enumerate(networks):
+            out = self.fold == f
+            error = np.square(predict(network, self.rows.x[out]) - self.rows.y[out]).mean(axis=1)
+            square += self.rows.weight[out] @ error
+            weight += self.rows.weight[out].sum()
+        rmse = float(np.sqrt(square / weight))
+        return rmse if np.isfinite(rmse) else np.inf
+
+
+def widths_for(unit: Unit, rows: Rows) -> list[int]:
+    """1, 2, 4, ... up to half as many parameters as values, and to what takes seconds.
+
+    >>> rows = Rows(np.zeros((200, 2)), np.zeros((200, 1)), np.ones(200))
+    >>> widths_for(Unit("silu", 1), rows)
+    [1, 2, 4, 8]
+    """
+    n, inputs, outputs = len(rows), rows.x.shape[1], rows.y.shape[1]
+    widths = [1]
+    while (
+        unit.parameter_count(2 * widths[-1], inputs, outputs) <= n * outputs / 2
+        and n * (2 * widths[-1] * (inputs + 1)) ** 2 <= _MOST_WORK
+    ):
+        widths.append(2 * widths[-1])
+    return widths
+
+
+def choose(
+    units: Sequence[Unit],
+    rows: Rows,
+    *,
+    width: int | None,
+    ridge: float | None,
+    seed: int,
+    device: str,
+    say: Callable[[Candidate], None],
+) -> tuple[Candidate, list[Candidate]]:
+    """The candidate to fit to all rows, and everything that was tried; what is given is not chosen."""
+    ridges = RIDGES if ridge is None else (ridge,)
+    trial = Trial.of(rows, seed, device)
+    if trial is None:
+        return Candidate(units[0], width or 1, RIDGES[-1] if ridge is None else ridge), []
+    tried: list[Candidate] = []
+
+    def keep(new: Candidate) -> None:
+        say(new)
+        tried.append(new)
+
+    for unit in units:
+        if width is None and ridge in (None, 0.0):
+            for candidate in trial.drawn(unit):
+                keep(candidate)
+        widths = widths_for(unit, trial.rows) if width is None else [width]
+        bests, rival = [], min((c.rmse for c in tried), default=np.inf)
+        left, behind = list(ridges), set[float]()
+        for i, n in enumerate(widths):
+            rung = trial.trained(unit, n, left)
+            for candidate in rung:
+                keep(candidate)
+            bests.append(min(c.rmse for c in rung))
+            far = {c.ridge for c in rung if c.rmse > _HOPELESS * bests[-1]}
+            left, behind = [r for r in left if r not in far & behind], far
+            if _ended(bests, len(widths) - 1 - i, rival):
+                break
+    best = min(c.rmse for c in tried)
+    equal = [c for c in tried if c.rmse <= _EQUAL * best] or tried
+    return min(equal, key=lambda c: (c.gates == "drawn", c.width, -c.ridge)), tried
+
+
+def _ended(bests: list[float], doublings: int, rival: float) -> bool:
+    """Whether wider networks of this unit are not worth a try, given the error of a rival that is there already.
+
+    >>> _ended([0.3, 0.2, 0.2, 0.21], 4, 1.0), _ended([0.3, 0.2, 0.1], 4, 1e-8), _ended([0.3, 0.2, 0.1], 4, 0.1)
+    (True, True, False)
+    """
+    if min(bests) <= ENOUGH or rival <= ENOUGH < _HOPE * bests[-1]:
+        return True
+    idle = [after * _EQUAL > before for before, after in pairwise(np.minimum.accumulate(bests))]
+    if len(idle) > 1 and all(idle[-2:]):
+        return True
+    # The first widths say little of the trend, and a bad start says less.
+    rate = min(bests[-1] / bests[-2], 0.9) if len(bests) > 2 else _HOPE
+    return bests[-1] * rate**doublings > rival
+
+
+def solved(*args: Any, rounds: int, **options: Any) -> tuple[Solution, ...]:
+    """`varpro_many`; with so few rows that its algebra for the exchange of neurons breaks down, without exchange."""
+    try:
+        return varpro_many(*args, rounds=rounds, **options)
+    except torch.linalg.LinAlgError:  # pyright: ignore[reportPrivateImportUsage]
+        return varpro_many(*args, rounds=0, **options)
+
+
+def scaled_weights(rows: Rows) -> Array | None:
+    """The rows' weights for the solver, None where all are equal: it is faster without."""
+    return None if (rows.weight == rows.weight[0]).all() else rows.weight

@@ -1,0 +1,171 @@
+"""Rows as they come: fitted sensibly, or refused with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+from gatelab import GatedRegressor, GatelabError
+
+
+def smooth(n: int = 150, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).uniform(-1, 1, (n, d))
+    return x, np.sin(2 * x[:, 0]) + x[:, 1] ** 2
+
+
+def quick(**options) -> GatedRegressor:
+    return GatedRegressor(
+        **{"width": 4, "ridge": 1e-8, "starts": 1, "rounds": 1, "steps": 40, "random_state": 0} | options
+    )
+
+
+def error(model: GatedRegressor, x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.std(model.predict(x) - y) / np.std(y))
+
+
+def test_constant_columns_change_nothing() -> None:
+    x, y = smooth()
+    padded = np.column_stack([np.full(150, 0.1), x, np.full(150, 1e9)])
+    model = quick().fit(padded, y)
+    assert model.frame_.directions == 2
+    assert np.allclose(model.predict(padded), quick().fit(x, y).predict(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e150, 1e-150, 1e307, 1e-300])
+def test_huge_and_tiny_scales_are_no_matter(scale: float) -> None:
+    x, y = smooth()
+    targets = y / scale if 1e-200 < scale < 1e200 else y  # beyond, the test's own squares would overflow
+    assert error(quick().fit(x * scale, targets), x * scale, targets) < 0.01
+
+
+def test_an_offset_that_dwarfs_the_inputs_costs_only_its_own_digits() -> None:
+    x, y = smooth()
+    assert error(quick().fit(x + 1e8, y), x + 1e8, y) < 0.01
+
+
+def test_collinear_inputs_are_one_input() -> None:
+    x, y = smooth()
+    model = quick().fit(np.column_stack([x, x[:, 0] - 3 * x[:, 1], 2 * x]), y)
+    assert model.frame_.directions == 2
+    assert model.score(np.column_stack([x, x[:, 0] - 3 * x[:, 1], 2 * x]), y) > 0.999
+
+
+def test_more_inputs_than_rows_are_as_many_as_the_rows_span() -> None:
+    x = np.random.default_rng(0).normal(size=(12, 50))
+    with pytest.warns(UserWarning, match="only 12 different target values"):
+        model = quick(width=2, ridge=1e-2).fit(x, x[:, 0])
+    assert model.frame_.directions == 11
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_duplicated_rows_are_held_out_together() -> None:
+    """Noise that is there ten times would look like signal to a fold that holds its twin."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(30, 2)), generator.normal(size=30)
+    many = np.tile(np.arange(30), 10)
+    tried = {}
+    for name, rows in (("once", np.arange(30)), ("ten times", many)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tried[name] = GatedRegressor(random_state=0, starts=1, rounds=0, steps=10).fit(x[rows], y[rows]).validation_
+    assert tried["once"] == tried["ten times"]
+
+
+def test_three_rows_are_fitted_and_said_to_be_few() -> None:
+    x, y = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 1.0, 2.0])
+    with pytest.warns(UserWarning, match="give more rows"):
+        model = GatedRegressor(random_state=0).fit(x, y)
+    assert model.width_ == 1
+    assert np.abs(model.predict([[0.5], [1.5]]) - [0.5, 1.5]).max() < 0.5
+
+
+def test_one_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="minimum of 2 is required"):
+        GatedRegressor().fit([[1.0]], [1.0])
+
+
+def test_constant_targets_and_constant_inputs_give_the_mean() -> None:
+    x, y = smooth()
+    assert (GatedRegressor().fit(x, np.full(150, 7.0)).predict(x) == 7.0).all()
+    assert GatedRegressor().fit(np.ones((150, 2)), y).predict([[5.0, 5.0]]) == pytest.approx(y.mean())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinities_are_refused(bad: float) -> None:
+    x, y = smooth()
+    for place in ("X", "y"):
+        a, b = x.copy(), y.copy()
+        (a if place == "X" else b).flat[3] = bad
+        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+            quick().fit(a, b)
+    with pytest.raises(ValueError, match=r"sample_weight contains (NaN|infinity)"):
+        quick().fit(x, y, sample_weight=np.full(150, bad))
+
+
+def test_sparse_inputs_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        quick().fit(csr_array(np.eye(5)), np.arange(5.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"width": 0}, "width is 0"),
+        ({"ridge": -1.0}, "ridge is -1.0"),
+        ({"ridge": np.nan}, "ridge is nan"),
+        ({"unit": "gllu"}, "did you mean"),
+        ({"unit": ()}, "unit is empty"),
+        ({"starts": 0}, "starts is 0"),
+        ({"rounds": 1.5}, "rounds is 1.5"),
+        ({"steps": 0}, "steps is 0"),
+        ({"device": "abacus"}, "device is 'abacus'"),
+    ],
+)
+def test_parameters_are_checked_when_fitted(options: dict, sentence: str) -> None:
+    with pytest.raises(GatelabError, match=sentence):
+        quick(**options).fit(*smooth())
+
+
+@pytest.mark.parametrize(
+    ("weight", "sentence"),
+    [
+        (np.zeros(150), "every sample_weight is zero"),
+        (-np.ones(150), "negative"),
+        (np.ones(3), "one number for each of the 150 rows"),
+    ],
+)
+def test_weights_are_checked(weight: np.ndarray, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        quick().fit(*smooth(), sample_weight=weight)
+
+
+def test_too_few_steps_are_said_and_enough_are_not() -> None:
+    x, y = smooth()
+    with pytest.warns(ConvergenceWarning, match="raise steps"):
+        quick(width=8, ridge=0.0, rounds=0, steps=1).fit(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick(width=1, ridge=1e-2, steps=500).fit(x, y)
+
+
+def test_a_network_that_runs_away_is_held(monkeypatch) -> None:
+    """The solver may end at infinite coefficients where gates underflow; the fit then tries again with a ridge."""
+    from gatelab.estimators import regressor
+
+    asked, real = [], regressor.solved
+
+    def runs_away(*args, ridge, **options):
+        asked.append(ridge)
+        found = real(*args, ridge=ridge, **options)
+        if ridge == 0.0:
+            found[0].network.D.data.fill_(np.inf)
+        return found
+
+    monkeypatch.setattr(regressor, "solved", runs_away)
+    x, y = smooth()
+    assert error(quick(ridge=0.0).fit(x, y), x, y) < 0.01
+    assert asked == [0.0, 1e-8]

@@ -1,0 +1,61 @@
+"""`scaling_curve` against a loop of fits, its slope, its table and its figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+import gatelab as gl
+from gatelab import GatedRegressor, GatelabError, scaling_curve
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+QUICK = GatedRegressor("mlp", ridge=0.0, starts=2, rounds=1, steps=40, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def line() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).uniform(-1, 1, (400, 1))
+    return x, np.sin(4 * x[:, 0])
+
+
+def test_it_is_a_loop_of_fits(line) -> None:
+    x, y = line
+    cv = KFold(3, shuffle=True, random_state=0)
+    curve = scaling_curve(QUICK, x, y, [4, 2], cv=cv)
+    assert curve.widths == (2, 4)
+    assert curve.parameters == (7, 13)
+    for i, width in enumerate(curve.widths):
+        for j, (train, test) in enumerate(cv.split(x)):
+            model = clone(QUICK).set_params(width=width).fit(x[train], y[train])
+            expected = np.sqrt(np.mean((model.predict(x[test]) - y[test]) ** 2))
+            assert curve.test_rmse[i, j] == pytest.approx(expected, rel=1e-12)
+    table = curve.table()
+    assert table["test_rmse"].tolist() == pytest.approx(curve.test_rmse.mean(axis=1))
+    assert table["train_std"].tolist() == pytest.approx(curve.train_rmse.std(axis=1))
+
+
+def test_its_slope_is_at_most_the_order_of_the_unit(line) -> None:
+    """Piecewise lines on a smooth function of one input: order 2 at best, and beyond 1 even when fitted quickly."""
+    curve = scaling_curve(QUICK, *line, [4, 8, 16], cv=2)
+    assert -2.3 < curve.slope.value < -1.0
+    assert curve.slope.low <= curve.slope.value <= curve.slope.high
+    axes = curve.plot().axes[0]
+    assert axes.get_xlabel() == "neurons n"
+    assert "slope" in axes.get_legend().get_texts()[0].get_text()
+
+
+def test_no_widths_are_refused(line) -> None:
+    with pytest.raises(GatelabError, match="widths is empty"):
+        scaling_curve(QUICK, *line, [])
+
+
+def test_importing_gatelab_does_not_import_scikit_learn() -> None:
+    import subprocess
+    import sys
+
+    there = "assert 'sklearn' {} sys.modules"
+    code = f"import gatelab, sys; {there.format('not in')}; gatelab.GatedRegressor; {there.format('in')}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {"GatedRegressor", "scaling_curve"} <= set(gl.__all__)
