@@ -195,7 +195,7 @@ def test_constant_and_collinear_inputs() -> None:
     for spec in ("mlp", "glu", "swiglu"):
         plain, padded = (varpro_many(spec, a, y[:, None], [(4, 0)], rounds=3)[0] for a in (x, wide))
         assert math.isfinite(padded.history[-1])
-        assert rmse(padded.network, wide, y[:, None]) == pytest.approx(padded.history[-1], rel=1e-3)
+        assert rmse(padded.network, wide, y[:, None]) == pytest.approx(padded.history[-1], rel=1e-2)
         assert padded.history[-1] < max(3 * plain.history[-1], 1e-5)
 
 

@@ -66,7 +66,7 @@ def gains(model: ProductModel, theta: Tensor, found: Projection, candidates: Ten
     # A candidate that the network nearly holds already promises what rounding makes of it: not more than this.
     left.diagonal(dim1=-2, dim2=-1).add_(1e-3)
     asked = asked / size[..., None]
-    return (asked * torch.linalg.solve(left, asked)).sum((-1, -2))
+    return (asked * _solved(left, asked)).sum((-1, -2))
 
 
 def costs(model: ProductModel, found: Projection) -> Tensor:
@@ -78,8 +78,14 @@ def costs(model: ProductModel, found: Projection) -> Tensor:
     c = found.coefficients[:, :-1] / found.scale[:, :-1, None].clamp_min(1e-300)
     c = c.reshape(batch, n, block, -1)
     inverse = inverse + 1e-12 * torch.eye(block, dtype=c.dtype, device=c.device)
-    cost = (c * torch.linalg.solve(inverse, c)).sum((-1, -2))
+    cost = (c * _solved(inverse, c)).sum((-1, -2))
     return torch.where(model.present, cost, torch.inf)
+
+
+def _solved(a: Tensor, b: Tensor) -> Tensor:
+    """a^-1 b for small blocks; zero where a block is singular: nothing is gained, or lost, by what others hold too."""
+    x, failed = torch.linalg.solve_ex(a, b)
+    return torch.where((failed == 0)[..., None, None] & torch.isfinite(x), x, 0.0)
 
 
 def inserted(
