@@ -172,14 +172,15 @@ def _solve(
         tick()
     course.settle(how.steps)
     tick()
-    now, histories = course.now, _rmse(course.histories, data)
+    now = course.now
+    losses = now.found.loss.tolist()
     return [
         (
             loss,
             Solution(data.undo(course.model.network(now.theta, now.found.coefficients, b, s.width)), status, history),
         )
         for b, (s, loss, status, history) in enumerate(
-            zip(part, now.found.loss.tolist(), now.status, histories, strict=True)
+            zip(part, losses, now.status, _rmse(course.histories, losses, data), strict=True)
         )
     ]
 
@@ -292,9 +293,13 @@ def _stages(width: int) -> Iterator[int]:
     yield width
 
 
-def _rmse(histories: list[list[float]], data: Standard) -> list[tuple[float, ...]]:
+def _rmse(histories: list[list[float]], losses: list[float], data: Standard) -> list[tuple[float, ...]]:
+    """Histories as RMSE; where no step was needed, what the start had."""
     values = data.y.numel()
-    return [tuple(data.y_scale * math.sqrt(max(v, 0.0) / values) for v in h) or (math.nan,) for h in histories]
+    return [
+        tuple(data.y_scale * math.sqrt(max(v, 0.0) / values) for v in history or [loss])
+        for history, loss in zip(histories, losses, strict=True)
+    ]
 
 
 def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable[[], None]:
