@@ -117,7 +117,7 @@ def test_a_users_class_is_a_unit():
     u = gl.unit(Sine)
     assert (u.name, u.order, u.parameter_count(5)) == ("Sine", 2, 16)
     result = gl.fit(Sine, "sin4x", 8, steps=60)
-    assert result.solver == "lbfgs"
+    assert result.solver == "varpro"
     assert result.test_rmse < 0.2
 
 
