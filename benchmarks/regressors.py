@@ -28,6 +28,8 @@ import gatelab as gl
 
 Table = tuple[str, list[dict[str, float | str]], str]
 POINTS = 2000
+# Nothing was tuned on this draw nor on these folds: development looked at draws 0, 11, 12 and 13.
+SEED = 2026
 # Kernel methods cost rows cubed, and pykan minutes: where rows are many they get this many.
 KERNEL_ROWS = 2500
 SMOOTH = {
@@ -51,7 +53,7 @@ def run() -> Iterator[Table]:
     warnings.filterwarnings("ignore")
     note = _NOTE.format(pykan=version("pykan"))
     for title, spec in SMOOTH.items():
-        p = gl.problem(spec, n=POINTS, standardise=False)
+        p = gl.problem(spec, n=POINTS, standardise=False, seed=SEED)
         yield f"{title}, {POINTS} points without noise, 5 folds", _rows(p.train.x, p.train.y[:, 0]), note
     for name in MEASURED:
         if not os.environ.get("GATELAB_DATA"):
@@ -83,7 +85,7 @@ def _rows(x: np.ndarray, y: np.ndarray) -> list[dict[str, float | str]]:
     rows: list[dict[str, float | str]] = []
     for name, make in methods().items():
         errors, seconds = [], []
-        for train, test in KFold(5, shuffle=True, random_state=0).split(x):
+        for train, test in KFold(5, shuffle=True, random_state=SEED).split(x):
             model = make()
             began = time.process_time()
             model.fit(x[train], y[train])

@@ -23,7 +23,7 @@ from gatelab.solve import Solution, predict
 from gatelab.solve.varpro import varpro_many
 from gatelab.units import Unit
 
-RIDGES = (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 5000
 # Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
 _MOST_WORK = 1.2e8
