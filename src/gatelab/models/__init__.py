@@ -1,0 +1,1 @@
+"""Networks that hold feed-forward blocks: a unit transplanted into a given model."""
