@@ -152,7 +152,7 @@ def test_ray_end_to_end(runs_db: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -258,7 +258,7 @@ def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], j
     try:
         _wait(lambda: Path("runs.db").exists() and kept() >= 2, 60)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 130 and out == "" and "Traceback" not in err
         last = err.splitlines()[-1]  # on a slow machine there are lines of progress before it
         said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command goes on", last)

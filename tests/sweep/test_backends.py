@@ -219,7 +219,7 @@ def test_ctrl_c(backend: str, tmp_path: Path, light: dict[str, str]) -> None:
     for _ in range(20):
         sweep.stdout.readline()
     os.killpg(sweep.pid, signal.SIGINT)
-    out, err = sweep.communicate(timeout=10)
+    out, err = sweep.communicate(timeout=300)
     assert sweep.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
     told = 20 + len(out.splitlines())
     with Store(tmp_path / "runs.db") as store:

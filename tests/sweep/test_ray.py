@@ -155,7 +155,7 @@ def test_ray_starts_a_cluster_of_its_own_and_ends_it(tmp_path: Path, ray_env: di
         f"got = list(map_runs(runs(20, 0.0, {str(tmp_path / 'log')!r}), backend='ray', jobs=1))\n"
         "print(len(got), ray.is_initialized())"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=ray_env, capture_output=True, text=True, timeout=90)
+    done = subprocess.run([sys.executable, "-c", code], env=ray_env, capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["20", "False"], done.stderr
 
 

@@ -298,7 +298,7 @@ def test_a_full_disk(tmp_path: Path, light: dict[str, str]) -> None:
     mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
     try:
         command = [sys.executable, "-c", _FILL, str(disk / "runs.db"), "0" if mounted else str(2**20)]
-        done = subprocess.run(command, env=light, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, env=light, capture_output=True, text=True, check=True, timeout=300)
         kept, message = done.stdout.split(maxsplit=1)
         assert int(kept) > 20 and "what was stored is safe" in message
         assert ("no space left" if mounted else "could not be read or written") in message

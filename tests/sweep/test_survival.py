@@ -68,7 +68,7 @@ def test_killed_at_random_moments(backend: str, tmp_path: Path, light: dict[str,
         grew += len(after) > len(before)
         before = after
     assert grew >= KILLS / 2 and len(before) < len(wanted)  # killed in the middle of it, not only before or after
-    assert start(database, backend, len(wanted), log, light).wait(timeout=120) == 0
+    assert start(database, backend, len(wanted), log, light).wait(timeout=300) == 0
 
     after = rows(database)
     assert before.items() <= after.items() and set(after) == {run.key for run in wanted}
@@ -91,7 +91,7 @@ def test_two_sweeps_share_one_store(backends: tuple[str, str], tmp_path: Path, l
     sweeps = [start(database, backend, len(wanted), log, {**light, "SWEEP_WAITS": "1"}) for backend in backends]
     time.sleep(1.0)
     Path(f"{log}.go").touch()
-    assert [sweep.wait(timeout=60) for sweep in sweeps] == [0, 0]
+    assert [sweep.wait(timeout=300) for sweep in sweeps] == [0, 0]
     log_lines = sweep_tasks.computed(log)
     assert Counter(n for n, _, _ in log_lines) == dict.fromkeys(range(400), 1)  # not one of them twice
     for sweep in sweeps:
@@ -109,7 +109,7 @@ def test_one_of_two_sweeps_is_killed_and_the_other_takes_over(tmp_path: Path, li
         time.sleep(0.02)
     first.kill()
     first.wait()
-    assert second.wait(timeout=60) == 0  # and does not wait for what the dead one had claimed
+    assert second.wait(timeout=300) == 0  # and does not wait for what the dead one had claimed
     with Store(database) as store:
         assert store._read("SELECT count(*) FROM claims") == [(0,)]
         survived = content(store.records())
