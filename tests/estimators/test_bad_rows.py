@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
@@ -169,3 +170,15 @@ def test_a_network_that_runs_away_is_held(monkeypatch) -> None:
     x, y = smooth()
     assert error(quick(ridge=0.0).fit(x, y), x, y) < 0.01
     assert asked == [0.0, 1e-8]
+
+
+def test_a_row_far_outside_the_data_is_held_near_the_targets() -> None:
+    x, y = smooth()
+    model = quick(unit="glu").fit(x, y)
+    far = model.predict(1e3 * x)
+    half = (y.max() - y.min()) / 2
+    assert far.max() == pytest.approx(y.max() + half) and far.min() == pytest.approx(y.min() - half)
+    free = model.network_(torch.tensor(model.frame_.inputs(x))).detach().numpy()  # within the data nothing is held
+    assert np.allclose(
+        model.predict(x), model.frame_.y_unit * (model.frame_.y_mean + model.frame_.y_scale * free)[:, 0]
+    )

@@ -65,7 +65,7 @@ def test_damaged_foreign_and_missing_files_are_refused(rows, tmp_path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda content: content.update(format=2),
+        lambda content: content.update(format=1),
         lambda content: content.pop("attributes"),
         lambda content: content["attributes"].update(width_=5),
         lambda content: content["attributes"].update(n_features_in_=5),

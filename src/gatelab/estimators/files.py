@@ -22,7 +22,7 @@ from gatelab.units.describe import describe, restore
 if TYPE_CHECKING:
     from gatelab.estimators.regressor import GatedRegressor
 
-_KEY, _FORMAT = "gatelab.GatedRegressor", 1
+_KEY, _FORMAT = "gatelab.GatedRegressor", 2
 _PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "n_features_in_", "_vector")
 
 

@@ -53,7 +53,7 @@ def distinct(x: Array, y: Array, weight: Array) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z).
+    """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z) with z held between z_low and z_high.
 
     The units are powers of two near the greatest values, so that no square overflows and nothing is rounded.
     """
@@ -64,6 +64,8 @@ class Frame:
     y_unit: Array
     y_mean: Array
     y_scale: Array
+    z_low: Array
+    z_high: Array
 
     @classmethod
     def of(cls, rows: Rows) -> Frame:
@@ -79,7 +81,8 @@ class Frame:
             # Collinear inputs, or more of them than rows: the directions that they span are enough, and fewer.
             if spanned.sum() < len(varies):
                 x_map = x_map @ v[spanned].T
-        return cls(x_unit, x_mean, x_map, y_unit, y_mean, y_scale)
+        z = (rows.y / y_unit - y_mean) / np.where(y_scale > 0, y_scale, 1.0)
+        return cls(x_unit, x_mean, x_map, y_unit, y_mean, y_scale, *reach(z))
 
     @property
     def directions(self) -> int:
@@ -87,7 +90,7 @@ class Frame:
         return self.x_map.shape[1]
 
     def inputs(self, x: Array) -> Array:
-        # Far outside the data a network may overflow; its value there is infinite or undefined, as it should be.
+        # Far outside the data a network may overflow; where its value is then undefined, the prediction is NaN.
         with np.errstate(over="ignore", invalid="ignore"):
             return (x / self.x_unit - self.x_mean) @ self.x_map
 
@@ -96,13 +99,23 @@ class Frame:
 
     def outputs(self, z: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.y_unit * (self.y_mean + self.y_scale * z)
+            return self.y_unit * (self.y_mean + self.y_scale * np.clip(z, self.z_low, self.z_high))
 
     def standard(self, rows: Rows) -> Rows:
         return Rows(self.inputs(rows.x), self.targets(rows.y), rows.weight)
 
     def arrays(self) -> dict[str, Array]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def reach(y: Array) -> tuple[Array, Array]:
+    """How far predictions may go: half the range of the targets beyond their extremes.
+
+    A gated network is a polynomial of its inputs outside the data. One row that is far out would otherwise cost more
+    than all others together.
+    """
+    low, high = y.min(axis=0), y.max(axis=0)
+    return low - (high - low) / 2, high + (high - low) / 2
 
 
 def _spread(a: Array, weight: Array) -> tuple[Array, Array, Array]:

@@ -39,7 +39,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
 
     Inputs and targets are scaled inside. Unit, width and ridge are chosen on rows held out, then the network is fitted
     to all rows, the best of several starts. Equal rows count as one with the sum of their weights, and the order of
-    rows does not matter.
+    rows does not matter. Predictions go no further beyond the targets seen than half their range: outside the data a
+    gated network is a polynomial, and a single row far out would cost more than all others.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from gatelab.estimators.drawn import drawn, neuron_columns
-from gatelab.estimators.frame import Array, Rows
+from gatelab.estimators.frame import Array, Rows, reach
 from gatelab.solve import Solution, predict
 from gatelab.solve.varpro import varpro_many
 from gatelab.units import Unit
@@ -114,7 +114,8 @@ class Trial:
         square = weight = 0.0
         for f, network in enumerate(networks):
             out = self.fold == f
-            error = np.square(predict(network, self.rows.x[out]) - self.rows.y[out]).mean(axis=1)
+            values = np.clip(predict(network, self.rows.x[out]), *reach(self.rows.y[~out]))
+            error = np.square(values - self.rows.y[out]).mean(axis=1)
             square += self.rows.weight[out] @ error
             weight += self.rows.weight[out].sum()
         rmse = float(np.sqrt(square / weight))
