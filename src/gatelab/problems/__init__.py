@@ -5,12 +5,28 @@
 take measured data of any dimension and set test rows aside; `Problem.from_function` takes functions of several
 variables. Formulas are read by `parse` against a whitelist and never evaluated as Python, so that one typed by a
 stranger is safe to read; files are read as numbers and never unpickled.
+
+For training there are images with labels (`image_data("cifar10")`) and text as tokens (`text_data("fineweb-edu")`).
 """
 
 from gatelab.problems.catalogue import ProblemSpec, problems
 from gatelab.problems.data import Data
 from gatelab.problems.expression import Expression, parse
+from gatelab.problems.images import ImageData, image_data
 from gatelab.problems.problem import Problem
 from gatelab.problems.registry import problem
+from gatelab.problems.text import TextData, text_data
 
-__all__ = ["Data", "Expression", "Problem", "ProblemSpec", "parse", "problem", "problems"]
+__all__ = [
+    "Data",
+    "Expression",
+    "ImageData",
+    "Problem",
+    "ProblemSpec",
+    "TextData",
+    "image_data",
+    "parse",
+    "problem",
+    "problems",
+    "text_data",
+]
