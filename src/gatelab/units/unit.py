@@ -94,20 +94,26 @@ class Unit:
         return net
 
 
+def _arguments(function: Callable[..., Tensor]) -> int:
+    """How many tensors a function needs."""
+    try:
+        given = inspect.signature(function).parameters.values()
+    except ValueError:  # torch's own functions, such as torch.sin, do not tell: they take one
+        return 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is p.empty for p in given)
+
+
 class FunctionUnit(Unit):
     """A user's own neuron: any elementwise function of q + 1 affine maps of x."""
 
     def __init__(self, function: Callable[..., Tensor], name: str = "") -> None:
-        lines = [
-            p
-            for p in inspect.signature(function).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-        ]
+        lines = _arguments(function)
         if not lines:
             raise GatelabError("a unit given as a function takes at least one tensor, the gate's Gx + g")
         name = name or getattr(function, "__name__", "custom")
         gate = Activation(name, function, growth=None)
-        super().__init__(activation=gate, factors=len(lines) - 1, name=name, description="given as a function")
+        super().__init__(activation=gate, factors=lines - 1, name=name, description="given as a function")
 
     def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
         return self.gate.function(z, *factors)
