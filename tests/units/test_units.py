@@ -205,3 +205,9 @@ def test_relu_powers_declare_themselves(name):
     a = activation(name)
     if a.power is not None:
         torch.testing.assert_close(a(z), torch.relu(z) ** a.power)
+
+
+def test_functions_of_torch_itself_are_units_too() -> None:
+    sine = gl.unit(torch.sin)
+    assert (sine.name, sine.factors) == ("sin", 0)
+    assert torch.equal(sine.neuron(torch.ones(2)), torch.ones(2).sin())
