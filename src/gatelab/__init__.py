@@ -9,6 +9,7 @@
     gl.limit("glu", "paper-1d", 50)                        the error that theory allows
     gl.construct("gqu", "exp(sin(3*x))", 40, (0, 3))       parameters written down, with the predicted error
     gl.fit_law(P, D, L)                                    L = E + A/P^a + B/D^b: .table() .optimal(C) .plot()
+    gl.ntk.spectrum(gl.ntk.analytic("glu", X)).condition   how well a unit trains on these rows; also of any nn.Module
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
@@ -17,11 +18,12 @@ makes one, and a function of tensors or an `nn.Module` class is taken wherever a
 it conforms. What they are fitted to are problems: a name (`gl.problems()`), an expression in x, a Python callable, or
 `gl.Problem.from_arrays(x, y)`. Further: `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
-The flow is one way: units x problems -> solve -> scaling -> studies -> cli.
+The flow is one way: units x problems -> solve -> scaling | ntk -> studies -> cli.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from gatelab import ntk
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem, problem, problems
@@ -52,6 +54,7 @@ __all__ = [
     "fit_many",
     "limit",
     "local_slopes",
+    "ntk",
     "problem",
     "problems",
     "scaling",

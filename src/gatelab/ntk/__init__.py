@@ -2,12 +2,17 @@
 
     gl.ntk.analytic("glu", X, width=4096)       expected over initialisations; width=None for the limit per neuron
     gl.ntk.empirical(model, X, outputs=0)       of a given network, within a budget of memory
+    gl.ntk.operator(model, X, outputs=0)        the same as a LinearOperator, the matrix never formed
     gl.ntk.spectrum(K)                          extreme eigenvalues with bounds, condition number, density
     gl.ntk.estimate("glu", n, d, width)         the paper's estimates and ours, for Gaussian data
 
 Kernels are values (`Kernel`): a float64 matrix on its device, its label, width and error.
 """
 
+from gatelab.ntk.analytic import analytic
+from gatelab.ntk.empirical import empirical, operator
+from gatelab.ntk.estimate import Estimate, estimate
 from gatelab.ntk.kernel import Kernel
+from gatelab.ntk.spectrum import Spectrum, spectrum
 
-__all__ = ["Kernel"]
+__all__ = ["Estimate", "Kernel", "Spectrum", "analytic", "empirical", "estimate", "operator", "spectrum"]

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from gatelab.errors import unknown_name
 from gatelab.studies import (
+    ntk_fig1,
+    ntk_fig2,
+    ntk_fig3,
+    ntk_fig4,
+    ntk_orders,
+    ntk_thm31,
     scaling_fig1,
     scaling_fig2,
     scaling_fig3,
@@ -36,12 +42,18 @@ _STUDIES = {
         scaling_fig10,
         scaling_fig11,
         scaling_law,
+        ntk_fig1,
+        ntk_fig2,
+        ntk_fig3,
+        ntk_fig4,
+        ntk_thm31,
+        ntk_orders,
     )
 }
 
 
 def studies() -> tuple[Study, ...]:
-    """Every study, in the order of the paper.
+    """Every study, in the order of the papers.
 
     >>> [s.name for s in studies()][:3]
     ['scaling/fig1', 'scaling/fig2', 'scaling/fig3']

@@ -1,0 +1,165 @@
+"""The rows that a kernel is of: a file, a problem or Gaussian numbers; how many fit; which are too alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatelab.errors import GatelabError
+
+Array = NDArray[np.float64]
+MANY = 20_000  # beyond it a kernel takes gigabytes and its eigenvalues minutes: only when asked for
+# The kernel itself, its copy of unit scale, a shifted copy and that one's Cholesky factor.
+COPIES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """n rows of d inputs, what they are called, and whether they are standard Gaussian, for which there is theory."""
+
+    x: Array
+    name: str
+    gaussian: bool = False
+
+    @property
+    def n(self) -> int:
+        return len(self.x)
+
+    @property
+    def d(self) -> int:
+        return self.x.shape[1]
+
+
+def read_rows(
+    problem: str | None,
+    data: Path | None,
+    gaussian: str | None,
+    *,
+    target: str | None,
+    inputs: str | None,
+    all_inputs: bool,
+    standardise: bool | None,
+    rows: int | None,
+    seed: int,
+) -> Rows:
+    """The inputs that the options mean, at most `rows` of them, drawn by the seed."""
+    given = [name for name, value in (("a problem", problem), ("--data", data), ("--gaussian", gaussian)) if value]
+    if len(given) != 1:
+        raise GatelabError(
+            f"{' and '.join(given) or 'nothing'} is given; give one of them: a problem such as friedman1, --data FILE, "
+            "or --gaussian 400,100"
+        )
+    if data is None and (target is not None or inputs is not None or all_inputs):
+        raise GatelabError("--target, --inputs and --no-target are about columns of a file; give it with --data FILE")
+    if gaussian:
+        if standardise is not None:
+            raise GatelabError("Gaussian rows are standardised already; leave --standardise and --raw out")
+        n, d = _pair(gaussian)
+        _check_many(n, rows)
+        found = Rows(np.random.default_rng(seed).standard_normal((n, d)), f"Gaussian, seed {seed}", True)
+    elif data is not None:
+        x = _columns(data, target, inputs, all_inputs)
+        if standardise:
+            from gatelab.problems.standardise import Scale
+
+            x = Scale.of(x).shrink(x)
+        found = Rows(x, data.name)
+    else:
+        from gatelab.problems import problem as named
+
+        made = named(problem or "", standardise=standardise)
+        found = Rows(made.train.x, made.name)
+    _check_many(found.n, rows)
+    if rows is None or rows >= found.n:
+        return found
+    # In their order, so that what is saved can be laid beside the file.
+    kept = np.sort(np.random.default_rng(seed).choice(found.n, rows, replace=False))
+    return Rows(found.x[kept], f"{found.name}, {rows} of {found.n} rows", found.gaussian)
+
+
+def _pair(text: str) -> tuple[int, int]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and 0 < int(p) <= 10**9 for p in parts):
+        raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian 400,100")
+    return int(parts[0]), int(parts[1])
+
+
+def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: bool) -> Array:
+    from gatelab.problems.formats import open_columns
+    from gatelab.problems.table import read_table
+
+    if all_inputs:
+        if target is not None or inputs is not None:
+            raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
+        if not path.is_file():
+            raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+        columns = open_columns(path)
+        return columns.take(range(columns.count))
+    split = [None if text is None else [name.strip() for name in text.split(",")] for text in (target, inputs)]
+    return read_table(path, target=split[0], inputs=split[1]).x
+
+
+def _check_many(n: int, rows: int | None) -> None:
+    if n > MANY and rows is None:
+        raise GatelabError(
+            f"there are {n} rows, whose kernel takes {_gib(8 * n * n)}, and its factors as much again; --rows {MANY} "
+            f"draws so many of them by --seed, --rows {n} takes all"
+        )
+
+
+def check_memory(n: int, kernels: int) -> bool:
+    """Refuse kernels that would not fit; whether all of them fit at once, else one after the other."""
+    import torch
+
+    from gatelab.ntk.empirical.budget import free_memory
+
+    one = 8 * n * n
+    there = free_memory(torch.device("cpu"))
+    if COPIES * one > there:
+        fit = int((there / (8 * COPIES)) ** 0.5)
+        raise GatelabError(
+            f"the kernel of {n} rows and its factors need {_gib(COPIES * one)} and {_gib(there)} are free; give "
+            f"--rows {max(1, int(0.9 * fit))} or fewer"
+        )
+    return (COPIES - 1 + kernels) * one <= there
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"
+
+
+def alike(x: Array) -> str:
+    """What makes a kernel singular in these rows, in words; nothing if nothing does.
+
+    >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
+    '1 row is a copy of another, 1 row is zero, 1 row is a multiple of another'
+    """
+    x = x + 0.0  # -0.0 and 0.0 are the same number in different bits
+    distinct = np.unique(x, axis=0)
+    length = np.linalg.norm(distinct, axis=1)
+    nonzero = distinct[length > 0] / length[length > 0, None]
+    directions = len(np.unique(nonzero.round(13) + 0.0, axis=0))
+    counts = (
+        (len(x) - len(distinct), "a copy of another", "copies of others"),
+        (int((length == 0).sum()), "zero", "zero"),
+        (len(nonzero) - directions, "a multiple of another", "multiples of others"),
+    )
+    return ", ".join(f"1 row is {one}" if k == 1 else f"{k} rows are {more}" for k, one, more in counts if k)
+
+
+def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
+    """One kernel as .npy, several as .npz by their units; whole or not at all."""
+    import io
+
+    from gatelab.files import write_whole
+
+    held = io.BytesIO()
+    if path.suffix.lower() == ".npy":
+        np.save(held, next(iter(kernels.values())).numpy())
+    else:
+        np.savez(held, **{name: kernel.numpy() for name, kernel in kernels.items()})
+    write_whole(path, held.getvalue())

@@ -1,0 +1,200 @@
+"""The extreme eigenvalues of a symmetric matrix, each within two bounds.
+
+Lanczos finds lambda_max from products with K, and lambda_min too if the condition number is small; else from solves
+with a Cholesky factor of K. That no eigenvalue lies beyond them is then proved. For u = 2^-53 and any symmetric A:
+
+    inner bound    the Rayleigh quotient of a vector lies within the spectrum, up to 2 (n + 2) u |K|_F of rounding
+    outer bound    if Cholesky's algorithm runs through on A, lambda_min(A) >= -(n + 2) u tr A  (J. Demmel, LAPACK
+                   Working Note 14, 1989; S. Rump, BIT 46, 2006). A = s - K bounds lambda_max, A = K - s lambda_min
+    cheaper        if theta - r > sqrt(|K|_F^2 - (theta - r)^2), r the residual, every other eigenvalue is smaller
+
+The statements hold for sums in any order, not for fast (Strassen's) products. What was already wrong in K when it came,
+a perturbation of norm p, widens every interval by p.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gatelab.linalg.lanczos import Apply, Ritz, both_ends, krylov, largest, start_vector
+
+_U = 2.0**-53
+# What an interval may be wide, relative to its eigenvalue, apart from rounding.
+_MARGIN = 1e-9
+_TOL = 1e-8
+# Below this span of the spectrum some 200 products find both ends, which is cheaper than a factor.
+_FLAT = 300.0
+_OPERATOR_STEPS = 256
+_FAILURE = 1e-6
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """An eigenvalue and the interval that it is known to lie in."""
+
+    value: float
+    lower: float
+    upper: float
+
+    def widened(self, by: float) -> Bracket:
+        return replace(self, lower=self.lower - by, upper=self.upper + by)
+
+    def times(self, factor: float) -> Bracket:
+        return Bracket(self.value * factor, self.lower * factor, self.upper * factor)
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """lambda_max and lambda_min of a matrix of which 2^exponent was taken out, lest squares overflow.
+
+    `proved` is False for operators, whose bounds hold but for one start vector in a million.
+    """
+
+    top: Bracket
+    bottom: Bracket
+    exponent: int = 0
+    proved: bool = True
+
+    @property
+    def lambda_max(self) -> Bracket:
+        return _scaled_back(self.top, self.exponent)
+
+    @property
+    def lambda_min(self) -> Bracket:
+        return _scaled_back(self.bottom, self.exponent)
+
+
+def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
+    """Both ends of the spectrum of a symmetric float64 matrix, on its device.
+
+    `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj): as a matrix it is at most that times the trace.
+
+    >>> ends = extremes(torch.diag(torch.tensor([1.0, 3.0, 4.0], dtype=torch.float64)))
+    >>> round(ends.lambda_max.value, 12), round(ends.lambda_min.value, 12)
+    (4.0, 1.0)
+    >>> ends.lambda_min.lower < 1.0 < ends.lambda_min.upper, ends.lambda_min.upper - ends.lambda_min.lower < 1e-8
+    (True, True)
+    """
+    size = float(K.abs().max()) if len(K) else 0.0
+    if size == 0.0:
+        return Extremes(Bracket(0.0, 0.0, 0.0), Bracket(0.0, 0.0, 0.0))
+    exponent = math.frexp(size)[1]
+    K = _times_power(K, -exponent)
+    n = len(K)
+    norm = float(torch.linalg.matrix_norm(K)) * (1 + n * n * _U)
+    rounding = 2 * (n + 2) * _U * norm
+    top, bottom = both_ends(lambda v: K @ v, start_vector(n, seed, K.device), tol=_TOL, flat=_FLAT)
+    high = _top_bracket(K, top, norm, rounding)
+    low = _bottom_bracket(K, bottom, rounding, seed)
+    off = entry_error * float(K.diagonal().abs().sum())
+    return Extremes(high.widened(off), low.widened(off), exponent)
+
+
+def _top_bracket(K: Tensor, found: Ritz, norm: float, rounding: float) -> Bracket:
+    image = K @ found.vector
+    theta = float(found.vector @ image)
+    r = float((image - theta * found.vector).norm()) + rounding
+    inner = theta - rounding
+    base = theta - r
+    if base > 0 and (rest := math.sqrt(max(norm * norm - base * base, 0.0))) < base:
+        # The only eigenvalue beyond `rest` lies within r of theta, and within r^2 over the gap.
+        return Bracket(theta, inner, theta + rounding + min(r, r * r / (theta - rest)))
+    return Bracket(theta, inner, _outer(K, -1, theta, found.error))
+
+
+def _bottom_bracket(K: Tensor, found: Ritz, rounding: float, seed: int) -> Bracket:
+    """`found` is what products with K gave. It is enough where it has converged; else solves with a factor follow."""
+    n = len(K)
+    if 0 <= found.error <= _TOL * found.value:
+        theta = float(found.vector @ (K @ found.vector))
+        return Bracket(theta, -_outer(K, 1, -theta, found.error), theta + rounding)
+    trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
+    # A Ritz value lies above lambda_min: where it is negative K is indefinite and needs a shift at once.
+    shift = 0.0 if found.value > -trusted else 1.1 * -found.value
+    factor = _cholesky(K, 1, shift)
+    while factor is None:
+        shift = max(4 * shift, trusted)
+        factor = _cholesky(K, 1, shift)
+    inverse = largest(partial(_solve, factor), start_vector(n, seed + 1, K.device), tol=_TOL)
+    del factor
+    theta = float(inverse.vector @ (K @ inverse.vector))
+    if theta + shift <= 4 * trusted:
+        # Shifted as little as Cholesky's algorithm allows, K is singular to it: no second factor can tell more.
+        return Bracket(theta, -shift - _allowance(K, 1, shift), theta + rounding)
+    error = inverse.error / abs(inverse.value) * abs(theta + shift)
+    return Bracket(theta, -_outer(K, 1, -theta, error), theta + rounding)
+
+
+def _outer(K: Tensor, sign: int, theta: float, error: float) -> float:
+    """A number that no eigenvalue of -sign K exceeds, as near to theta as Cholesky's algorithm lets it."""
+    margin = max(4 * error, _MARGIN * abs(theta), _allowance(K, sign, theta) / 16)
+    while _cholesky(K, sign, theta + margin) is None:
+        margin *= 8
+    return theta + margin + _allowance(K, sign, theta + margin)
+
+
+def _allowance(K: Tensor, sign: int, shift: float) -> float:
+    """What Cholesky's algorithm can overlook on sign K + shift, the rounding of the diagonal included."""
+    diagonal = K.diagonal()
+    return (len(K) + 2) * _U * float((sign * diagonal + shift).abs().sum()) + 2 * _U * (
+        abs(shift) + float(diagonal.abs().max())
+    )
+
+
+def _cholesky(K: Tensor, sign: int, shift: float) -> Tensor | None:
+    """The factor of sign K + shift, or None if the algorithm breaks down."""
+    A = K.clone() if sign > 0 else K.neg()
+    A.diagonal().add_(shift)
+    factor, failed = torch.linalg.cholesky_ex(A)
+    return None if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()) else factor
+
+
+def _solve(factor: Tensor, v: Tensor) -> Tensor:
+    half = torch.linalg.solve_triangular(factor, v[:, None], upper=False)
+    return torch.linalg.solve_triangular(factor.mT, half, upper=True)[:, 0]
+
+
+def operator_extremes(
+    apply: Apply, n: int, *, seed: int = 0, steps: int = _OPERATOR_STEPS, unit: float = _U
+) -> Extremes:
+    """Both ends for a positive semidefinite operator, known by its products alone.
+
+    Ritz values lie inside the spectrum. How far it can reach beyond them is bounded, but for one start in a million, by
+    J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992): after k steps lambda_max exceeds the
+    largest Ritz value by at most eps lambda_max, 1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)) being one in a million. Up to
+    `steps` rows the matrix is formed instead, and the bounds are those of `extremes`. Products are taken to be rounded
+    to `unit`, as sums of n terms.
+    """
+    if n <= steps:
+        K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])
+        found = extremes((K + K.mT) / 2, seed=seed)
+        off = (
+            float(torch.linalg.matrix_norm(K - K.mT)) + n * unit * float(torch.linalg.matrix_norm(K))
+        ) * 2.0**-found.exponent
+        return replace(found, top=found.top.widened(off), bottom=found.bottom.widened(off))
+    space = krylov(apply, start_vector(n, seed), steps)
+    values = space.ritz()[0]
+    k, high, low = len(values), float(values[-1]), float(values[0])
+    rounding = 2 * (n + 2) * unit * high
+    eps = (math.log(1.648 * math.sqrt(n) / _FAILURE) / (2 * k - 1)) ** 2
+    beyond = high * eps / (1 - eps) if eps < 1 else math.inf
+    # At the other end the theorem is applied to lambda_max - K, whose largest eigenvalue is the whole spread.
+    below = (high + beyond - low) * eps / (1 - eps) if eps < 1 else math.inf
+    top = Bracket(high, high - rounding, high + beyond + rounding)
+    return Extremes(top, Bracket(low, low - below - rounding, low + rounding), proved=False)
+
+
+def _times_power(K: Tensor, exponent: int) -> Tensor:
+    """K 2^exponent, in two factors: one alone may overflow where the result does not."""
+    half = exponent // 2
+    return K * 2.0**half * 2.0 ** (exponent - half)
+
+
+def _scaled_back(bracket: Bracket, exponent: int) -> Bracket:
+    half = exponent // 2
+    return bracket.times(2.0**half).times(2.0 ** (exponent - half))

@@ -1,0 +1,211 @@
+"""What the models share: the feed-forward part with any unit, attention, patches of images, initial weights.
+
+Every feed-forward part is without biases, that of a plain unit too: a gated block and a plain one then differ in the
+gate alone. A plain part of `width` n has 2 d n weights; with `match_mlp` a unit of q factors gets the width
+2 n / (q + 2), so that every unit costs the same. The named sizes have widths that 6 divides: nothing is rounded there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.units import AnyUnit, FeedForward, ModuleUnit, two_thirds
+from gatelab.units import unit as as_unit
+from gatelab.units.unit import check_width
+
+UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
+C = TypeVar("C")
+
+
+class UserBlock(nn.Module):
+    """A user's module, which maps rows (N, d_model), as a feed-forward part on the last dimension."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(x.flatten(0, -2)).reshape(x.shape)
+
+
+def feed_forward(
+    d_model: int, width: int, unit: UnitLike, *, match_mlp: bool, seed: int, dtype: torch.dtype
+) -> FeedForward | UserBlock:
+    """The feed-forward part of a model: a product unit without biases, or a user's own class as it comes.
+
+    >>> feed_forward(64, 384, "swiglu", match_mlp=True, seed=0, dtype=torch.float32).width
+    256
+    """
+    chosen = as_unit(unit)
+    if not isinstance(chosen, ModuleUnit):
+        return FeedForward(d_model, width, chosen, match_mlp=match_mlp, seed=seed, dtype=dtype)
+    n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
+    return UserBlock(chosen.network(n, d_model, d_model, seed=seed, dtype=dtype))
+
+
+def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
+    """The width at which a block of `unit` costs what a plain one of `width` does, 2 d_model width."""
+    if not isinstance(unit, ModuleUnit):
+        return two_thirds(check_width(width), unit.factors)
+    goal = 2 * d_model * check_width(width)
+
+    def excess(n: int) -> int:
+        return unit.parameter_count(n, d_model, d_model) - goal
+
+    low, high = 1, 4 * width
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if excess(middle) < 0 else (low, middle)
+    return low if low == 1 or abs(excess(low)) <= abs(excess(low - 1)) else low - 1
+
+
+def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool) -> int:
+    """The parameters of such a part, without building it: (q + 2) d_model n of a product unit."""
+    chosen = as_unit(unit)
+    n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
+    if isinstance(chosen, ModuleUnit):
+        return chosen.parameter_count(n, d_model, d_model)
+    return chosen.parameter_count(n, d_model, d_model, bias=False)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, causal or not."""
+
+    def __init__(self, d_model: int, heads: int, *, causal: bool, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.causal, self.dropout = heads, causal, dropout
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, dropout_p=dropout)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class TransformerBlock(nn.Module):
+    """x + attention(norm x), then x + unit(norm x): the pre-norm block of GPT-2 and of the ViT."""
+
+    def __init__(
+        self, d_model: int, heads: int, feed: nn.Module, *, causal: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.attention = Attention(d_model, heads, causal=causal, dropout=dropout)
+        self.feed_forward = feed
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.attention(self.norm_1(x)))
+        return x + self.dropout(self.feed_forward(self.norm_2(x)))
+
+
+def patches(images: Tensor, patch: int) -> Tensor:
+    """Images (N, C, H, W) cut into squares: (N, H W / patch^2, C patch^2), row by row.
+
+    >>> patches(torch.arange(16.0).reshape(1, 1, 4, 4), 2)[0, 1]
+    tensor([2., 3., 6., 7.])
+    """
+    n, c, h, w = images.shape
+    cut = images.reshape(n, c, h // patch, patch, w // patch, patch)
+    return cut.permute(0, 2, 4, 1, 3, 5).reshape(n, (h // patch) * (w // patch), c * patch * patch)
+
+
+def check_images(images: Tensor, config: Any) -> None:
+    """Refuse images of another shape than the model was built for."""
+    expected = (config.channels, config.image_size, config.image_size)
+    if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+        raise GatelabError(
+            f"the images have the shape {tuple(images.shape)}, the model takes (N, {', '.join(map(str, expected))});"
+            " build it with image_size and channels of the data"
+        )
+    if not images.is_floating_point():
+        raise GatelabError(f"the images are {images.dtype}; give them as numbers of unit variance: data.normalised(x)")
+
+
+def check_config(config: Any) -> None:
+    """Sizes are whole numbers of 1 or more that divide where they must; dropout is a share."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name == "dropout":
+            if not 0.0 <= value < 1.0:
+                raise GatelabError(f"dropout is {value!r}; give a number from 0 to below 1")
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise GatelabError(f"{field.name} is {value!r}; give a whole number, 1 or more")
+    for whole, part in (("image_size", "patch"), ("d_model", "heads")):
+        a, b = getattr(config, whole, 0), getattr(config, part, 1)
+        if a % b:
+            raise GatelabError(f"{whole} is {a}, which {part} = {b} does not divide; give one that it divides")
+
+
+def named(kind: str, sizes: dict[str, C], size: str | C, options: dict[str, Any]) -> C:
+    """The configuration of that name with some of its values replaced."""
+    if isinstance(size, str):
+        if size not in sizes:
+            raise unknown_name(f"{kind} size", size, sizes)
+        size = sizes[size]
+    known = [field.name for field in fields(size)]  # type: ignore[arg-type]
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"{kind} option", name, known)
+    return replace(size, **options)  # type: ignore[type-var]
+
+
+def layer_seeds(seed: int, layers: int) -> list[int]:
+    """A seed for each of the layers, no two alike."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise GatelabError(f"seed is {seed!r}; give a whole number, 0 or more")
+    return [int(s) for s in np.random.SeedSequence(seed).generate_state(layers)]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Layers that torch builds draw from its global generator; here they leave it as it was."""
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
+    """Draw the weights from N(0, std^2), std None being LeCun's 1 / sqrt(fan-in); biases are zero.
+
+    The draws are float32 whatever the model is, so that equal seeds are equal models in every precision. Layer norms
+    stay as torch makes them, and a user's own module keeps the weights that it drew under its seed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(p: Tensor, std: float) -> None:
+        p.copy_(std * torch.randn(p.shape, generator=generator, dtype=torch.float32))
+
+    def visit(module: nn.Module) -> None:
+        if isinstance(module, UserBlock):
+            return
+        if isinstance(module, nn.Linear | FeedForward):
+            for name, p in module.named_parameters():
+                if name == "bias":
+                    p.zero_()
+                else:
+                    draw(p, p.shape[1] ** -0.5 if std is None else std)
+            return
+        if isinstance(module, nn.Embedding):
+            draw(module.weight, 0.02)
+        for child in module.children():
+            visit(child)
+
+    with torch.no_grad():
+        visit(model)
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """The mean negative log-likelihood of the classes y, in float32 at least."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return functional.cross_entropy(wide.flatten(0, -2), y.flatten())

@@ -1,0 +1,136 @@
+"""GPT-2 (Radford et al. 2019) with any unit as its feed-forward part.
+
+    h = token + position;   h = h + attention(norm h);   h = h + unit(norm h);   logits = E norm h
+
+E is the token embedding, used at both ends. With vocabulary V, context T, L layers, d = d_model, and a unit of q
+factors and width n the parameters number
+
+    P = V d + T d + L (4 d^2 + 8 d + (q + 2) d n) + 2 d
+
+since the feed-forward parts have no biases (see `block`): the original has L (n + d) more, which makes the 124 393 728
+of "gpt2" with a plain unit its 124 439 808.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.errors import GatelabError
+from gatelab.models.block import (
+    TransformerBlock,
+    UnitLike,
+    check_config,
+    cross_entropy,
+    feed_forward,
+    feed_forward_count,
+    initialise,
+    layer_seeds,
+    named,
+    quietly,
+)
+
+
+@dataclass(frozen=True)
+class GPT2Config:
+    """The sizes of a GPT-2; `width` is that of a plain feed-forward part.
+
+    >>> GPT2_SIZES["gpt2"].parameter_count("gelu")
+    124393728
+    >>> GPT2_SIZES["gpt2"].parameter_count("swiglu")
+    124393728
+    """
+
+    vocabulary: int = 50257
+    context: int = 1024
+    layers: int = 12
+    heads: int = 12
+    d_model: int = 768
+    width: int = 3072
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+    def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """P above, without building the model."""
+        d = self.d_model
+        block = 4 * d * d + 8 * d + feed_forward_count(d, self.width, unit, match_mlp)
+        return (self.vocabulary + self.context) * d + self.layers * block + 2 * d
+
+
+GPT2_SIZES = {
+    "tiny": GPT2Config(vocabulary=256, context=32, layers=2, heads=2, d_model=32, width=96),
+    "small": GPT2Config(context=256, layers=6, heads=6, d_model=384, width=1536),
+    "gpt2": GPT2Config(),
+}
+
+
+class GPT2(nn.Module):
+    """Tokens (N, T) to logits (N, T, vocabulary), each from the tokens up to its own.
+
+    `size` is a name of `GPT2_SIZES` or a `GPT2Config`; options replace single values of it. Weights are drawn as
+    OpenAI's were: N(0, 0.02^2), 0.01 for positions, and what is added to the stream divided by sqrt(2 layers).
+
+    >>> model = GPT2("tiny", "swiglu", context=8)
+    >>> tokens = torch.arange(16).reshape(2, 8)
+    >>> model(tokens).shape
+    torch.Size([2, 8, 256])
+    """
+
+    def __init__(
+        self,
+        size: str | GPT2Config = "small",
+        unit: UnitLike = "gelu",
+        *,
+        match_mlp: bool = True,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.config = c = named("GPT-2", GPT2_SIZES, size, options)
+        seeds = layer_seeds(seed, c.layers)
+        with quietly():
+            self.tokens = nn.Embedding(c.vocabulary, c.d_model)
+            self.positions = nn.Embedding(c.context, c.d_model)
+            self.blocks = nn.ModuleList(
+                TransformerBlock(
+                    c.d_model,
+                    c.heads,
+                    feed_forward(c.d_model, c.width, unit, match_mlp=match_mlp, seed=s, dtype=dtype),
+                    causal=True,
+                    dropout=c.dropout,
+                )
+                for s in seeds
+            )
+            self.norm = nn.LayerNorm(c.d_model)
+            self.dropout = nn.Dropout(c.dropout)
+        self.to(dtype)
+        initialise(self, seed, std=0.02)
+        with torch.no_grad():
+            self.positions.weight /= 2
+            for name, p in self.named_parameters():
+                if name.endswith(("attention.out.weight", "feed_forward.D")):
+                    p /= (2 * c.layers) ** 0.5
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        length = tokens.shape[-1]
+        if tokens.ndim != 2 or length > self.config.context:
+            raise GatelabError(
+                f"the tokens have the shape {tuple(tokens.shape)}, the model takes (N, T) with T up to"
+                f" {self.config.context}; cut the text, or build it with context={length}"
+            )
+        x = self.tokens(tokens) + self.positions(torch.arange(length, device=tokens.device))
+        x = self.dropout(x)
+        for block in self.blocks:
+            x = block(x)
+        return functional.linear(self.norm(x), self.tokens.weight)
+
+    def loss(self, tokens: Tensor, following: Tensor) -> Tensor:
+        """The mean cross-entropy of the tokens that follow, in nats a token."""
+        return cross_entropy(self(tokens), following)

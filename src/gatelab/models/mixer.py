@@ -1,0 +1,136 @@
+"""The MLP-Mixer (Tolstikhin et al. 2021) with any unit in place of both of its MLPs.
+
+    h = patches W;   h = h + unit_t((norm h)^T)^T;   h = h + unit_c(norm h);   logits = head mean(norm h)
+
+The token-mixing unit runs over the N patches, one channel at a time with the same weights; the channel-mixing unit
+over the d = d_model channels of each patch. Both are the unit that is asked for. With patches of C p^2 numbers,
+K classes, L layers, and a unit of q factors and widths s (tokens) and n (channels) the parameters number
+
+    P = (C p^2 + 1) d + L (4 d + (q + 2) (N s + d n)) + 2 d + (d + 1) K
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.models.block import (
+    UnitLike,
+    check_config,
+    check_images,
+    cross_entropy,
+    feed_forward,
+    feed_forward_count,
+    initialise,
+    layer_seeds,
+    named,
+    patches,
+    quietly,
+)
+
+
+@dataclass(frozen=True)
+class MixerConfig:
+    """The sizes of a Mixer; `token_width` and `width` are those of plain units.
+
+    >>> MIXER_SIZES["small"].patches
+    64
+    """
+
+    image_size: int = 32
+    patch: int = 4
+    channels: int = 3
+    classes: int = 10
+    layers: int = 8
+    d_model: int = 192
+    token_width: int = 192
+    width: int = 768
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+    @property
+    def patches(self) -> int:
+        return (self.image_size // self.patch) ** 2
+
+    def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """P above, without building the model."""
+        d = self.d_model
+        mixing = ((self.patches, self.token_width), (d, self.width))
+        block = 4 * d + sum(feed_forward_count(size, width, unit, match_mlp) for size, width in mixing)
+        return (self.channels * self.patch**2 + 1) * d + self.layers * block + 2 * d + (d + 1) * self.classes
+
+
+MIXER_SIZES = {
+    "tiny": MixerConfig(image_size=8, patch=2, layers=2, d_model=32, token_width=24, width=96),
+    "small": MixerConfig(),
+    "base": MixerConfig(layers=12, d_model=384, token_width=192, width=1536),
+}
+
+
+class MixerBlock(nn.Module):
+    """x + unit over the tokens, then x + unit over the channels."""
+
+    def __init__(self, d_model: int, over_tokens: nn.Module, over_channels: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.over_tokens, self.over_channels = over_tokens, over_channels
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.over_tokens(self.norm_1(x).transpose(1, 2)).transpose(1, 2))
+        return x + self.dropout(self.over_channels(self.norm_2(x)))
+
+
+class Mixer(nn.Module):
+    """Images (N, channels, S, S) to logits (N, classes).
+
+    `size` is a name of `MIXER_SIZES` or a `MixerConfig`; options replace single values of it: Tiny ImageNet takes
+    `Mixer("small", image_size=64, patch=8, classes=200)`. Weights are LeCun's.
+
+    >>> Mixer("tiny", "swiglu")(torch.zeros(5, 3, 8, 8)).shape
+    torch.Size([5, 10])
+    """
+
+    def __init__(
+        self,
+        size: str | MixerConfig = "small",
+        unit: UnitLike = "gelu",
+        *,
+        match_mlp: bool = True,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.config = c = named("Mixer", MIXER_SIZES, size, options)
+
+        def mixing(d: int, width: int, seed: int) -> nn.Module:
+            return feed_forward(d, width, unit, match_mlp=match_mlp, seed=seed, dtype=dtype)
+
+        seeds = layer_seeds(seed, 2 * c.layers)
+        with quietly():
+            self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
+            self.blocks = nn.ModuleList(
+                MixerBlock(c.d_model, mixing(c.patches, c.token_width, s), mixing(c.d_model, c.width, t), c.dropout)
+                for s, t in zip(seeds[::2], seeds[1::2], strict=True)
+            )
+            self.norm = nn.LayerNorm(c.d_model)
+            self.head = nn.Linear(c.d_model, c.classes)
+        self.to(dtype)
+        initialise(self, seed)
+
+    def forward(self, images: Tensor) -> Tensor:
+        check_images(images, self.config)
+        x = self.embed(patches(images, self.config.patch))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The mean cross-entropy of the labels, in nats."""
+        return cross_entropy(self(images), labels)

@@ -1,0 +1,124 @@
+"""A unit transplanted into a model of Transformers: every feed-forward block replaced, all else as it was.
+
+    GPT-2   mlp: c_fc, act, c_proj, dropout          ->  D [ act(Gx + g) * (Ux + u) * ... ] + d, dropout
+    ViT     mlp: fc1, act, fc2                       ->  the same; older versions: intermediate and output.dense
+
+Biases, the scheme of initial weights (N(0, initializer_range^2) or what the model draws, GPT-2's D divided by
+sqrt(2 layers)) and, by the two-thirds rule, the number of weights stay those of the model: gated and plain blocks
+differ in the gate alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.models.block import UnitLike, UserBlock, layer_seeds, matched_width, quietly
+from gatelab.units import AnyUnit, ModuleUnit, Unit
+from gatelab.units import unit as as_unit
+from gatelab.units.network import factor_names
+from gatelab.units.unit import check_width
+
+
+class Neurons(nn.Module):
+    """act(Gx + g) * (Ux + u) * ... on the last dimension."""
+
+    def __init__(self, unit: Unit, d_model: int, width: int) -> None:
+        super().__init__()
+        self.unit = unit
+        self.names = ("G", *factor_names(unit.factors))
+        for name in self.names:
+            self.add_module(name, nn.Linear(d_model, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.unit.neuron(*(getattr(self, name)(x) for name in self.names))
+
+
+class Transplant(nn.Module):
+    """The whole block: neurons, D, and the dropout that the model had there."""
+
+    def __init__(self, neurons: nn.Module, D: nn.Linear, dropout: nn.Module) -> None:
+        super().__init__()
+        self.neurons, self.D, self.dropout = neurons, D, dropout
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.dropout(self.D(self.neurons(hidden_states)))
+
+
+def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed: int = 0) -> nn.Module:
+    """A copy of a GPT-2 or ViT of Transformers with `unit` in its feed-forward blocks, initialised from `seed`.
+
+    With `match_mlp` a unit of q factors gets 2 / (q + 2) of the width, so that the blocks cost what they did. Other
+    weights are copied as they are; the configuration keeps the old width. A user's module class comes with its own
+    weights and biases, at the width that costs the same.
+
+        transplant(GPT2LMHeadModel(GPT2Config()), "swiglu")
+    """
+    chosen = as_unit(unit)
+    places = _places(model)
+    grown = copy.deepcopy(model)
+    parents = dict(grown.named_modules())
+    for name, own in zip(places, layer_seeds(seed, len(places)), strict=True):
+        with quietly():
+            torch.manual_seed(own)
+            _replace(grown, parents[name], chosen, match_mlp, own)
+    return grown
+
+
+def _places(model: nn.Module) -> list[str]:
+    """The names of the layers that hold a feed-forward block."""
+    found = [n for n, m in model.named_modules() if _kind(m) is not None] if hasattr(model, "config") else []
+    if not found:
+        raise GatelabError(
+            f"{type(model).__name__} has no feed-forward block that can be replaced; give a GPT-2 or a ViT of"
+            " Transformers (GPT2LMHeadModel, GPT2Model, ViTForImageClassification, ViTModel), or build gatelab's own"
+        )
+    return found
+
+
+def _kind(module: nn.Module) -> str | None:
+    name = type(module).__name__
+    if name == "GPT2Block" and hasattr(module, "mlp"):
+        return "gpt2"
+    if name == "ViTLayer" and hasattr(getattr(module, "mlp", None), "fc1"):
+        return "vit"
+    if name == "ViTLayer" and hasattr(module, "intermediate") and hasattr(module, "output"):
+        return "vit in two"
+    return None
+
+
+def _replace(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
+    kind = _kind(layer)
+    if kind == "gpt2":
+        d_model, width = layer.mlp.c_fc.weight.shape
+        block = _block(model, layer.mlp.c_fc.weight, unit, d_model, width, match_mlp, seed, layer.mlp.dropout)
+        if isinstance(block, Transplant):
+            std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
+            block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
+        layer.mlp = block
+    elif kind == "vit":
+        weight = layer.mlp.fc1.weight
+        layer.mlp = _block(model, weight, unit, weight.shape[1], weight.shape[0], match_mlp, seed, nn.Identity())
+    else:
+        weight = layer.intermediate.dense.weight
+        block = _block(model, weight, unit, weight.shape[1], weight.shape[0], match_mlp, seed, nn.Identity())
+        whole = not isinstance(block, Transplant)
+        layer.intermediate, layer.output.dense = (block, nn.Identity()) if whole else (block.neurons, block.D)
+
+
+def _block(
+    model: Any, like: Tensor, unit: AnyUnit, d_model: int, width: int, match_mlp: bool, seed: int, dropout: nn.Module
+) -> Transplant | UserBlock:
+    width = matched_width(unit, d_model, width) if match_mlp else check_width(width)
+    if isinstance(unit, ModuleUnit):
+        return UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
+    block = Transplant(Neurons(unit, d_model, width), nn.Linear(width, d_model), dropout)
+    for module in block.modules():
+        if isinstance(module, nn.Linear):
+            model._init_weights(module)
+    return block.to(like.device, like.dtype).train(model.training)

@@ -1,0 +1,133 @@
+"""The plan of a kernel within a budget of memory: groups of parameters, samples a pass, room for products.
+
+A group's factors of all n samples are kept at once, while passes and products come and go:
+
+    peak = factors of the largest group + max(batch x what a pass keeps for a sample, workspace)
+
+K is a sum over parameters, so that a smaller budget means more groups, each with a forward and backward pass of its own
+over all samples. A parameter whose factors alone are too large is left to automatic Jacobians, block by block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gatelab.errors import GatelabError
+from gatelab.ntk.empirical.survey import AHEAD, Share, Survey
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_FEW = (16, 8, 4, 2, 1)  # samples that a pass may be planned for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done; `peak` is the memory in bytes that it is expected to take beside the model and the kernel."""
+
+    groups: tuple[tuple[Share, ...], ...]
+    free: tuple[str, ...]
+    batch: int
+    workspace: int
+    peak: int
+    block: int  # samples whose Jacobians are held at once
+
+
+def bytes_of(budget: int | float | str | None, device: torch.device) -> int:
+    """A budget in bytes: a number, a text such as "24GiB", or None for half of what is free.
+
+    >>> bytes_of("1.5 GiB", torch.device("cpu"))
+    1610612736
+    """
+    if budget is None:
+        return free_memory(device) // 2
+    if isinstance(budget, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmg]i?|)b?\s*", budget.lower())
+        if found:
+            return int(float(found[1]) * _UNITS[found[2]])
+    elif not isinstance(budget, bool) and isinstance(budget, int | float) and 0 < budget < float("inf"):
+        return int(budget)
+    raise GatelabError(f"budget is {budget!r}; give bytes, or a text such as '24GiB' or '500MB'")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on the device; where a system does not say, a quarter of its memory is taken to be."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if not hasattr(os, "sysconf"):
+        raise GatelabError("this system does not say how much memory is free; give a budget, such as '4GiB'")
+    page = os.sysconf("SC_PAGE_SIZE")
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * page
+    except (ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * page // 4
+
+
+def make_plan(
+    seen: Survey, sizes: dict[str, int], n: int, item: int, budget: int, limit: int, batch: int | None = None
+) -> Plan:
+    """Groups, batch and workspace for parameters of these `sizes` (in numbers), `item` bytes each."""
+    least = max(AHEAD * seen.pass_bytes + 2 * sum(sizes.values()) * item, (batch or 1) * seen.pass_bytes)
+    if least > budget:
+        raise _too_small(budget, least, "three samples and a gradient of all parameters")
+    row = max((2 * n * share.shape[1] * item for share in seen.shares if not share.summed), default=0)
+    needs = {share.name: share.floats(set()) * n * item for share in seen.shares}
+    room = budget - max((batch or 1) * seen.pass_bytes, row)
+    free = tuple({*seen.free, *(name for name, need in needs.items() if need > room)})
+    shares = [share for share in seen.shares if share.name not in free]
+
+    def grouped(few: int) -> tuple[tuple[tuple[Share, ...], ...], int]:
+        return _group(shares, n * item, budget - max(few * seen.pass_bytes, row))
+
+    # Each group costs passes over all samples, which take the longer the fewer samples go at a time.
+    few = min([batch] if batch else _FEW, key=lambda few: len(grouped(few)[0]) * (1 + 2 / few))
+    groups, largest = grouped(few)
+    rest = budget - largest
+    size = batch or max(1, min(n, min(rest, 4 * limit) // max(1, seen.pass_bytes)))
+    work = min(rest, limit)
+    block = _block(sum(sizes[name] for name in free) * item, n, budget, seen.pass_bytes)
+    peak = max(least, largest + max(size * seen.pass_bytes, work) if shares else 0)
+    return Plan(groups, free, size, work, budget if free else peak, block)
+
+
+def _group(shares: Sequence[Share], each: int, room: int) -> tuple[tuple[tuple[Share, ...], ...], int]:
+    """Shares in the order of the model, as many as fit together; and the bytes of the largest group."""
+    groups: list[list[Share]] = []
+    used = largest = 0
+    taken: set[tuple[int, int]] = set()
+    for share in shares:
+        need = share.floats(taken) * each
+        if not groups or used + need > room:
+            groups.append([])
+            used, taken = 0, set()
+            need = share.floats(taken) * each
+        groups[-1].append(share)
+        used += need
+        largest = max(largest, used)
+        if share.alias:
+            taken.add(share.alias)
+    return tuple(tuple(group) for group in groups), largest
+
+
+def _block(jacobian: int, n: int, budget: int, pass_bytes: int) -> int:
+    """How many samples' Jacobians of `jacobian` bytes fit: all n, or else two blocks that are multiplied.
+
+    A third of the budget is for the pass that makes them.
+    """
+    if not jacobian:
+        return n
+    room = budget - max(2 * pass_bytes, budget // 3)
+    if n * jacobian <= room:
+        return n
+    if 2 * jacobian > room:
+        raise _too_small(budget, 3 * jacobian + 2 * pass_bytes, "the Jacobians of two samples")
+    return room // (2 * jacobian)
+
+
+def _too_small(budget: int, needed: int, what: str) -> GatelabError:
+    return GatelabError(
+        f"the budget is {budget / 2**20:.1f} MiB, which does not hold {what}; give {needed / 2**20:.1f} MiB or more"
+    )

@@ -1,0 +1,144 @@
+"""What the kernel is of: the samples that go in, and the numbers of each sample that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+
+Outputs = int | tuple[int, ...] | Tensor | np.ndarray | Callable[[Any], Tensor] | None
+
+_WAYS = (
+    "give outputs=c for an entry of the last dimension, outputs=(position, c) for a sequence, whole numbers for each"
+    " sample, or a function of the model's output to (N,) or (N, k)"
+)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The inputs of n samples and the model that they are for."""
+
+    model: nn.Module
+    inputs: dict[str, Tensor]
+    named: bool
+    outputs: Outputs
+    n: int
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, model: nn.Module, X: Any, outputs: Outputs, parameter: Tensor) -> Samples:
+        named = isinstance(X, Mapping)
+        inputs = {str(k): _tensor(k, v) for k, v in (X.items() if named else [("X", X)])}
+        if not inputs:
+            raise GatelabError("X holds no tensors; give an array of samples, or a dictionary of the model's inputs")
+        sizes = {k: (v.shape[0] if v.ndim else 0) for k, v in inputs.items()}
+        n = next(iter(sizes.values()))
+        if n == 0 or len(set(sizes.values())) > 1:
+            raise GatelabError(f"the first dimension is that of the samples, one or more; given were {sizes}")
+        if isinstance(outputs, Tensor | np.ndarray):
+            outputs = _indices(outputs, n)
+        return cls(model, inputs, named, outputs, n, parameter.device, parameter.dtype)
+
+    def take(self, which: Tensor | slice) -> dict[str, Tensor]:
+        """The inputs of some samples on the model's device, numbers in the model's precision."""
+        taken = {k: v[which].to(self.device) for k, v in self.inputs.items()}
+        return {k: v.to(self.dtype) if v.is_floating_point() else v for k, v in taken.items()}
+
+    def index(self, which: Tensor | slice) -> Tensor:
+        return torch.arange(self.n)[which].to(self.device)
+
+    def run(self, inputs: dict[str, Tensor], index: Tensor, call: Callable[..., Any] | None = None) -> Tensor:
+        """The numbers (N, k) of these samples; `call` stands in for the model."""
+        call = self.model if call is None else call
+        found = call(**inputs) if self.named else call(inputs["X"])
+        return read(found, self.outputs, index)
+
+
+def _tensor(name: Any, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    try:
+        return torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise GatelabError(f"input {name!r} is a {type(value).__name__}; give a tensor or an array") from error
+
+
+def _indices(outputs: Tensor | np.ndarray, n: int) -> Tensor:
+    indices = torch.as_tensor(outputs)
+    if indices.is_floating_point() or indices.dtype == torch.bool or indices.ndim not in (1, 2) or len(indices) != n:
+        raise GatelabError(
+            f"outputs has the shape {tuple(indices.shape)} and is {indices.dtype}; give whole numbers, an entry for"
+            f" each of the {n} samples, (n,) or (n, dimensions of the output)"
+        )
+    return indices.long()
+
+
+def read(found: Any, outputs: Outputs, index: Tensor) -> Tensor:
+    """The numbers (N, k) that `outputs` means of the model's output `found`, for the samples of `index`.
+
+    >>> read(torch.arange(6.0).reshape(2, 3), 1, torch.arange(2))
+    tensor([[1.],
+            [4.]])
+    """
+    if callable(outputs):
+        values = outputs(found)
+        if not isinstance(values, Tensor) or values.ndim not in (1, 2) or len(values) != len(index):
+            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise GatelabError(f"outputs gave {shape} for {len(index)} samples; it must give (N,) or (N, k)")
+        return _real(values.reshape(len(index), -1))
+    table = _tensor_of(found)
+    if table.ndim == 0 or table.shape[0] != len(index):
+        raise GatelabError(f"the output has the shape {tuple(table.shape)} for {len(index)} samples; {_WAYS}")
+    return _real(_pick(table, outputs, index)[:, None])
+
+
+def _pick(table: Tensor, outputs: Any, index: Tensor) -> Tensor:
+    shape = tuple(table.shape)
+    if outputs is None:
+        if table.numel() != len(index):
+            raise GatelabError(f"the output has the shape {shape}, more than one number a sample; {_WAYS}")
+        return table.reshape(len(index))
+    try:
+        if isinstance(outputs, Tensor):
+            chosen = outputs.to(index.device)[index]
+            chosen = chosen[:, None] if chosen.ndim == 1 else chosen
+            if chosen.shape[1] == 1 and table.ndim == 3:
+                table = table[:, -1]
+            if chosen.shape[1] != table.ndim - 1:
+                raise IndexError
+            rows = torch.arange(len(index), device=table.device)
+            return table[(rows, *chosen.unbind(1))]
+        entry = (outputs,) if isinstance(outputs, int) else tuple(outputs)
+        if len(entry) != table.ndim - 1:
+            raise IndexError
+        return table[(slice(None), *entry)]
+    except (IndexError, TypeError) as error:
+        given = f"of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else repr(outputs)
+        raise GatelabError(f"outputs {given} does not fit the output's shape {shape}; {_WAYS}") from error
+
+
+def _tensor_of(found: Any) -> Tensor:
+    if isinstance(found, Tensor):
+        return found
+    for name in ("logits", "last_hidden_state"):
+        value = getattr(found, name, None)
+        if isinstance(value, Tensor):
+            return value
+    raise GatelabError(
+        f"the model gives a {type(found).__name__} without logits or last_hidden_state; give outputs as a function"
+    )
+
+
+def _real(values: Tensor) -> Tensor:
+    if values.is_complex() or not values.is_floating_point():
+        raise GatelabError(f"the outputs are {values.dtype}; a kernel is of real numbers: give outputs that are")
+    if values.dtype in (torch.float16, torch.bfloat16):
+        raise GatelabError(f"the outputs are {values.dtype}; compute in model.float() or .double(), without autocast")
+    return values

@@ -1,0 +1,141 @@
+"""Extreme eigenvalues and the bounds that are claimed for them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from gatelab.linalg.eigen import extremes, operator_extremes
+from gatelab.linalg.lanczos import both_ends, krylov, largest, quadrature, start_vector
+
+
+def with_spectrum(values, seed=0):
+    """A dense symmetric matrix with these eigenvalues, up to rounding."""
+    values = np.asarray(values, float)
+    Q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(values), len(values))))
+    K = (Q * values) @ Q.T
+    return torch.from_numpy((K + K.T) / 2)
+
+
+SPECTRA = {
+    "one": [3.0],
+    "identity": np.ones(40),
+    "even": np.linspace(1, 9, 150),
+    "spiked": np.r_[np.linspace(1, 2, 150), 500],
+    "tight cluster below": np.r_[1 + 1e-9 * np.arange(5), np.linspace(2, 3, 100)],
+    "tight cluster above": np.r_[np.linspace(2, 3, 100), 4 - 1e-10 * np.arange(5)],
+    "gap of 1e-6": np.r_[1, 1 + 1e-6, np.linspace(2, 3000, 100)],
+    "ill conditioned": np.geomspace(1e-9, 1, 120),
+    "indefinite": np.r_[-3, -1, np.linspace(0.1, 5, 100)],
+    "barely indefinite": np.r_[-1e-6, np.linspace(0.1, 5, 100)],
+    "negative": -np.linspace(1, 5, 60),
+}
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_bounds_hold_the_truth_and_are_tight(name):
+    values = np.sort(SPECTRA[name])
+    ends = extremes(with_spectrum(values))
+    off = 4 * len(values) * 2.0**-52 * np.abs(values).max()  # what building the matrix may have moved
+    for found, true in ((ends.lambda_max, values[-1]), (ends.lambda_min, values[0])):
+        assert found.lower - off <= true <= found.upper + off
+        assert found.lower <= found.value <= found.upper
+        assert found.upper - found.lower <= 1e-6 * abs(true) + 1e-12 * np.abs(values).max()
+        assert found.value == pytest.approx(true, rel=5e-7, abs=10 * off)
+
+
+@pytest.mark.parametrize("power", [-990, -300, 300, 990])
+def test_scale_is_no_matter(power):
+    K = with_spectrum(np.linspace(1, 9, 30))
+    plain, scaled = extremes(K), extremes(K * 2.0**power)
+    assert scaled.lambda_max.value == math.ldexp(plain.lambda_max.value, power)
+    assert scaled.lambda_min.lower == math.ldexp(plain.lambda_min.lower, power)
+
+
+def test_singular_matrices_are_not_told_from_zero():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((80, 20))
+    for K in (X @ X.T, np.outer(X[:, 0], X[:, 0]), np.diag(np.r_[0.0, np.ones(9)])):
+        ends = extremes(torch.from_numpy(K))
+        assert ends.lambda_min.lower <= 0 <= ends.lambda_min.upper
+        assert ends.lambda_min.upper - ends.lambda_min.lower < 1e-10 * ends.lambda_max.value
+        assert ends.lambda_max.value == pytest.approx(np.linalg.eigvalsh(K)[-1], rel=1e-9)
+
+
+def test_zero_matrix():
+    ends = extremes(torch.zeros(5, 5, dtype=torch.float64))
+    assert (ends.lambda_max.value, ends.lambda_min.value) == (0, 0)
+
+
+def test_beyond_precision_the_interval_is_honest():
+    """Hilbert's matrix of order 14: lambda_min is near 1e-19, far below rounding."""
+    i = np.arange(14)
+    ends = extremes(torch.from_numpy(1.0 / (i[:, None] + i + 1)))
+    assert ends.lambda_min.lower <= 2.5e-19 <= ends.lambda_min.upper
+    assert ends.lambda_min.lower < 0
+
+
+def test_entry_errors_widen_the_bounds_enough():
+    """The worst error of relative size e moves an eigenvalue by e times the trace: an all-equal matrix shows it."""
+    n, e = 30, 1e-3
+    K = torch.ones(n, n, dtype=torch.float64)
+    wrong = extremes(K * (1 + e), entry_error=e)
+    assert wrong.lambda_max.lower <= n <= wrong.lambda_max.upper
+    assert extremes(K * (1 + e)).lambda_max.lower > n
+
+
+def test_ends_equal_the_full_spectrum():
+    rng = np.random.default_rng(2)
+    for n, d, ridge in ((300, 40, 1e-2), (300, 900, 0.0), (200, 100, 1e-5)):
+        X = rng.standard_normal((n, d))
+        K = X @ X.T + ridge * np.eye(n)
+        values, ends = np.linalg.eigvalsh(K), extremes(torch.from_numpy(K))
+        assert ends.lambda_max.value == pytest.approx(values[-1], rel=1e-9)
+        assert ends.lambda_min.value == pytest.approx(values[0], rel=1e-6)
+        assert ends.lambda_min.lower <= values[0] <= ends.lambda_min.upper
+
+
+def test_the_seed_does_not_matter():
+    K = with_spectrum(np.geomspace(1e-4, 1, 100))
+    values = [extremes(K, seed=s).lambda_min for s in range(5)]
+    assert max(v.lower for v in values) <= min(v.upper for v in values)
+
+
+def test_operators_small_and_large():
+    for n in (100, 600):
+        values = np.linspace(1, 9, n)
+        K = with_spectrum(values)
+        ends = operator_extremes(lambda v, K=K: K @ v, n)
+        assert ends.proved == (n == 100)
+        assert ends.lambda_max.lower <= 9 * (1 + 1e-12) and ends.lambda_max.upper >= 9 * (1 - 1e-12)
+        assert ends.lambda_min.lower <= 1 <= ends.lambda_min.upper + 1e-12
+        assert ends.lambda_max.upper < 9.2
+        assert ends.lambda_min.lower > 0.8
+
+
+def test_lanczos_against_dense_algebra():
+    K = with_spectrum(np.linspace(-1, 4, 60))
+    space = krylov(lambda v: K @ v, start_vector(60, 0), 20)
+    Q = space.basis
+    T = torch.from_numpy(np.diag(space.alpha) + np.diag(space.beta[:-1], 1) + np.diag(space.beta[:-1], -1))
+    assert (Q @ Q.mT - torch.eye(20)).abs().max() < 1e-13
+    assert (Q @ K @ Q.mT - T).abs().max() < 1e-13
+    assert largest(lambda v: K @ v, start_vector(60, 1)).value == pytest.approx(4, abs=1e-7)
+    top, bottom = both_ends(lambda v: K @ v + 2 * v, start_vector(60, 1), flat=100)
+    assert (top.value, bottom.value) == pytest.approx((6, 1), abs=1e-6)
+
+
+def test_an_invariant_space_ends_the_steps():
+    space = krylov(lambda v: 3 * v, start_vector(50, 0), 20)
+    assert space.closed
+    assert len(space.alpha) == 1
+
+
+def test_quadrature_gives_moments():
+    """64 probes of a spectrum of spread 2.6: the mean is within five standard errors, false alarms below 1e-6."""
+    values = np.linspace(1, 10, 200)
+    K = with_spectrum(values)
+    nodes, weights = quadrature(lambda v: K @ v, 200, 64, 30, 0, "cpu")
+    assert weights.sum() == pytest.approx(1)
+    assert weights @ nodes == pytest.approx(values.mean(), abs=5 * 2.6 * math.sqrt(2 / (200 * 64)))

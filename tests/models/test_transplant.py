@@ -1,0 +1,173 @@
+"""A unit in a given model: what changes, what stays, and that it computes what the formula says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gatelab.errors import GatelabError
+from gatelab.models import transplant
+
+transformers = pytest.importorskip("transformers")
+
+
+def gpt2(**options):
+    sizes = {"n_layer": 3, "n_head": 2, "n_embd": 32, "vocab_size": 50, "n_positions": 16}
+    torch.manual_seed(0)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**(sizes | options))).eval()
+
+
+def vit():
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    torch.manual_seed(0)
+    return transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, image_size=8, patch_size=4)).eval()
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def run(model):
+    if "GPT2" in type(model).__name__:
+        return model(input_ids=torch.arange(20).reshape(2, 10)).logits
+    return model(pixel_values=torch.ones(2, 3, 8, 8)).logits
+
+
+@pytest.mark.parametrize("make", [gpt2, vit])
+@pytest.mark.parametrize("unit", ["mlp", "glu", "gqu", "swiglu"])
+def test_the_gate_alone_changes(make, unit):
+    plain = make()
+    before = {name: p.clone() for name, p in plain.state_dict().items()}
+    gated = transplant(plain, unit, seed=3)
+    assert all(torch.equal(before[name], p) for name, p in plain.state_dict().items())
+    kept = {n: p for n, p in gated.state_dict().items() if "mlp" not in n}
+    assert len(kept) > 10
+    assert all(torch.equal(before[name], p) for name, p in kept.items())
+    assert run(gated).shape == run(plain).shape
+    # Biases of the factors, and the rounding of two thirds, are all that the counts differ by.
+    assert abs(count(gated) - count(plain)) < 0.02 * count(plain)
+
+
+def test_the_block_is_the_formula():
+    block = transplant(gpt2(), "gqu").transformer.h[1].mlp
+    x = torch.randn(2, 5, 32)
+    G, U, Q, D = block.neurons.G, block.neurons.U, block.neurons.Q, block.D
+    assert G.weight.shape == (64, 32)
+    expected = D(torch.relu(G(x)) * U(x) * Q(x))
+    assert torch.allclose(block(x), expected)
+
+
+@pytest.mark.parametrize("make", [gpt2, vit])
+def test_initial_weights_follow_the_models_scheme(make):
+    model = transplant(make(), "glu", match_mlp=False)
+    blocks = [m for m in model.modules() if type(m).__name__ == "Transplant"]
+    hidden = torch.cat([b.neurons.U.weight.detach().flatten() for b in blocks])
+    out = torch.cat([b.D.weight.detach().flatten() for b in blocks])
+    scaled = 0.02 / (2 * 3) ** 0.5 if make is gpt2 else 0.02
+    # 2304 draws or more: the sample deviation is within 8% of the true one but for 1 in 10^7.
+    assert float(hidden.std()) == pytest.approx(0.02, rel=0.08)
+    assert float(out.std()) == pytest.approx(scaled, rel=0.08)
+    assert all((linear.bias == 0).all() for b in blocks for linear in (b.neurons.G, b.neurons.U, b.D))
+
+
+def test_seeds_layers_and_the_global_generator():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    model = gpt2()
+    torch.manual_seed(5)
+    a, b, c = (transplant(model, "glu", seed=s) for s in (0, 0, 1))
+    assert torch.equal(torch.rand(1), expected)
+    weights = [m.transformer.h[0].mlp.neurons.G.weight for m in (a, b, c)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert not torch.equal(weights[0], a.transformer.h[1].mlp.neurons.G.weight)
+
+
+def test_a_plain_unit_with_the_models_own_activation_computes_what_the_model_does():
+    model = gpt2(activation_function="relu")
+    plain = transplant(model, "mlp")
+    for old, new in zip(model.transformer.h, plain.transformer.h, strict=True):
+        for linear, conv in ((new.mlp.neurons.G, old.mlp.c_fc), (new.mlp.D, old.mlp.c_proj)):
+            linear.weight.data.copy_(conv.weight.T)
+            linear.bias.data.copy_(conv.bias)
+    assert torch.allclose(run(plain), run(model), atol=1e-6)
+
+
+def test_precision_mode_dropout_and_size_stay():
+    model = transplant(gpt2(resid_pdrop=0.3).double().train(), "glu", match_mlp=False)
+    block = model.transformer.h[0].mlp
+    assert block.D.weight.dtype == torch.float64
+    assert block.training
+    assert block.dropout.p == 0.3
+    assert block.neurons.G.out_features == 128
+
+
+def test_a_users_function_and_class():
+    def sine(z, v):
+        return torch.sin(z) * v
+
+    class Own(nn.Module):
+        def __init__(self, width, d_in, d_out):
+            super().__init__()
+            self.a, self.b = nn.Linear(d_in, width), nn.Linear(width, d_out)
+
+        def forward(self, x):
+            assert x.ndim == 2
+            return self.b(torch.tanh(self.a(x)))
+
+    for make in (gpt2, vit):
+        for unit in (sine, Own):
+            assert torch.isfinite(run(transplant(make(), unit))).all()
+
+
+def test_the_vit_of_older_versions():
+    """Up to version 4 a layer holds the block in two parts, and the residual is added by the second."""
+
+    class Intermediate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Linear(6, 12)
+
+    class Output(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Linear(12, 6)
+
+        def forward(self, x, before):
+            return self.dense(x) + before
+
+    class ViTLayer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.intermediate, self.output = Intermediate(), Output()
+
+        def forward(self, x):
+            return self.output(self.intermediate(x), x)
+
+    class Model(nn.Module):
+        config = None
+
+        def __init__(self):
+            super().__init__()
+            self.layer = ViTLayer()
+
+        def forward(self, x):
+            return self.layer(x)
+
+        def _init_weights(self, module):
+            nn.init.normal_(module.weight, std=0.02)
+
+    model = transplant(Model(), "glu")
+    x, layer = torch.randn(3, 6), model.layer
+    neurons = layer.intermediate
+    assert neurons.G.out_features == 8
+    assert torch.allclose(model(x), layer.output.dense(torch.relu(neurons.G(x)) * neurons.U(x)) + x)
+
+
+def test_other_models_are_refused():
+    with pytest.raises(GatelabError, match=r"Sequential has no feed-forward block.*GPT2LMHeadModel"):
+        transplant(nn.Sequential(nn.Linear(2, 2)), "glu")
+    with pytest.raises(GatelabError, match="gllu"):
+        transplant(gpt2(), "gllu")

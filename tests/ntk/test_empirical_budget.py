@@ -1,0 +1,224 @@
+"""Memory: budgets are read, kept, and change nothing but the memory; long computations go on where they were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from empirical_models import case, draw, mlp, naive, tokens
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gatelab.errors import GatelabError
+from gatelab.models import GPT2
+from gatelab.ntk import empirical
+from gatelab.ntk.empirical import compute, contract
+from gatelab.ntk.empirical.budget import bytes_of, free_memory, make_plan
+from gatelab.ntk.empirical.checks import trainable
+from gatelab.ntk.empirical.collect import Factors
+from gatelab.ntk.empirical.contract import add_gram, add_parameter, product
+from gatelab.ntk.empirical.jacobians import add_jacobians
+from gatelab.ntk.empirical.samples import Samples
+from gatelab.ntk.empirical.survey import survey
+
+CPU = torch.device("cpu")
+
+
+class Meter(TorchDispatchMode):
+    """The peak of the memory that lives in tensors made while it is on."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.peak = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        old = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
+        for t in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() not in old:
+                storage = t.untyped_storage()
+                self.alive[storage.data_ptr()] = (StorageWeakRef(storage), storage.nbytes())
+        self.alive = {k: v for k, v in self.alive.items() if not v[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+        return out
+
+
+def text():
+    """A model whose factors are much larger than its parameters, and samples of it."""
+    model = GPT2("tiny", "glu", vocabulary=19, context=16, d_model=16, width=48).double().eval()
+    return model, tokens(36, 16, high=19), (-1, 2)
+
+
+def planned(model, X, outputs, budget, **options):
+    parameters = trainable(model)
+    samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
+    sizes = {name: p.numel() for name, p in parameters.items()}
+    return make_plan(survey(samples, parameters), sizes, samples.n, 8, budget, compute._LIMIT_ELSEWHERE, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(1000, 1000), ("24GiB", 24 * 2**30), ("500 MB", 500_000_000), ("1.5ki", 1536), (" 7 ", 7), ("2gib", 2**31)],
+)
+def test_budgets_are_read(given, expected):
+    assert bytes_of(given, CPU) == expected
+
+
+@pytest.mark.parametrize("given", ["much", "-3", 0, -1, True, "3 TB x", float("inf"), float("nan"), [3]])
+def test_other_budgets_are_refused(given):
+    with pytest.raises(GatelabError, match=r"budget is .*; give bytes, or a text such as '24GiB'"):
+        bytes_of(given, CPU)
+
+
+def test_the_default_is_half_of_what_is_free():
+    # Other processes come and go between the two looks.
+    assert bytes_of(None, CPU) == pytest.approx(free_memory(CPU) / 2, rel=0.2)
+
+
+def test_a_small_budget_means_more_groups_and_the_same_kernel():
+    model, X, outputs = text()
+    whole = empirical(model, X, outputs, budget="1GiB").matrix
+    groups = []
+    for budget in ("1GiB", "1MB", "700kB"):
+        groups.append(len(planned(model, X, outputs, bytes_of(budget, CPU)).groups))
+        K = empirical(model, X, outputs, budget=budget).matrix
+        assert torch.allclose(K, whole, rtol=1e-12, atol=1e-14 * float(whole.abs().max()))
+    assert groups[0] == 1
+    assert groups[0] < groups[1] < groups[2]
+
+
+def test_factors_too_large_for_the_budget_give_way_to_jacobians():
+    model, X = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 1)).double(), draw(120, 5, 40)
+    outputs = lambda out: out.sum((1, 2))  # noqa: E731
+    budget = 300_000
+    plan = planned(model, X, outputs, budget)
+    assert "0.weight" in plan.free
+    assert plan.block < 120
+    K = empirical(model, X, outputs, budget=budget).matrix
+    expected = naive(model, X, lambda out, i: out.sum(), 120)
+    assert torch.allclose(K, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("budget", [None, 5_000_000, 1_000_000, 700_000])
+def test_memory_stays_within_the_budget_and_the_plan(budget):
+    model, X, outputs = text()
+    plan = planned(model, X, outputs, bytes_of("1GiB" if budget is None else budget, CPU))
+    with Meter() as meter:
+        empirical(model, X, outputs, budget="1GiB" if budget is None else budget)
+    assert plan.peak <= (budget or 2**30)
+    assert meter.peak <= (budget or 2**30)
+    # The plan is no idle bound either: the factors that it counts are there.
+    assert meter.peak > 0.3 * plan.peak or budget is None
+
+
+def test_the_meter_sees_memory():
+    with Meter() as meter:
+        a = torch.zeros(1000, dtype=torch.float64)
+        b = a + 1
+        del a
+        (b + 1).sum()
+    assert 16_000 <= meter.peak < 24_100
+
+
+def test_memory_of_jacobians_stays_within_the_budget():
+    model, X = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 1)).double(), draw(300, 5, 40)
+    with Meter() as meter:
+        empirical(model, X, lambda out: out.sum((1, 2)), budget=2_000_000)
+    assert meter.peak <= 2_000_000 + 2 * 300 * 300 * 8
+
+
+def test_a_budget_that_holds_nothing_is_refused():
+    model, X, outputs = text()
+    with pytest.raises(GatelabError, match=r"the budget is 0.0 MiB, which does not hold three samples.*MiB or more"):
+        empirical(model, X, outputs, budget=1000)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2.5, True])
+def test_batches_are_whole_numbers(batch):
+    with pytest.raises(GatelabError, match="batch is"):
+        empirical(mlp(), draw(3, 3), batch=batch)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_batches_change_nothing(batch):
+    model, X, outputs, pick = case("gpt2")
+    assert torch.allclose(empirical(model, X, outputs, batch=batch).matrix, naive(model, X, pick), rtol=1e-10)
+
+
+@pytest.mark.parametrize("T", [1, 3, 8])
+@pytest.mark.parametrize("workspace", [2000, 10**8])
+def test_both_ways_of_contraction_agree(T, workspace):
+    L, R, rows = draw(7, T, 5, seed=1), draw(7, T, 6, seed=2), tokens(7, T, high=5)
+    L[:, :, 2:] *= tokens(5, high=2)[2:]
+    gradients = torch.einsum("ntp,ntq->npq", L, R).flatten(1)
+    scattered = torch.einsum("ntp,ntq->npq", nn.functional.one_hot(rows, 5).double(), R).flatten(1)
+    pairs = [(Factors(left=L, right=R), gradients), (Factors(rows=rows, values=R), scattered)]
+    pairs.append((Factors(left=L, right=R, rows=rows, values=R), gradients + scattered))
+    pairs.append((Factors(summed=gradients), gradients))
+    for kept, J in pairs:
+        for way in ("gradients", "positions", None):
+            K = torch.zeros(7, 7, dtype=torch.float64)
+            add_parameter(K, kept, workspace, way)
+            assert torch.allclose(K, J @ J.T, rtol=1e-12, atol=1e-12)
+
+
+def test_blocks_and_slices_of_products(monkeypatch):
+    A, B = draw(40, 103), draw(30, 103, seed=1)
+    monkeypatch.setattr(contract, "_SLICE", 1)
+    assert torch.allclose(product(A[:2], B[:3]), A[:2] @ B[:3].T, rtol=1e-12)
+    monkeypatch.setattr(contract, "_BLOCK", 7)
+    K = torch.ones(40, 40, dtype=torch.float64)
+    add_gram(K, A)
+    assert torch.allclose(K, 1 + A @ A.T, rtol=1e-12)
+
+
+def test_jacobians_by_blocks():
+    model, X, _, pick = case("attention")
+    parameters = trainable(model)
+    samples = Samples.of(model, X, None, next(iter(parameters.values())))
+    K = torch.zeros(6, 6, dtype=torch.float64)
+    ticks = []
+    add_jacobians(K, samples, parameters, 0, 4, 3, lambda: ticks.append(1))
+    assert torch.allclose(K, naive(model, X, pick), rtol=1e-10)
+    assert len(ticks) == 3
+
+
+class Stop(Exception):
+    pass
+
+
+def test_an_interrupted_kernel_goes_on(tmp_path):
+    model, X, outputs = text()
+    path = tmp_path / "kernel.safetensors"
+    whole = empirical(model, X, outputs).matrix
+
+    def stop(done, total):
+        if done > total // 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        empirical(model, X, outputs, budget="700kB", store=path, progress=stop)
+    assert path.exists()
+    steps = []
+    K = empirical(model, X, outputs, budget="700kB", store=path, progress=lambda d, t: steps.append((d, t))).matrix
+    assert torch.allclose(K, whole, rtol=1e-12, atol=1e-14 * float(whole.abs().max()))
+    assert steps[-1][0] == steps[-1][1]
+    assert len(steps) < steps[-1][1]  # what was done went by in one step
+    again = empirical(model, X, outputs, store=path).matrix
+    assert torch.equal(K, again)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_store_belongs_to_one_model_its_inputs_and_outputs(tmp_path):
+    model, X, path = mlp().double(), draw(4, 3), tmp_path / "k.safetensors"
+    empirical(model, X, store=path)
+    other = mlp().double()
+    with pytest.raises(GatelabError, match="holds the kernel of another model, other inputs or other outputs"):
+        empirical(other, X, store=path)
+    with pytest.raises(GatelabError, match="another model"):
+        empirical(model, X + 1, store=path)
+    with pytest.raises(GatelabError, match="another model"):
+        empirical(model, X, lambda out: out[:, 0].exp(), store=path)
+    path.write_bytes(b"something else")
+    with pytest.raises(GatelabError, match="is no partial kernel"):
+        empirical(model, X, store=path)

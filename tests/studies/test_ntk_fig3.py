@@ -1,0 +1,53 @@
+"""Condition numbers of whole models: the record, and the small version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gatelab.errors import GatelabError
+from gatelab.studies import Request, ntk_fig3, records
+
+
+def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
+    outcome = ntk_fig3.run(Request())
+    table = outcome.tables["conditions"]
+    counts = table.groupby(["model", "start", "unit"]).size()
+    assert len(counts) == 2 * 2 * 8 and (counts >= 3).all()
+    assert np.allclose(table["condition"], table["lambda_max"] / table["lambda_min"])
+    # Matched widths: gated and plain models have the same number of parameters but for the biases of the factors.
+    for _, part in table.groupby("model"):
+        assert part["parameters"].max() / part["parameters"].min() < 1.001
+    said = {c.what: c for c in outcome.comparison}
+    reglu = said["condition number of GPT-2 with ReGLU against ReLU, LeCun weights"]
+    plain, gated = (table.query(f"model == 'gpt2' and start == 'lecun' and unit == '{u}'") for u in ("mlp", "glu"))
+    ratio = np.exp(np.log(plain["condition"].to_numpy() / gated["condition"].to_numpy()).mean())
+    assert reglu.verdict == "reproduced" and reglu.ours.startswith(f"{ratio:.3g} [")
+    worse = said["condition number of ViT with ReGLU against ReLU, weights of deviation 0.02"]
+    assert worse.verdict == "differs" and "larger" in worse.ours
+    assert "2026" in outcome.notes[0] and "H200" in outcome.notes[0]
+
+
+def test_the_small_version_computes_its_own() -> None:
+    seen: list[tuple[int, int]] = []
+    outcome = ntk_fig3.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
+    table = outcome.tables["conditions"]
+    assert len(table) == 2 * 8 * ntk_fig3.QUICK_SEEDS == len(seen) and seen[-1] == (len(seen), len(seen))
+    assert (table["condition"] > 1).all() and (table["lambda_min"] > 0).all()
+    assert [len(axes.get_xticks()) for axes in outcome.figure.axes] == [4, 4]
+
+
+def test_records_that_are_missing_or_damaged_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(records, "_PLACES", ())
+    with pytest.raises(GatelabError, match=r"no record results/ntk/fig3.json; make it with 'python"):
+        ntk_fig3.run(Request())
+    place = tmp_path / "results" / "ntk"
+    place.mkdir(parents=True)
+    for content, said in (("{", "damaged"), (json.dumps([1]), "holds list")):
+        (place / "fig3.json").write_text(content)
+        with pytest.raises(GatelabError, match=said):
+            ntk_fig3.run(Request())

@@ -1,0 +1,258 @@
+"""`gatelab ntk`: what it prints, how it refuses, and that its numbers are the library's."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import gatelab as gl
+from gatelab.cli import app
+from gatelab.cli import rows as rows_of
+from gatelab.cli.ntk import NTK
+from gatelab.cli.saved import read_network
+from gatelab.ntk import analytic, empirical, estimate, spectrum
+
+
+def run(*args: str):
+    return CliRunner().invoke(app, ["ntk", *args], env={"COLUMNS": "80", "NO_COLOR": "1"}, prog_name="gatelab")
+
+
+def ok(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def said(*args: str) -> dict:
+    return json.loads(ok(*args, "--json"))
+
+
+def table() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((40, 4))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(",".join(map(repr, row)) + "\n" for row in table().tolist())
+    (tmp_path / "points.csv").write_text(f"a,b,c,price\n{lines}")
+    np.save(tmp_path / "points.npy", table())
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What `gatelab fit --save` writes."""
+    folder = tmp_path_factory.mktemp("fit")
+    np.savez(folder / "points.npz", x=table()[:, :3], y=table()[:, 3])
+    args = ["fit", "mlp", "--data", str(folder / "points.npz"), "--width", "2", "--steps", "3"]
+    done = CliRunner().invoke(app, [*args, "--save", str(folder / "mlp.safetensors")])
+    assert done.exit_code == 0, done.output
+    return (folder / "mlp.safetensors").read_bytes()
+
+
+@pytest.fixture
+def fitted(here: Path, network: bytes) -> Path:
+    (here / "mlp.safetensors").write_bytes(network)
+    return here / "mlp.safetensors"
+
+
+def test_help_fits_the_terminal() -> None:
+    text = ok("--help")
+    assert "Examples: gatelab ntk" in text and max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("line", [line for line in NTK.removeprefix("Examples: ").splitlines() if line])
+def test_every_example_runs(line: str, fitted: Path) -> None:
+    assert fitted.exists()
+    words = shlex.split(line)
+    assert words[:2] == ["gatelab", "ntk"]
+    text = ok(*words[2:])
+    assert "condition" in text
+    assert "--json" in words or max(map(len, text.splitlines())) <= 80
+
+
+def by_hand(x: np.ndarray, m: int) -> np.ndarray:
+    """K_1 = (G/d) * [(m + d) k1 + G k0] of theory.md, written out."""
+    d = x.shape[1]
+    G, r = x @ x.T, np.linalg.norm(x, axis=1)
+    rho = np.clip(G / np.outer(r, r), -1, 1)
+    theta = np.arccos(rho)
+    k1 = np.outer(r, r) / (2 * np.pi * d) * (np.sqrt(1 - rho**2) + (np.pi - theta) * rho)
+    return G / d * ((m + d) * k1 + G * (np.pi - theta) / (2 * np.pi))
+
+
+def test_condition_numbers_are_those_of_the_formula() -> None:
+    found = said("--data", "points.csv", "--target", "price", "--unit", "glu", "--width", "64")
+    (kernel,) = found["kernels"]
+    values = np.linalg.eigvalsh(by_hand(table()[:, :3], 64))
+    assert kernel["status"] == "resolved"
+    assert kernel["lambda_max"] == pytest.approx(values[-1], rel=1e-6)
+    assert kernel["lambda_min"] == pytest.approx(values[0], rel=1e-5)
+    low, high = kernel["condition_bounds"]
+    assert low <= kernel["condition"] <= high and (high - low) / low < 1e-3
+    assert (found["n"], found["d"], found["width"]) == (40, 3, 64)
+
+
+def test_the_estimates_stand_beside() -> None:
+    found = said("--gaussian", "60,20", "--unit", "mlp,glu", "--unit", "geglu", "--width", "100")
+    assert [k["kernel"] for k in found["kernels"]] == ["mlp", "glu", "geglu"]
+    expected = estimate("glu", 60, 20, 100)
+    glu = found["kernels"][1]
+    assert expected.paper is not None
+    assert glu["gaussian_ours"]["condition"] == pytest.approx(expected.ours.condition)
+    assert glu["gaussian_paper"]["condition"] == pytest.approx(expected.paper.condition)
+    assert found["kernels"][2]["gaussian_ours"] is None  # gelu is not homogeneous
+
+
+def test_rows_are_drawn_by_the_seed_and_kept_in_order(here: Path) -> None:
+    draw = ("--data", "points.npy", "--no-target", "--rows", "12", "--unit", "glu", "--save", "k.npy")
+    first = said(*draw, "--seed", "3")
+    saved = np.load(here / "k.npy")
+    assert said(*draw, "--seed", "3") == first and first["data"] == "points.npy, 12 of 40 rows"
+    assert said(*draw, "--seed", "4")["kernels"] != first["kernels"]
+    kept = np.sort(np.random.default_rng(3).choice(40, 12, replace=False))
+    np.testing.assert_allclose(saved, analytic("glu", table()[kept]).numpy(), rtol=1e-12)
+
+
+def test_several_kernels_are_saved_by_name(here: Path) -> None:
+    ok("--gaussian", "20,5", "--save", "k.npz", "--seed", "1")
+    with np.load(here / "k.npz") as file:
+        assert set(file.files) == {"mlp", "glu"} and file["mlp"].shape == (20, 20)
+
+
+def test_standardised_rows_have_unit_spread(here: Path) -> None:
+    x = 5 + 3 * table()
+    np.save(here / "far.npy", x)
+    one = said("--data", "far.npy", "--no-target", "--standardise")["kernels"]
+    np.save(here / "near.npy", (x - x.mean(0)) / x.std(0))
+    two = said("--data", "near.npy", "--no-target")["kernels"]
+    assert one[0]["condition"] == pytest.approx(two[0]["condition"], rel=1e-6)
+    raw = said("--data", "far.npy", "--no-target", "--raw")["kernels"]
+    assert raw[0]["condition"] > 2 * one[0]["condition"]
+
+
+def test_the_full_spectrum_is_printed_and_drawn(here: Path) -> None:
+    found = said("--gaussian", "30,10", "--full", "--plot", "s.png")
+    values = found["kernels"][0]["eigenvalues"]
+    assert len(values) == 30 and values[-1] == pytest.approx(found["kernels"][0]["lambda_max"])
+    assert (here / "s.png").stat().st_size > 0 and found["figure"] == "s.png"
+    assert "three quarters" in ok("--gaussian", "30,10", "--full")
+
+
+def test_duplicates_are_counted_and_lambda_min_is_not_made_up(here: Path) -> None:
+    x = np.r_[table(), table()[:3]]
+    np.save(here / "twice.npy", x)
+    text = " ".join(ok("--data", "twice.npy", "--no-target").split())
+    assert "3 rows are copies of others" in text and ">=" in text and "0?" in text
+    found = said("--data", "twice.npy", "--no-target")
+    assert all(k["status"] == "unresolved" and k["condition"] is None for k in found["kernels"])
+    assert any("copies" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], ""),
+        ([[1.0, 2.0], [-0.0, 0.0]], "1 row is zero"),
+        ([[0.1, 0.2], [0.3, 0.6], [0.7, 1.4]], "2 rows are multiples of others"),
+        ([[1.0, 0.0], [-1.0, 0.0]], ""),
+    ],
+)
+def test_rows_that_are_alike(rows: list[list[float]], says: str) -> None:
+    assert rows_of.alike(np.array(rows)) == says
+
+
+def jacobian_kernel(network: torch.nn.Module, x: np.ndarray) -> np.ndarray:
+    rows = []
+    for row in torch.tensor(x):
+        output = network(row[None]).sum()
+        grads = torch.autograd.grad(output, list(network.parameters()))
+        rows.append(torch.cat([g.ravel() for g in grads]))
+    J = torch.stack(rows)
+    return (J @ J.T).numpy()
+
+
+def test_the_kernel_of_a_saved_fit(fitted: Path, here: Path) -> None:
+    found = said("--data", "points.csv", "--target", "price", "--model", "mlp.safetensors", "--save", "k.npy")
+    (kernel,) = found["kernels"]
+    x = table()[:, :3]
+    network = read_network(fitted, x).network
+    np.testing.assert_allclose(np.load(here / "k.npy"), jacobian_kernel(network, x), rtol=1e-10, atol=1e-12)
+    assert kernel["kernel"] == "mlp of width 2"
+    # Two neurons of three inputs have 11 parameters: 40 rows cannot be independent.
+    assert kernel["status"] == "unresolved" and kernel["lambda_max"] > 0
+
+
+def test_the_kernel_of_a_saved_regressor(here: Path) -> None:
+    x, y = table()[:, :3], table()[:, 3]
+    model = gl.GatedRegressor(unit="glu", width=3, random_state=0).fit(x, y)
+    model.save(here / "model.safetensors")
+    ok("--data", "points.csv", "--model", "model.safetensors", "--save", "k.npy")
+    scaled = model.frame_.inputs(x)
+    expected = empirical(model.network_, torch.tensor(scaled)).numpy()
+    np.testing.assert_allclose(np.load(here / "k.npy"), expected, rtol=1e-10)
+    np.testing.assert_allclose(expected, jacobian_kernel(model.network_, scaled), rtol=1e-9, atol=1e-9)
+
+
+def test_a_problem_by_name() -> None:
+    found = said("friedman1", "--rows", "50", "--unit", "glu")
+    x = gl.problem("friedman1").train.x
+    kept = np.sort(np.random.default_rng(0).choice(len(x), 50, replace=False))
+    assert found["kernels"][0]["condition"] == pytest.approx(spectrum(analytic("glu", x[kept])).condition)
+
+
+def test_kernels_that_do_not_fit_together_come_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = said("--gaussian", "30,10")
+    budget = importlib.import_module("gatelab.ntk.empirical.budget")
+    monkeypatch.setattr(budget, "free_memory", lambda device: 4 * 8 * 30 * 30)
+    assert said("--gaussian", "30,10") == whole
+    monkeypatch.setattr(budget, "free_memory", lambda device: 3 * 8 * 30 * 30)
+    result = run("--gaussian", "30,10")
+    assert result.exit_code == 2 and "--rows" in result.stderr and "GiB are free" in result.stderr
+
+
+ERRORS = {
+    "nothing": ([], "--gaussian 400,100"),
+    "two": (["friedman1", "--gaussian", "9,9"], "give one of them"),
+    "pair": (["--gaussian", "400"], "rows and inputs"),
+    "negative": (["--gaussian", "4,-1"], "rows and inputs"),
+    "many": (["--gaussian", "20001,2"], "--rows 20000"),
+    "unit": (["--gaussian", "9,3", "--unit", "gllu"], "did you mean 'glu'"),
+    "columns without a file": (["friedman1", "--target", "y"], "--data FILE"),
+    "standardised Gaussian": (["--gaussian", "9,3", "--raw"], "leave --standardise"),
+    "target and none": (["--data", "points.csv", "--no-target", "--target", "a"], "leave --target"),
+    "no file": (["--data", "no.csv", "--no-target"], "there is no file no.csv"),
+    "no model": (["--data", "points.csv", "--model", "no.safetensors"], "there is no file no.safetensors"),
+    "model and unit": (["--data", "points.csv", "--model", "m.safetensors", "--unit", "glu"], "leave --unit"),
+    "a pickle": (["--data", "points.csv", "--model", "m.pt"], "cannot be read"),
+    "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "holds no network"),
+    "columns of the model": (["--data", "points.npy", "--no-target", "--model", "mlp.safetensors"], "has 3 inputs"),
+    "plot": (["--gaussian", "9,3", "--plot", "a.pdf"], ".png or .svg"),
+    "save": (["--gaussian", "9,3", "--save", "a.csv"], ".npy or .npz"),
+    "save two": (["--gaussian", "9,3", "--save", "a.npy"], "ends in .npz"),
+    "problem": (["friedmann1"], "did you mean 'friedman1'"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_line(name: str, fitted: Path) -> None:
+    from safetensors.torch import save_file
+
+    args, says = ERRORS[name]
+    folder = fitted.parent
+    torch.save({"G": torch.zeros(2)}, folder / "m.pt")
+    save_file({"weight": torch.zeros(2, 2)}, folder / "other.safetensors")
+    before = sorted(folder.iterdir())
+    result = run(*args, "--json")
+    assert result.exit_code == 2 and result.stdout == "", result.output
+    assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says in result.stderr
+    assert sorted(folder.iterdir()) == before

@@ -1,0 +1,127 @@
+"""The law of Marchenko and Pastur, the paper's estimates, and the deformed law that keeps the lengths of rows."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from gatelab.errors import GatelabError
+from gatelab.theory.deformed import kernel_law
+from gatelab.theory.harmonics import gaussian_lengths, harmonics
+from gatelab.theory.ntk_paper import paper_extremes, paper_rates
+from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero, spiked_edge
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0, 2.0, 7.0])
+def test_marchenko_pastur_moments(gamma):
+    """Mass one, mean one, second moment 1 + gamma, third 1 + 3 gamma + gamma^2."""
+    low, high = mp_edges(gamma)
+
+    def moment(k):
+        def f(t):  # x = centre + radius sin t takes the square roots away
+            x = (low + high) / 2 + (high - low) / 2 * math.sin(t)
+            return float(mp_density(x, gamma)) * x**k * (high - low) / 2 * math.cos(t)
+
+        return quad(f, -math.pi / 2, math.pi / 2, limit=200)[0]
+
+    assert moment(0) + mp_mass_at_zero(gamma) == pytest.approx(1, abs=1e-6)
+    assert [moment(k) for k in (1, 2, 3)] == pytest.approx([1, 1 + gamma, 1 + 3 * gamma + gamma**2], rel=1e-6)
+
+
+def test_spike_is_continuous_at_the_transition():
+    for gamma in (0.3, 4.0):
+        critical = gamma + math.sqrt(gamma)
+        assert spiked_edge(critical * (1 + 1e-9), gamma) == pytest.approx(mp_edges(gamma)[1], rel=1e-6)
+        assert spiked_edge(2 * critical, gamma) > mp_edges(gamma)[1]
+
+
+def test_a_ratio_is_positive():
+    with pytest.raises(GatelabError, match="positive"):
+        mp_edges(0)
+
+
+def test_the_papers_own_numbers():
+    """n, d, m = 400, 100, 1000, divided by m."""
+    top, bottom = paper_extremes(0, 400, 100, 1000)
+    assert (top / 1000, bottom / 1000, top / bottom) == pytest.approx((64.06, 0.116, 553), rel=3e-3)
+    top, bottom = paper_extremes(1, 400, 100, 1000)
+    assert (top / 1000, bottom / 1000, top / bottom) == pytest.approx((1.63, 0.282, 5.8), rel=4e-3)
+    assert paper_rates(0)["condition"] == "n"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("n", [50, 100, 400])
+def test_the_papers_limit_of_width(order, n):
+    wide = paper_extremes(order, n, 100, 10**9)
+    assert [x / 1e9 for x in wide] == pytest.approx(paper_extremes(order, n, 100, None), rel=1e-5)
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 50])
+def test_harmonics_rebuild_the_function(d):
+    """A polynomial of degree 6 is the sum of its harmonics at every cosine."""
+    from scipy.special import eval_chebyt, eval_gegenbauer
+
+    def h(t):
+        return 1 + t + 0.5 * t**2 + 0.3 * t**3 + t**6
+
+    parts = harmonics(h, d, n=10**12)
+    t = np.linspace(-1, 1, 41)
+    a = (d - 2) / 2
+    P = [eval_gegenbauer(k, a, t) / eval_gegenbauer(k, a, 1.0) if a else eval_chebyt(k, t) for k in range(7)]
+    assert np.abs(parts.coefficients[:7] @ np.array(P) - h(t)).max() < 1e-9
+    assert parts.tail == 0
+    counts = [math.comb(k + d - 1, k) - (math.comb(k + d - 3, k - 2) if k > 1 else 0) for k in range(7)]
+    assert parts.dimensions[:7] == pytest.approx(counts)
+
+
+def test_lengths_have_the_moments_of_chi_square():
+    squares, masses = gaussian_lengths(20)
+    assert masses.sum() == pytest.approx(1)
+    assert (masses @ squares, masses @ (squares - 1) ** 2) == pytest.approx((1.0, 2 / 20), rel=2e-3)
+
+
+def test_with_equal_lengths_and_one_degree_the_law_is_marchenko_pastur():
+    """In 10^6 dimensions lengths are equal; degree 2 has N_2 harmonics, degree 1 none here."""
+    d = 10**6
+    law = kernel_law(lambda t: t, power=1, n=d // 2, d=d)
+    low, high = mp_edges(0.5)
+    x = np.linspace(low * 1.5, high * 0.95, 7)
+    assert law.density(x) == pytest.approx(mp_density(x, 0.5), rel=1e-2)
+    assert (law.smallest(), law.largest()) == pytest.approx((low, high), rel=1e-2)
+
+
+def test_count_is_the_integral_of_the_density():
+    law = kernel_law(lambda t: 0.2 + t + 0.3 * t**2 + 0.1 * t**4, power=2, n=60, d=40)
+    x = np.geomspace(1e-3, 50, 1000)
+    density, count = law.density(x), law.count(x)
+    steps = np.diff(x) * (density[1:] + density[:-1]) / 2
+    assert np.abs(np.diff(count) / 60 - steps).max() < 2e-4
+    assert count[0] < 0.01
+    assert count[-1] == pytest.approx(60, abs=0.01)
+
+
+def test_the_spike_of_the_plain_model():
+    """Equal lengths, h = 1 b + t: the strength is theta / (gamma + sqrt gamma), the place Baik's, theta = n b."""
+    d, n = 10**6, 4 * 10**6
+    for theta in (5.0, 12.0):
+        strength, place = kernel_law(lambda t, b=theta / n: b + t, power=1, n=n, d=d).spike()
+        assert strength == pytest.approx(theta / 6, rel=2e-2)
+        assert math.isnan(place) if theta < 6 else place == pytest.approx(spiked_edge(theta, 4.0), rel=1e-2)
+
+
+def test_fewer_harmonics_than_rows_leave_a_null_space():
+    assert kernel_law(lambda t: t, power=1, n=50, d=20).smallest() == 0
+    assert kernel_law(lambda t: t, power=1, n=10, d=20).smallest() > 0
+
+
+def test_the_law_against_a_wishart_matrix():
+    """Three draws of 300 rows: counts below x are rigid, within 3 of 300."""
+    rng = np.random.default_rng(0)
+    n, d = 300, 150
+    law = kernel_law(lambda t: t, power=1, n=n, d=d)
+    x = np.array([0.5, 2.0, 4.0])
+    for _ in range(3):
+        X = rng.standard_normal((n, d))
+        values = np.linalg.eigvalsh(X @ X.T / d)
+        assert np.abs((values[:, None] < x).sum(0) - law.count(x)).max() <= 3
