@@ -17,7 +17,7 @@ QUICK = {"reproduce scaling/fig2": ["--quick"]}
 def test_python_in_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
@@ -29,7 +29,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     """In their order and in one folder: later ones read what earlier ones wrote."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
-    assert len(COMMANDS) == 11
+    assert len(COMMANDS) == 12
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         words += next((extra for start, extra in QUICK.items() if " ".join(words).startswith(start)), [])
