@@ -10,6 +10,8 @@
     gl.construct("gqu", "exp(sin(3*x))", 40, (0, 3))       parameters written down, with the predicted error
     gl.fit_law(P, D, L)                                    L = E + A/P^a + B/D^b: .table() .optimal(C) .plot()
     gl.ntk.spectrum(gl.ntk.analytic("glu", X)).condition   how well a unit trains on these rows; also of any nn.Module
+    gl.dynamics.crossing(K_a, K_b, y, width, lr)           when the slower starter overtakes; .train measures it
+    gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
@@ -18,9 +20,10 @@ makes one, and a function of tensors or an `nn.Module` class is taken wherever a
 it conforms. What they are fitted to are problems: a name (`gl.problems()`), an expression in x, a Python callable, or
 `gl.Problem.from_arrays(x, y)`. Further: `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
-The flow is one way: units x problems -> solve -> scaling | ntk -> studies -> cli.
+The flow is one way: units x problems -> solve -> scaling | ntk -> dynamics | train -> studies -> cli.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gatelab import ntk
@@ -32,6 +35,7 @@ from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
 from gatelab.units import FeedForward, Unit, check_unit, unit, units
 
 if TYPE_CHECKING:
+    from gatelab import dynamics, train
     from gatelab.estimators import GatedRegressor, scaling_curve
 
 __all__ = [
@@ -49,6 +53,7 @@ __all__ = [
     "check_unit",
     "construct",
     "corrected_slope",
+    "dynamics",
     "fit",
     "fit_law",
     "fit_many",
@@ -61,15 +66,18 @@ __all__ = [
     "scaling_curve",
     "slope",
     "spline_baseline",
+    "train",
     "unit",
     "units",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators when they are asked for: to import scikit-learn takes as long as all the rest."""
+    """What takes long to import, when it is asked for: scikit-learn takes as long as all the rest."""
     if name in ("GatedRegressor", "scaling_curve"):
         from gatelab import estimators
 
         return getattr(estimators, name)
+    if name in ("dynamics", "train"):
+        return import_module(f"gatelab.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

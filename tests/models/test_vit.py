@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gatelab.models import VIT_SIZES, ViT
-from gatelab.models.block import patches
+from gatelab.models.block import Attention, patches
 
 
 def test_every_unit_costs_the_same():
@@ -72,3 +72,13 @@ def test_patches_are_squares_of_the_image():
     for k in range(16):
         r, c = divmod(k, 4)
         assert torch.equal(cut[:, k], images[:, :, 2 * r : 2 * r + 2, 2 * c : 2 * c + 2].flatten(1))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_written_out_is_the_fused_one(causal: bool):
+    torch.manual_seed(0)
+    attention = Attention(12, 3, causal=causal, dropout=0.0).double()
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    fused = attention(x)
+    attention.fused = False
+    assert torch.allclose(attention(x), fused, rtol=1e-12, atol=1e-12)

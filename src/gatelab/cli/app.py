@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import law, lists, measure, ntk, paper, results, scale
+from gatelab.cli import dynamics, gap, law, lists, measure, ntk, paper, results, scale, train
 from gatelab.cli.shell import Shell
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command(epilog=scale.SCALE)(scale.scale)
 app.command(epilog=law.LAW)(law.law)
 app.command(epilog=ntk.NTK)(ntk.ntk)
 app.command(epilog=dynamics.DYNAMICS)(dynamics.dynamics)
+app.command(epilog=train.TRAIN)(train.train)
+app.command(epilog=gap.GAP)(gap.gap)
 app.command(epilog=paper.REPRODUCE)(paper.reproduce)
 app.add_typer(results.app)
 

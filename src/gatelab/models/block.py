@@ -78,18 +78,31 @@ def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, causal or not."""
+    """Multi-head self-attention, causal or not.
+
+    `fused` takes torch's kernels. Written out it is the same to rounding, and can be stacked by `torch.func.vmap`,
+    which the fused kernels' backward passes refuse on some devices and in some precisions.
+    """
 
     def __init__(self, d_model: int, heads: int, *, causal: bool, dropout: float) -> None:
         super().__init__()
-        self.heads, self.causal, self.dropout = heads, causal, dropout
+        self.heads, self.causal, self.dropout, self.fused = heads, causal, dropout, True
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, dropout_p=dropout)
+        if self.fused:
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, dropout_p=dropout)
+        else:
+            scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+            if self.causal:
+                later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+                scores = scores.masked_fill(later, -torch.inf)
+            # In float32 at least, by hand: what autocast does under vmap has changed with torch's versions.
+            wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+            mixed = functional.dropout(wide.softmax(-1), dropout).to(v.dtype) @ v
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 

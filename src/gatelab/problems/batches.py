@@ -40,6 +40,6 @@ def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     return _order(n, seed, epoch)[place * size : (place + 1) * size]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _order(n: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(n, generator=stream(seed, ORDER, epoch))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from gatelab.errors import unknown_name
 from gatelab.studies import (
+    ntk_appendix_d,
     ntk_fig1,
     ntk_fig2,
     ntk_fig3,
     ntk_fig4,
+    ntk_fig5,
+    ntk_fig6,
+    ntk_fig7,
     ntk_orders,
     ntk_thm31,
     scaling_fig1,
@@ -46,8 +50,12 @@ _STUDIES = {
         ntk_fig2,
         ntk_fig3,
         ntk_fig4,
+        ntk_fig5,
+        ntk_fig6,
         ntk_thm31,
         ntk_orders,
+        ntk_fig7,
+        ntk_appendix_d,
     )
 }
 

@@ -1,1 +1,38 @@
-"""Training of models, and the generalisation gap."""
+"""Training of models with any unit, and whether units differ in how they generalise.
+
+    r = gl.train.recipe("mixer", "swiglu", "cifar10", optimiser="adamw")   a training in plain values
+    gl.train.train(r, folder="run")               losses along the way; killed at any moment, the same call goes on
+    gl.train.train_many([r.with_seed(s) for s in range(5)])   many seeds in one pass
+    gl.train.trained("run")                       the models of a folder
+    gl.train.gap(["silu", "swiglu"], model="vit") runs of several units: .table() .plot() .save()
+    gl.train.energy_distance(a, b)                how far two clouds of points are apart
+    gl.train.permutation_test(runs_a, runs_b)     whether that is chance, exchanging whole runs
+    gl.train.matched_gap(runs_a, runs_b)          the difference of the gap at equal training loss, with an interval
+
+The gap is test loss less training loss, both measured without augmentation on equally many samples.
+"""
+
+from gatelab.train.energy import PermutationTest, energy_distance, permutation_test
+from gatelab.train.gap import Comparison, Gap, gap, gap_recipes
+from gatelab.train.history import History
+from gatelab.train.loop import train, train_many, trained
+from gatelab.train.matched import Matched, matched_gap
+from gatelab.train.recipe import Recipe, recipe
+
+__all__ = [
+    "Comparison",
+    "Gap",
+    "History",
+    "Matched",
+    "PermutationTest",
+    "Recipe",
+    "energy_distance",
+    "gap",
+    "gap_recipes",
+    "matched_gap",
+    "permutation_test",
+    "recipe",
+    "train",
+    "train_many",
+    "trained",
+]

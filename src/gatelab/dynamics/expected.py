@@ -1,0 +1,158 @@
+"""The expected loss of gradient descent in the kernel regime: proposition 4.1, with its parts.
+
+Full-batch gradient descent with step eta on (1/2)|f - y|^2 and a constant kernel K gives, over initial outputs f_0 of
+mean 0 and covariance NNGP,
+
+    E L_t = 1/2 [ y^T (I - eta K)^(2t) y + tr( NNGP (I - eta K)^(2t) ) ]
+
+The first part is the bias, the second the variance. The paper takes NNGP = K / m, which for width m leaves out d/m of
+it; given the kernel (`gl.ntk.analytic(..., kind="nngp")`) the term is exact. With several outputs every output has
+the same kernel, and the losses add up.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gatelab.dynamics.inputs import Array, Loss, kernel_matrix, loss_scale, numbers, positive, step_list, targets
+from gatelab.dynamics.spectral import Spectral, eigen
+from gatelab.errors import GatelabError
+from gatelab.units.unit import check_width
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """The expected loss at every step: `loss` = `bias` + `variance`.
+
+    `deviation` is the standard deviation of one network's loss over initialisations with Gaussian outputs, None where
+    the outputs were given. `stable` says whether the step is below 2 / lambda_max.
+    """
+
+    steps: Array
+    loss: Array
+    bias: Array
+    variance: Array
+    deviation: Array | None
+    lr: float
+    label: str
+    stable: bool
+    spectral: Spectral = field(repr=False)
+
+    @property
+    def eigenvalues(self) -> Array:
+        return self.spectral.eigenvalues
+
+    def components(self) -> Array:
+        """The loss along each eigenvector, (steps, n), in the order of `eigenvalues`: their sum is the loss."""
+        s = self.spectral
+        return 0.5 * s.scale * s.decay(self.steps) * (s.targets + s.outputs)
+
+    def at(self, steps: Any) -> Trajectory:
+        """The same at other steps."""
+        return _evaluated(self.spectral, step_list(steps), self.lr, self.label)
+
+    def table(self) -> pd.DataFrame:
+        columns = {"step": self.steps, "loss": self.loss, "bias": self.bias, "variance": self.variance}
+        return pd.DataFrame(columns if self.deviation is None else columns | {"deviation": self.deviation})
+
+    def plot(self, path: str | Path) -> Path:
+        """Write the curve with its two parts, .png or .svg."""
+        from gatelab.plotting import save
+        from gatelab.plotting.dynamics import parts_figure
+
+        return save(parts_figure(self.label, self.steps, self.loss, self.bias, self.variance, self.deviation), path)
+
+
+def expected_loss(
+    K: Any,
+    y: Any,
+    width: int | None = None,
+    lr: float | None = None,
+    steps: Any = 100,
+    *,
+    nngp: Any = None,
+    start: Any = None,
+    loss: Loss = "sum",
+) -> Trajectory:
+    """E L_t of gradient descent with kernel K towards y, at `steps` (a number: 0 to it; or a list of steps).
+
+    K is a tangent kernel (`gl.ntk.analytic(unit, X, width)`), y the targets, (n,) or (n, outputs). `width` is by
+    default that of the kernel; with it alone NNGP is K / width, the paper's approximation. `nngp` gives the covariance
+    of the initial outputs exactly. `start` gives the initial outputs themselves, (n,), (n, outputs) or (networks, n,
+    outputs): then the loss is theirs, averaged over the networks. `lr` is by default half of 2 / lambda_max. With
+    loss="mean" the loss, and so its gradient, is divided by n.
+
+    >>> curve = expected_loss([[2.0, 0.0], [0.0, 1.0]], [1.0, 1.0], width=10, lr=0.5, steps=2)
+    >>> curve.loss                              # one step ends the first direction
+    array([1.15    , 0.1375  , 0.034375])
+    >>> curve.bias
+    array([1.     , 0.125  , 0.03125])
+    """
+    matrix = kernel_matrix(K)
+    n = len(matrix)
+    Y = targets(y, n)
+    scale = loss_scale(loss, n)
+    values, vectors = eigen(matrix)
+    step = 1 / values[-1] / scale if lr is None else positive(lr, "lr")
+    at = step_list(steps)
+    projected = vectors.T @ Y
+    covariance = None if start is not None else _covariance(K, values, vectors, width, nngp)
+    if covariance is None:
+        outputs = _start_weights(vectors, Y, start) - np.sum(projected**2, axis=1)
+    else:
+        outputs = Y.shape[1] * np.diagonal(covariance)
+    spectral = Spectral(values, projected, outputs, covariance, step * scale, scale)
+    made = _evaluated(spectral, at, step, getattr(K, "label", "kernel"))
+    if not made.stable:
+        warnings.warn(
+            f"lr is {step:.3g}, and gradient descent with this kernel diverges above {2 / values[-1] / scale:.3g} "
+            "(2 / lambda_max); give less",
+            UserWarning,
+            stacklevel=2,
+        )
+    return made
+
+
+def _evaluated(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
+    decay = s.decay(steps)
+    with np.errstate(invalid="ignore", over="ignore"):
+        bias, variance = 0.5 * s.scale * decay @ s.targets, 0.5 * s.scale * decay @ s.outputs
+    stable = bool(s.lr * s.eigenvalues[-1] < 2)
+    return Trajectory(steps, bias + variance, bias, variance, s.deviation(steps), lr, label, stable, s)
+
+
+def _covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: Any) -> Array:
+    """The covariance of the initial outputs of one output, in the basis of the kernel's eigenvectors."""
+    if nngp is not None:
+        given = kernel_matrix(nngp, "nngp")
+        if len(given) != len(values):
+            raise GatelabError(f"nngp is of {len(given)} samples and K of {len(values)}; give kernels of the same rows")
+        return vectors.T @ given @ vectors
+    width = getattr(K, "width", None) if width is None else width
+    if width is None:
+        raise GatelabError(
+            "without a width the size of the initial outputs is unknown; give width (their covariance is then taken as "
+            "K / width), nngp (that covariance) or start (the outputs). For a kernel per neuron, width=1"
+        )
+    return np.diag(values / check_width(width))
+
+
+def _start_weights(vectors: Array, Y: Array, start: Any) -> Array:
+    """The squares of the initial residuals along each eigenvector, averaged over networks."""
+    f = numbers(start, "start")
+    if f.ndim == 1:
+        f = f[:, None]
+    if f.ndim == 2:
+        f = f[None]
+    if f.ndim != 3 or f.shape[1:] != Y.shape:
+        raise GatelabError(
+            f"start has shape {np.shape(start)}; give the initial outputs of one network, {Y.shape}, or of several, "
+            f"(networks, {Y.shape[0]}, {Y.shape[1]})"
+        )
+    return np.mean(np.sum((vectors.T @ (f - Y)) ** 2, axis=2), axis=0)

@@ -1,0 +1,212 @@
+"""The work of `train`: parts of the batch, each through all its steps, with checkpoints and a look at the losses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gatelab.dynamics.checkpoint import Checkpoint
+from gatelab.dynamics.inputs import Loss, loss_scale
+from gatelab.dynamics.modules import ModuleStack
+from gatelab.dynamics.two_layer import Stack
+from gatelab.problems.batches import ORDER, stream
+from gatelab.units import ModuleUnit, Unit
+
+CACHE = 2 << 20  # bytes of one array of neurons in a part: it and its like stay in a core's cache
+CUDA = 2 << 30
+EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
+BLOCK = 32  # steps between looks at losses, the clock and the stop sign
+
+Progress = Callable[[int, int], object]
+Member = tuple[float, int]
+Book = dict[str, Tensor]
+
+
+class Networks(Protocol):
+    """Networks that are trained together: `two_layer.Stack`, or `modules.ModuleStack` for a user's class."""
+
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: dict[str, Tensor]) -> None: ...
+    def stop(self, which: Tensor) -> None: ...
+    def outputs(self, X: Tensor) -> Tensor: ...
+    def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is to be trained, checked: Y is (k, n), and a member is a learning rate and a seed."""
+
+    unit: Unit | ModuleUnit
+    width: int
+    X: Tensor
+    Y: Tensor
+    test: tuple[Tensor, Tensor] | None
+    members: tuple[Member, ...]
+    steps: int
+    record: tuple[int, ...]
+    batch_size: int | None
+    loss: Loss
+    fan_in: int
+
+    @property
+    def scale(self) -> float:
+        return loss_scale(self.loss, len(self.X))
+
+    def parts(self) -> list[tuple[Member, ...]]:
+        """Members that are trained together; cut by size alone, so that the bits of a result are."""
+        each = self.width * (self.batch_size or len(self.X)) * self.X.element_size()
+        size = max(1, (CACHE if self.X.device.type == "cpu" else CUDA) // each)
+        return [self.members[i : i + size] for i in range(0, len(self.members), size)]
+
+    def networks(self, part: Sequence[Member]) -> Networks:
+        lr = torch.tensor([rate for rate, _ in part], dtype=self.X.dtype)
+        seeds = [seed for _, seed in part]
+        d, k = self.X.shape[1], len(self.Y)
+        how: dict[str, Any] = {"dtype": self.X.dtype, "device": self.X.device}
+        if isinstance(self.unit, ModuleUnit):
+            return ModuleStack(self.unit, self.width, d, k, seeds, lr, **how)
+        return Stack.drawn(self.unit, self.width, d, k, seeds, lr, fan_in=self.fan_in, **how)
+
+
+class Meter:
+    """Progress of all parts together, told from any thread; and the sign to stop."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, steps: int) -> None:
+        with self._lock:
+            self.done += steps
+            if self.progress:
+                self.progress(self.done, self.total)
+
+
+def run_parts(
+    job: Job, parts: Sequence[Sequence[Member]], files: Sequence[Checkpoint | None], progress: Progress | None
+) -> list[Book]:
+    """What every part wrote down. One thread of torch computes each, even a single one: so bits agree."""
+    meter = Meter(progress, job.steps * len(parts))
+    work = [Part(job, part, file, meter) for part, file in zip(parts, files, strict=True)]
+    if job.X.device.type != "cpu":
+        return [part.run() for part in work]
+    threads = max(1, min(torch.get_num_threads(), len(parts)))
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        return [future.result() for future in [pool.submit(part.run) for part in work]]
+    finally:
+        # Reached by Ctrl-C too: parts that are running end at their next look.
+        meter.stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Part:
+    """Some members from their first step, or their checkpoint, to the last."""
+
+    def __init__(self, job: Job, members: Sequence[Member], file: Checkpoint | None, meter: Meter) -> None:
+        self.job, self.members, self.file, self.meter = job, members, file, meter
+        self.places = {step: place for place, step in enumerate(job.record)}
+        self.orders: tuple[int, Tensor] | None = None
+
+    @torch.no_grad()
+    def run(self) -> Book:
+        """`losses` and `test` (recorded steps, members), `diverged` (members,) and `start` (members, k, n)."""
+        job, file = self.job, self.file
+        saved = file.load() if file is not None else None
+        step, state = saved or (0, {})
+        if step == job.steps:
+            self.meter(step)
+            return state
+        self.nets = job.networks(self.members)
+        self.book = {k: v for k, v in state.items() if not k.startswith("net.")} or self._blank()
+        if saved:
+            self.nets.load({k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")})
+            self.nets.stop(self._diverged())
+            self.meter(step)
+        while step < job.steps and not self.meter.stop.is_set():
+            end = min(job.steps, step + BLOCK)
+            self._look(step, torch.stack([self._step(t) for t in range(step, end)]))
+            self.meter(end - step)
+            step = end
+            if file is not None and step < job.steps and file.due():
+                file.save(step, self.book | {f"net.{k}": v for k, v in self.nets.state().items()})
+        return self._finished() if step == job.steps else self.book
+
+    def _blank(self) -> Book:
+        start = self.nets.outputs(self.job.X)
+        shape = len(self.job.record), len(self.members)
+        book = {
+            "start": start.cpu().clone(),
+            "losses": torch.full(shape, torch.nan, dtype=start.dtype),
+            "diverged": torch.full((shape[1],), -1, dtype=torch.int64),
+            "limit": EXPLODED * torch.maximum(self._losses(start, self.job.Y), self._losses(0 * start, self.job.Y)),
+        }
+        if self.job.test is not None:
+            book["test"] = torch.full(shape, torch.nan, dtype=start.dtype)
+        return book
+
+    def _losses(self, outputs: Tensor, Y: Tensor) -> Tensor:
+        scale = loss_scale(self.job.loss, Y.shape[1])
+        return (outputs - Y).square().sum((1, 2)).mul_(0.5 * scale).cpu()
+
+    def _step(self, t: int) -> Tensor:
+        """One step; the losses that it saw, which with batches are those of the batches."""
+        job = self.job
+        if job.batch_size is None:
+            self._record_test(t)
+            losses = self.nets.step(job.X, job.Y, job.scale)
+            if t in self.places:
+                self.book["losses"][self.places[t]] = losses.cpu()
+            return losses
+        self._record(t)
+        rows = self._rows(t, job.batch_size)
+        return self.nets.step(job.X[rows], job.Y[:, rows].transpose(0, 1), job.scale * len(job.X) / job.batch_size)
+
+    def _rows(self, t: int, size: int) -> Tensor:
+        """The rows of every member's batch: those of `problems.batches.batch_rows`, an epoch for all at a time."""
+        n = len(self.job.X)
+        epoch, place = divmod(t, n // size)
+        if self.orders is None or self.orders[0] != epoch:
+            orders = [torch.randperm(n, generator=stream(seed, ORDER, epoch)) for _, seed in self.members]
+            self.orders = epoch, torch.stack(orders).to(self.job.X.device)
+        return self.orders[1][:, place * size : (place + 1) * size]
+
+    def _record(self, t: int) -> None:
+        if t in self.places:
+            self.book["losses"][self.places[t]] = self._losses(self.nets.outputs(self.job.X), self.job.Y)
+            self._record_test(t)
+
+    def _record_test(self, t: int) -> None:
+        if self.job.test is not None and t in self.places:
+            X, Y = self.job.test
+            self.book["test"][self.places[t]] = self._losses(self.nets.outputs(X), Y)
+
+    def _diverged(self) -> Tensor:
+        return (self.book["diverged"] >= 0).to(self.job.X.device)
+
+    def _look(self, step: int, seen: Tensor) -> None:
+        """Find members that diverged in the steps from `step` on, write down where, and stop them."""
+        bad = ~(seen.cpu() <= self.book["limit"])
+        fresh = bad.any(0) & (self.book["diverged"] < 0)
+        if fresh.any():
+            self.book["diverged"][fresh] = step + bad.int().argmax(0)[fresh]
+            self.nets.stop(self._diverged())
+
+    def _finished(self) -> Book:
+        job, book = self.job, self.book
+        self._look(job.steps, self._losses(self.nets.outputs(job.X), job.Y)[None])
+        self._record(job.steps)
+        recorded = torch.tensor(job.record)[:, None]
+        late = (book["diverged"] >= 0) & (recorded >= book["diverged"])
+        for name in {"losses", "test"} & book.keys():
+            book[name][late] = torch.inf
+        if self.file is not None:
+            self.file.save(job.steps, book)
+        return book

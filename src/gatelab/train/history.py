@@ -1,0 +1,100 @@
+"""What a training gives: losses along the way, how fast it went, and whether it stayed finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gatelab.train.recipe import Recipe
+
+Array = NDArray[np.float64]
+COLUMNS = ("train", "test", "running", "accuracy", "lr", "seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Losses after `steps` updates, in nats a sample or token; entry i of every array belongs to `steps[i]`.
+
+    `train` and `test` are measured without augmentation on equally many samples, `train` on a fixed part of the
+    training data: their difference is the gap. `running` is the mean loss of the training batches since the entry
+    before, augmented, each at the parameters of its time. `accuracy` is of the test data, `lr` the rate of the update
+    before.
+    `throughput` counts images or tokens a second, of all members that were trained together. A training that `diverged`
+    did so at its update of that number, and ends with the entry before.
+    """
+
+    recipe: Recipe
+    steps: NDArray[np.int64]
+    train: Array
+    test: Array
+    running: Array
+    accuracy: Array
+    lr: Array
+    seconds: Array
+    throughput: float
+    counted: str
+    together: int
+    parameters: int
+    device: str
+    diverged: int | None = None
+
+    @property
+    def gap(self) -> Array:
+        """Test loss less training loss."""
+        return self.test - self.train
+
+    @property
+    def points(self) -> Array:
+        """(entries, 2): training loss and gap from the end of the warm-up on.
+
+        Before it a run is where its initialisation put it, which differs between units and says nothing of training.
+        """
+        return np.stack([self.train, self.gap], 1)[self.steps >= max(1, self.recipe.warmup)]
+
+    def table(self) -> pd.DataFrame:
+        """A row an entry, under the names that records of the gap have."""
+        r = self.recipe
+        names = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser, "seed": r.seed}
+        columns = {"step": self.steps, **{name: getattr(self, name) for name in COLUMNS}, "gap": self.gap}
+        return pd.DataFrame({**{k: [v] * len(self.steps) for k, v in names.items()}, **columns})
+
+    def __str__(self) -> str:
+        r = self.recipe
+        name = f"{r.model} with {r.unit.name} on {r.data}, {r.optimiser}, seed {r.seed}"
+        if self.diverged is not None:
+            return f"{name}: diverged at step {self.diverged + 1} of {r.steps}; a smaller lr than {r.lr:g} may not"
+        return (
+            f"{name}: train {self.train[-1]:.3f}, test {self.test[-1]:.3f}, gap {self.gap[-1]:.3f},"
+            f" accuracy {self.accuracy[-1]:.1%} after {self.steps[-1]} steps;"
+            f" {self.throughput:.0f} {self.counted}/s"
+        )
+
+    def plain(self, digits: int = 6) -> dict[str, Any]:
+        """The history in JSON's own types, numbers to so many digits; what is not a number is null."""
+
+        def short(value: float) -> float | None:
+            return float(f"{value:.{digits}g}") if np.isfinite(value) else None
+
+        return {
+            "recipe": self.recipe.plain(),
+            "steps": self.steps.tolist(),
+            **{name: [short(v) for v in getattr(self, name)] for name in COLUMNS},
+            "throughput": short(self.throughput),
+            **{name: getattr(self, name) for name in ("counted", "together", "parameters", "device", "diverged")},
+        }
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> History:
+        arrays = {name: np.array([np.nan if v is None else v for v in values[name]], float) for name in COLUMNS}
+        return History(
+            recipe=Recipe.from_plain(values["recipe"]),
+            steps=np.array(values["steps"], np.int64),
+            **arrays,
+            throughput=np.nan if values["throughput"] is None else values["throughput"],
+            **{name: values[name] for name in ("counted", "together", "parameters", "device", "diverged")},
+        )

@@ -1,0 +1,130 @@
+"""The closed form: against matrix powers, against draws, and where it must refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gatelab.dynamics import expected_loss, stable_step
+from gatelab.errors import GatelabError
+from gatelab.ntk import analytic
+
+
+def problem(n: int = 12, d: int = 6, k: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(3)
+    return generator.standard_normal((n, d)), generator.standard_normal((n, k))
+
+
+def slow(K: np.ndarray, N: np.ndarray, Y: np.ndarray, lr: float, t: int) -> tuple[float, float]:
+    """Bias and variance by powers of the matrix itself."""
+    M = np.linalg.matrix_power(np.eye(len(K)) - lr * K, 2 * t)
+    return 0.5 * float(np.trace(Y.T @ M @ Y)), 0.5 * Y.shape[1] * float(np.trace(N @ M))
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("exact", [True, False])
+def test_it_is_the_formula_of_matrix_powers(outputs: int, exact: bool) -> None:
+    X, Y = problem(k=outputs)
+    K, N = analytic("glu", X, 50), analytic("glu", X, kind="nngp")
+    lr = 0.9 / stable_step(K).lambda_max
+    made = expected_loss(K, Y, lr=lr, steps=[0, 1, 7, 40], nngp=N if exact else None)
+    for i, t in enumerate((0, 1, 7, 40)):
+        bias, variance = slow(K.numpy(), N.numpy() if exact else K.numpy() / 50, Y, lr, t)
+        np.testing.assert_allclose([made.bias[i], made.variance[i]], [bias, variance], rtol=1e-10)
+    np.testing.assert_allclose(made.loss, made.bias + made.variance)
+    np.testing.assert_allclose(made.components().sum(1), made.loss, rtol=1e-12)
+    np.testing.assert_allclose(made.at([7]).loss, made.loss[2])
+
+
+def test_the_mean_is_the_sum_over_n_with_the_step_times_n() -> None:
+    X, Y = problem()
+    K = analytic("mlp", X, 50)
+    total = expected_loss(K, Y, lr=1e-3, steps=9)
+    mean = expected_loss(K, Y, lr=12e-3, steps=9, loss="mean")
+    np.testing.assert_allclose(mean.loss * 12, total.loss, rtol=1e-12)
+    assert stable_step(K, loss="mean").limit == pytest.approx(12 * stable_step(K).limit)
+
+
+def test_given_outputs_it_is_gradient_descent_on_the_quadratic() -> None:
+    X, Y = problem(k=2)
+    K = analytic("mlp", X, 50).numpy()
+    starts = np.random.default_rng(0).standard_normal((3, 12, 2))
+    made = expected_loss(K, Y, lr=1e-3, steps=25, start=starts)
+    f = starts.copy()
+    for t in range(26):
+        assert made.loss[t] == pytest.approx(0.5 * np.mean(np.sum((f - Y) ** 2, axis=(1, 2))), rel=1e-10)
+        f = f - 1e-3 * K @ (f - Y)
+    assert made.deviation is None
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_mean_and_deviation_are_those_of_gaussian_outputs(outputs: int) -> None:
+    """4000 draws: the mean within 4 standard errors, its spread within 8 %; false alarms below 1e-3."""
+    X, Y = problem(k=outputs)
+    K, N = analytic("glu", X, 200), analytic("glu", X, kind="nngp")
+    made = expected_loss(K, Y, lr=1e-3, steps=[0, 3, 20], nngp=N)
+    root = np.linalg.cholesky(N.numpy())
+    f = root @ np.random.default_rng(1).standard_normal((4000, 12, outputs))
+    each = np.stack([expected_loss(K, Y, lr=1e-3, steps=[0, 3, 20], start=one).loss for one in f])
+    assert made.deviation is not None
+    assert (np.abs(each.mean(0) - made.loss) < 4 * made.deviation / 4000**0.5).all()
+    np.testing.assert_allclose(each.std(0), made.deviation, rtol=0.08)
+
+
+def test_it_neither_overflows_nor_loses_small_directions() -> None:
+    K = np.diag([1.0, 1e-9])
+    made = expected_loss(K, [0.0, 1.0], width=1, lr=1.0, steps=[0, 1, 10**9])
+    assert made.bias[2] == pytest.approx(0.5 * np.exp(-2.0), rel=1e-8)
+    with pytest.warns(UserWarning, match="diverges above 2"):
+        wild = expected_loss(np.diag([1.0, 0.5]), [1.0, 1.0], width=1, lr=3.0, steps=[0, 10**6])
+    assert not wild.stable and wild.loss[1] == np.inf
+
+
+def test_the_default_step_ends_the_top_direction_at_once() -> None:
+    made = expected_loss(np.diag([4.0, 1.0]), [1.0, 0.0], width=10**9, steps=1)
+    assert made.lr == 0.25 and made.loss[1] < 1e-8
+
+
+def test_stable_steps() -> None:
+    K = np.diag([5.0, 1.0])
+    step = stable_step(torch.tensor(K))
+    for lr, grows in ((0.99 * step.limit, False), (1.01 * step.limit, True)):
+        assert bool(np.abs(1 - lr * np.diag(K)).max() > 1) is grows
+    assert np.abs(1 - step.best * np.diag(K)).max() == pytest.approx(step.rate)
+    for other in (0.97 * step.best, 1.03 * step.best):
+        assert np.abs(1 - other * np.diag(K)).max() > step.rate
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"K": np.ones((2, 3))}, "shape"),
+        ({"K": np.array([[1.0, 2.0], [0.0, 1.0]])}, "not symmetric"),
+        ({"K": -np.eye(2)}, "eigenvalues from"),
+        ({"K": np.full((2, 2), np.nan)}, "NaN"),
+        ({"K": np.array([["a", "b"], ["b", "a"]])}, "type"),
+        ({"y": [1.0, 2.0, 3.0]}, "2 targets"),
+        ({"width": None}, "give width"),
+        ({"width": 0}, "width is 0"),
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"lr": "fast"}, "lr is 'fast'"),
+        ({"steps": -1}, "steps is -1"),
+        ({"steps": [0, -2]}, "steps is"),
+        ({"steps": 1.5}, "steps is 1.5"),
+        ({"nngp": np.eye(3)}, "nngp is of 3 samples"),
+        ({"start": np.ones((4, 5))}, "start has shape"),
+        ({"loss": "median"}, "no loss is called"),
+    ],
+)
+def test_errors_say_what_was_given(change: dict, says: str) -> None:
+    given = {"K": np.eye(2), "y": [1.0, 2.0], "width": 4, "lr": 0.1, "steps": 3} | change
+    with pytest.raises(GatelabError, match=says):
+        expected_loss(given.pop("K"), given.pop("y"), given.pop("width"), given.pop("lr"), given.pop("steps"), **given)
+
+
+def test_figures_and_tables(tmp_path) -> None:
+    X, Y = problem()
+    made = expected_loss(analytic("mlp", X, 50), Y, steps=20)
+    assert made.plot(tmp_path / "a.png").stat().st_size > 0
+    assert list(made.table().columns) == ["step", "loss", "bias", "variance", "deviation"] and len(made.table()) == 21

@@ -1,0 +1,99 @@
+"""Real gradient descent beside the closed form, and what finite width adds to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import gatelab as gl
+from gatelab.dynamics import expected_loss, finite_width_loss, stable_step, train
+from gatelab.dynamics.finite import own_kernel
+from gatelab.dynamics.two_layer import draw, neuron_partials
+from gatelab.errors import GatelabError
+from gatelab.ntk import analytic
+
+
+@pytest.mark.parametrize("name", ["mlp", "glu", "gqu", "swiglu"])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_kernel_of_a_network_is_its_jacobian_squared(name: str, outputs: int) -> None:
+    unit = gl.unit(name)
+    X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    maps, V = draw(unit, 7, 4, outputs, 3, 4, torch.float64)
+    K = own_kernel(*neuron_partials(unit, maps @ X.T), V, X)
+    net = unit.network(7, 4, outputs, seed=3)
+    learned = [p for n, p in net.named_parameters() if n[0].isupper()]
+    rows = []
+    for value in net(X).T.reshape(-1):
+        grads = torch.autograd.grad(value, learned, retain_graph=True)
+        rows.append(torch.cat([g.reshape(-1) for g in grads]))
+    J = torch.stack(rows)
+    torch.testing.assert_close(K, J @ J.T, rtol=1e-11, atol=1e-11)
+
+
+def setting(n: int, d: int, width: int):
+    generator = np.random.default_rng(11)
+    X, y = generator.standard_normal((n, d)), generator.standard_normal(n)
+    K = analytic(["mlp", "glu"], X, width)
+    return X, y, K, analytic(["mlp", "glu"], X, kind="nngp"), 0.8 / stable_step(K[0]).lambda_max
+
+
+def test_given_outputs_and_kernels_real_networks_are_predicted_one_by_one() -> None:
+    X, y, _, _, lr = setting(20, 10, 2000)
+    for name in ("mlp", "glu"):
+        run = train(name, X, y, 2000, lr, 30, seeds=[5, 9])
+        own = finite_width_loss(name, X, y, 2000, lr, 30, seeds=[5, 9], given_start=True)
+        np.testing.assert_allclose(own.each, run.losses, rtol=0.01)
+
+
+def test_the_finite_width_mean_is_that_of_many_networks() -> None:
+    """300 narrow networks: z-scores below 4 in the first ten steps, false alarms below 1e-3.
+
+    Later the kernel of so narrow a network moves, and the prediction is only nearer than that of the wide limit.
+    """
+    X, y, K, N, lr = setting(20, 10, 100)
+    run = train("glu", X, y, 100, lr, 40, seeds=range(1000, 1300))
+    own = finite_width_loss("glu", X, y, 100, lr, 40, seeds=200)
+    error = np.sqrt(run.losses.var(0, ddof=1) / 300 + own.error**2)
+    assert (np.abs(own.loss - run.mean) / error)[:10].max() < 4
+    limit = expected_loss(K[1], y, lr=lr, steps=40, nngp=N[1]).loss
+    assert own.loss[-1] > 1.2 * limit[-1]
+    assert abs(own.loss[-1] - run.mean[-1]) < 0.5 * abs(limit[-1] - run.mean[-1])
+
+
+def test_wide_networks_approach_the_closed_form() -> None:
+    X, y, _, N, _ = setting(20, 10, 100)
+    gaps = []
+    for width in (200, 800, 3200):
+        K = analytic("glu", X, width)
+        lr = 0.5 / stable_step(K).lambda_max
+        own = finite_width_loss("glu", X, y, width, lr, [20], seeds=40)
+        gaps.append(own.loss[0] / expected_loss(K, y, lr=lr, steps=[20], nngp=N[1]).loss[0] - 1)
+    # An effect of order 1/m: 4 times less for 4 times the width, with room for the noise of 40 draws.
+    assert gaps[0] > 2 * gaps[1] > 0 and gaps[1] > 1.5 * gaps[2]
+
+
+def test_six_seeds_of_width_4096_follow_the_closed_form() -> None:
+    """n = 60, d = 30. The mean of 6 losses has by theory a standard error of 6 to 9 % at the start.
+
+    Against the expectation the test is therefore one of that noise (z below 4); given the initial outputs the closed
+    form is within 8 %, and with the networks' own kernels within 3 %, at every step.
+    """
+    X, y, K, N, lr = setting(60, 30, 4096)
+    for name, kernel, nngp in zip(("mlp", "glu"), K, N, strict=True):
+        run = train(name, X, y, 4096, lr, 40, seeds=6)
+        exact = expected_loss(kernel, y, lr=lr, steps=40, nngp=nngp)
+        assert exact.deviation is not None
+        assert (np.abs(run.mean - exact.loss) < 4 * exact.deviation / 6**0.5).all()
+        given = expected_loss(kernel, y, lr=lr, steps=40, start=run.start).loss
+        assert np.abs(given / run.mean - 1).max() < 0.08
+        own = finite_width_loss(name, X, y, 4096, lr, 40, seeds=6, given_start=True)
+        assert np.abs(own.loss / run.mean - 1).max() < 0.03
+
+
+def test_a_class_has_no_formula() -> None:
+    class Own(torch.nn.Module):
+        pass
+
+    with pytest.raises(GatelabError, match="given as a class"):
+        finite_width_loss(Own, np.ones((2, 2)), [1.0, 2.0], 4, 0.1)

@@ -1,0 +1,107 @@
+"""Figure 7 and appendix D: the small version, and what the claims say of made-up records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gatelab.errors import GatelabError
+from gatelab.studies import Request, gap_records, ntk_appendix_d, ntk_fig7, reproduce
+from gatelab.studies.gap_records import digits, read_record, small_text
+from gatelab.train import Gap, History, gap_recipes
+from gatelab.train.schedule import evaluation_steps
+
+
+def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5) -> Gap:
+    """Runs whose gap is (top - loss) / 4 times 1 + gate (gated) + adamw (AdamW), and 1 % of noise from run to run."""
+    generator = np.random.default_rng(0)
+    histories = []
+    for model, data, units, optimisers, top in (
+        ("mixer", "cifar10", ("mlp", "glu", "gqu"), ("sgd", "adamw"), 2.3),
+        ("gpt2", "fineweb-edu", ("silu", "swiglu"), ("adamw",), 10.0),
+    ):
+        for group in gap_recipes(units, model=model, data=data, optimisers=optimisers, seeds=seeds, steps=1000):
+            for r in group:
+                steps = np.array(evaluation_steps(r))
+                train = 0.3 + (top - 0.3) * np.exp(-4 * steps / steps[-1])
+                more = gate * (r.unit.name in ("glu", "swiglu", "gqu")) + adamw * (r.optimiser == "adamw")
+                gap = (top + 0.1 - train) / 4 * (1 + more + 0.01 * generator.normal())
+                rest = np.linspace(0, 1, len(steps))
+                facts = (1e5, "images", seeds, 10**6, "made up")
+                histories.append(History(r, steps, train, train + gap, train, rest, rest, rest, *facts))
+    return Gap(tuple(histories), {"device": "made up", "date": "never", "command": "none"})
+
+
+def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, study=ntk_fig7):
+    monkeypatch.setattr(study, "runs_for", lambda request, units: found)
+    return study.run(Request())
+
+
+def test_no_effect_of_the_gate_and_less_gap_of_adamw_is_the_papers_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = outcome(made_up(), monkeypatch).comparison
+    assert {c.verdict for c in claims} == {"reproduced"} and len(claims) == 2 * 3 + 1
+    assert "ReLU and ReGLU, Mixer on CIFAR-10, SGD" in claims[0].what and "least possible 0.0079" in claims[0].ours
+    assert "matters more than the gate" in claims[-1].because
+
+
+def test_an_effect_of_the_gate_differs_from_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = outcome(made_up(gate=0.3, adamw=0.0), monkeypatch).comparison
+    matched = [c for c in claims if "at equal loss" in c.what and "less that of" in c.what]
+    assert {c.verdict for c in matched} == {"differs"}
+    shares = [int(re.search(r"\(([+-]\d+)%\)", c.ours)[1]) for c in matched]  # type: ignore[index]
+    assert shares == pytest.approx([30] * 3, abs=3)
+    assert claims[-1].verdict == "differs" and "no more than the gate" in claims[-1].because
+
+
+def test_too_few_runs_claim_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = outcome(made_up(seeds=3), monkeypatch).comparison
+    assert {c.verdict for c in claims} == {"new"} and "least possible 0.1" in claims[0].ours
+    assert "So few runs" in claims[0].because
+
+
+def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = outcome(made_up(), monkeypatch, ntk_appendix_d)
+    by_unit = {c.what: c for c in done.comparison}
+    assert {c.verdict for what, c in by_unit.items() if "gqu" in what} == {"new"}
+    assert {c.verdict for what, c in by_unit.items() if "ReGLU" in what} == {"reproduced"}
+    assert len(done.figure.axes) == 3 + 1 and set(done.tables) == {"comparisons", "runs"}
+    assert "made up, never, by 'none'" in done.notes[0]
+
+
+def test_the_figure_has_a_plane_a_setting_and_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = outcome(made_up(), monkeypatch)
+    assert [a.get_title() for a in done.figure.axes][:2] == ["(a) Mixer on CIFAR-10", "(b) GPT-2 on FineWeb-Edu"]
+    runs = done.tables["runs"]
+    assert (runs["seeds"] == 5).all() and (runs["diverged"] == 0).all() and len(runs) == 3 * 2 + 2
+    assert len(done.tables["comparisons"]) == 3 + 2
+
+
+def test_without_a_record_it_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gap_records, "RECORD", "none.json")
+    with pytest.raises(GatelabError, match=r"gpu_training.py results/ntk/gap.json.*--quick"):
+        read_record()
+
+
+def test_the_record_of_the_working_folder_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    made_up(seeds=2).save(tmp_path / "results" / "ntk" / "gap.json")
+    assert len(read_record().histories) == 8 * 2
+
+
+def test_data_of_the_small_version_are_real_and_always_there() -> None:
+    assert digits().train.images.shape == (1400, 1, 8, 8) and len(digits().test) == 397
+    assert int(digits().train.images.max()) == 255 and small_text().train.max() < 256 < len(small_text().test)
+
+
+@pytest.mark.parametrize("name", ["ntk/fig7", "ntk/appendix-d"])
+def test_a_quick_study_trains_now_and_writes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path / "none"))
+    seen: list[tuple[int, int]] = []
+    done = reproduce(name, tmp_path, quick=True, progress=lambda d, t: seen.append((d, t)))
+    assert seen == [(i + 1, len(seen)) for i in range(len(seen))] and len(seen) >= 10
+    assert all(path.stat().st_size > 0 for path in done.files)
+    assert done.outcome.comparison and all(c.because and "nan" not in c.because for c in done.outcome.comparison)
+    assert {c.verdict for c in done.outcome.comparison} == {"new"}  # two runs can show nothing

@@ -1,0 +1,93 @@
+"""`gatelab dynamics`: what it prints and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gatelab.cli import app
+from gatelab.dynamics import crossing, expected_loss, stable_step
+from gatelab.ntk import analytic
+
+
+def run(*args: str):
+    return CliRunner().invoke(app, ["dynamics", *args], env={"COLUMNS": "80", "NO_COLOR": "1"}, prog_name="gatelab")
+
+
+def ok(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).standard_normal((30, 4))
+    np.savetxt("t.csv", np.column_stack([x, x[:, 0] * x[:, 1]]), delimiter=",", header="a,b,c,d,price", comments="")
+    return tmp_path
+
+
+def test_help_has_an_example() -> None:
+    text = ok("--help")
+    assert "Examples: gatelab dynamics" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_it_prints_losses_and_the_crossing_and_draws_them(here: Path) -> None:
+    text = ok("--gaussian", "30,10", "--width", "200", "--steps", "20", "--plot", "c.png")
+    assert "n = 30, d = 10, width 200" in text and "step 20" in text
+    assert "mlp is ahead at first, glu from step" in " ".join(text.split())
+    assert (here / "c.png").exists() and "wrote c.png" in text
+
+
+def test_json_agrees_with_the_library() -> None:
+    said = json.loads(ok("--gaussian", "30,10", "--width", "200", "--steps", "30", "--json", "--seed", "3"))
+    generator = np.random.default_rng(3)
+    X, y = generator.standard_normal((30, 10)), generator.standard_normal(30)
+    K, N = analytic(["mlp", "glu"], X, 200), analytic(["mlp", "glu"], X, kind="nngp")
+    lr = min(stable_step(k).limit for k in K) / 2
+    assert said["lr"] == pytest.approx(lr)
+    np.testing.assert_allclose(said["units"][1]["loss"], expected_loss(K[1], y, lr=lr, steps=30, nngp=N[1]).loss)
+    found = crossing(*K, y, lr=lr, nngp=N, steps=30)
+    assert said["crossings"][0]["step"] == pytest.approx(found.step) and said["crossings"][0]["measured"] is None
+    assert said["crossings"][0]["late"]["holds"] is found.late.holds
+
+
+def test_networks_are_trained_when_asked_for() -> None:
+    args = ("--gaussian", "20,30", "--width", "64", "--steps", "8", "--measure", "--seeds", "6")
+    said = json.loads(ok(*args, "--json"))
+    assert len(said["units"][0]["measured"]["mean"]) == 9 and len(said["units"][0]["measured"]["seeds"]) == 6
+    assert said["crossings"][0]["measured"]["seeds"] == [6, 6]
+    assert "trained" in ok(*args)
+
+
+def test_files_problems_and_steps_that_diverge() -> None:
+    assert "t.csv: n = 24, d = 4" in ok("--data", "t.csv", "--target", "price", "--standardise", "--steps", "5")
+    assert "friedman1, 40 of" in ok("friedman1", "--rows", "40", "--steps", "5", "--unit", "geglu", "--unit", "mlp")
+    text = " ".join(ok("--gaussian", "20,5", "--width", "50", "--steps", "9", "--lr", "9", "--measure").split())
+    assert "diverges above" in text and "networks of 'glu' diverged" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "nothing is given"),
+        (["friedman1", "--gaussian", "9,9"], "a problem and --gaussian is given"),
+        (["--gaussian", "9"], "give rows and inputs"),
+        (["--gaussian", "9,9", "--standardise"], "leave those options out"),
+        (["--gaussian", "9,9", "--unit", "gllu"], "no unit is called 'gllu'"),
+        (["--gaussian", "9,9", "--lr", "0"], "lr is 0.0"),
+        (["--gaussian", "9,9", "--plot", "a.pdf"], ".png or .svg"),
+        (["--data", "none.csv"], "none.csv"),
+    ],
+)
+def test_errors_are_one_line(args: list[str], says: str) -> None:
+    result = run(*args, "--json")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says in result.stderr

@@ -1,0 +1,233 @@
+"""The loop: against a plain one, many seeds against one, and what divergence does."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from training_data import images, small, text
+
+from gatelab.errors import GatelabError
+from gatelab.models import Mixer
+from gatelab.train import Recipe, recipe, train, train_many, trained
+from gatelab.train.recipe import LEARNING_RATES, OPTIMISERS, SIZES
+from gatelab.train.schedule import evaluation_steps, learning_rate
+from gatelab.train.source import Source
+from gatelab.train.state import diverges_beyond
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def plainly(made: Recipe) -> list[tuple[float, float]]:
+    """Training as anyone would write it down: (running, test) losses where the recipe asks for them."""
+    data = images()
+    model = Mixer("tiny", made.unit, seed=made.seed, classes=3)
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": made.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    if made.optimiser == "sgd":
+        optimiser: torch.optim.Optimizer = torch.optim.SGD(groups, lr=made.lr, momentum=made.momentum)
+    else:
+        optimiser = torch.optim.AdamW(groups, lr=made.lr, betas=(0.9, made.beta2))
+    rows, recent = [], []
+    for step in range(made.steps + 1):
+        if step in evaluation_steps(made):
+            with torch.no_grad():
+                tested = model.loss(data.normalised(data.test.images), data.test.labels).item()
+            rows.append((float(np.mean(recent)) if recent else np.nan, tested))
+            recent = []
+        if step == made.steps:
+            return rows
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(made, step)
+        loss = model.loss(*data.batch(step, made.batch, seed=made.seed, augment=True))
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), made.clip or torch.inf)
+        optimiser.step()
+        recent.append(loss.item())
+    raise AssertionError
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_it_is_the_plain_loop(optimiser: str) -> None:
+    made = small(optimiser=optimiser, seed=5)
+    history = train(made, data=images())
+    expected = np.array(plainly(made))
+    np.testing.assert_allclose(history.running, expected[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(history.test, expected[:, 1], rtol=1e-5)
+    assert history.steps.tolist() == list(evaluation_steps(made))
+    assert history.throughput > 0 and history.counted == "images" and history.diverged is None
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_many_seeds_at_once_are_each_alone(model: str) -> None:
+    data = text() if model == "gpt2" else images()
+    made = [small(model, seed=s, steps=12, clip=0.5) for s in (0, 3)]
+    together = train_many(made, data=data)
+    for one, history in zip(made, together, strict=True):
+        alone = train(one, data=data)
+        for name in ("train", "test", "running"):
+            np.testing.assert_allclose(getattr(history, name), getattr(alone, name), rtol=2e-4)
+        assert history.recipe == one and history.together == 2
+    assert not np.allclose(together[0].test, together[1].test)
+
+
+def test_the_train_loss_is_of_a_fixed_part_without_augmentation() -> None:
+    data, made = images(), small(steps=2, evaluations=1)
+    source = Source.of(made, data, torch.device("cpu"), 0)
+    bytes_, labels = source.measured["train"]
+    assert len(labels) == len(data.test) == 60 < len(data.train)
+    again = Source.of(replace(made, seed=9), data, torch.device("cpu"), 0)
+    assert torch.equal(bytes_, again.measured["train"][0])
+    model = Mixer("tiny", made.unit, seed=made.seed, classes=3)
+    expected = model.loss(data.normalised(bytes_), labels).item()
+    assert train(made, data=data).train[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_text_is_measured_on_as_many_windows_of_both_parts() -> None:
+    source = Source.of(small("gpt2"), text(), torch.device("cpu"), 32)
+    (x, y), (tested, _) = source.measured["train"], source.measured["test"]
+    assert x.shape == tested.shape == (18, 32) and torch.equal(x[:, 1:], y[:, :-1])
+    starts = [(text().train == x[i, 0].item()).nonzero()[0].tolist() for i in (0, -1)]
+    assert 0 in starts[0] and max(starts[1]) > 3000
+
+
+def test_a_training_learns() -> None:
+    history = train(small(steps=80, lr=5e-3, batch=30, augment=False), data=images())
+    assert history.train[-1] < 0.3 < 1.0 < history.train[0]
+    assert history.accuracy[-1] > 0.9
+    assert "images/s" in str(history) and "accuracy" in str(history)
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_divergence_is_found_said_and_ends_the_training(seeds: tuple[int, ...]) -> None:
+    seen: list[int] = []
+    made = [small(optimiser="sgd", lr=1e6, clip=None, warmup=0, steps=200, seed=s) for s in seeds]
+    found = train_many(made, data=images(), progress=lambda done, total, text: seen.append(done))
+    for history in found:
+        assert history.diverged is not None and history.diverged < 20
+        assert "diverged at step" in str(history) and "lr" in str(history)
+        assert (history.steps <= history.diverged).all() and np.isfinite(history.test).all()
+    assert seen[-1] < 25
+
+
+def test_one_that_diverges_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [small(seed=s, steps=10) for s in (0, 1)]
+    whole = Source.batch
+
+    def spoilt(self: Source, step: int, seeds: list[int]):
+        x, y = whole(self, step, seeds)
+        if step == 4:
+            x[0] = torch.nan
+        return x, y
+
+    monkeypatch.setattr(Source, "batch", spoilt)
+    bad, good = train_many(made, data=images())
+    assert bad.diverged == 4 and bad.steps.max() <= 4
+    assert good.diverged is None and good.steps[-1] == 10 and np.isfinite(good.test).all()
+
+
+def test_a_loss_beyond_the_bound_is_divergence() -> None:
+    assert diverges_beyond(10) == pytest.approx(10 * np.log(10))
+    data = images()
+    history = train(small(optimiser="sgd", lr=30.0, clip=None, warmup=0, steps=60), data=data)
+    assert history.diverged is not None and (history.test <= diverges_beyond(3)).all()
+
+
+def test_clipping_has_an_effect_and_constant_rates_are_constant() -> None:
+    loose, tight = (train(small(optimiser="sgd", clip=c, steps=8), data=images()) for c in (None, 0.01))
+    assert abs(tight.test[-1] - tight.test[0]) < abs(loose.test[-1] - loose.test[0])
+    level = small(schedule="constant", warmup=2, lr=0.5)
+    assert [learning_rate(level, t) for t in (0, 1, 2, 23)] == [0.25, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16, where torch takes another way
+def test_bf16_is_near_float32() -> None:
+    exact, rough = (train(small(steps=3, evaluations=1, precision=p), data=images()) for p in ("float32", "bf16"))
+    assert rough.test[-1] == pytest.approx(exact.test[-1], rel=0.05) and rough.test[-1] != exact.test[-1]
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.parametrize("model", ["vit", "gpt2"])
+def test_stacked_attention_trains_in_bf16(model: str) -> None:
+    """Backward passes under vmap and autocast meet dtypes that a single model never sees."""
+    data = text() if model == "gpt2" else images()
+    made = [small(model, seed=s, steps=1, warmup=0, batch=4, evaluations=1, precision="bf16") for s in (0, 1)]
+    for h, one in zip(train_many(made, data=data), made, strict=True):
+        assert h.test[-1] == pytest.approx(train(one, data=data).test[-1], rel=0.02)
+
+
+def test_a_trained_model_comes_back_from_its_folder(tmp_path) -> None:
+    data, made = images(), [small(seed=s, steps=6) for s in (0, 1)]
+    histories = train_many(made, data=data, folder=tmp_path)
+    for model, history in zip(trained(tmp_path, data=data), histories, strict=True):
+        loss = model.loss(data.normalised(data.test.images), data.test.labels)
+        assert loss.item() == pytest.approx(history.test[-1], rel=1e-5)
+    with pytest.raises(GatelabError, match="there is no"):
+        trained(tmp_path / "none")
+
+
+def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None:
+    assert set(LEARNING_RATES) == {(m, o) for m in SIZES for o in OPTIMISERS}
+    for changed, says in (
+        ({"lr": 0.0}, "lr is 0.0"),
+        ({"steps": 0}, "steps is 0"),
+        ({"batch": 1.5}, "batch is 1.5"),
+        ({"warmup": 99}, "warmup is 99 steps of 24"),
+        ({"clip": -1.0}, "clip"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"schedule": "linear"}, "no schedule"),
+        ({"size": "huge"}, "no size of the mixer"),
+        ({"optimiser": "adam"}, "did you mean 'adamw'"),
+        ({"colour": 1}, "no value of a recipe"),
+        ({"options": {"dropout": 0.1}}, "dropout"),
+    ):
+        with pytest.raises(GatelabError, match=says):
+            small(**changed)
+    with pytest.raises(GatelabError, match="no model"):
+        recipe("resnet", "glu")
+
+
+def test_it_refuses_data_of_the_other_kind_too_large_batches_and_unlike_recipes() -> None:
+    with pytest.raises(GatelabError, match="does not take text"):
+        train(small(), data=text())
+    with pytest.raises(GatelabError, match="batch is 500 of 120"):
+        train(small(batch=500), data=images())
+    with pytest.raises(GatelabError, match="seeds alone"):
+        train_many([small(), small(unit="mlp")], data=images())
+    with pytest.raises(GatelabError, match="each once"):
+        train_many([small(), small()], data=images())
+    with pytest.raises(GatelabError, match="device"):
+        train(small(), data=images(), device="nowhere")
+
+
+def test_users_units_are_trained_without_a_folder() -> None:
+    def bent(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.sin(z) * v
+
+    history = train(small(unit=bent, steps=4), data=images())
+    assert history.recipe.unit.name == "bent" and np.isfinite(history.test).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_compiled_it_is_the_same(seeds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    whole = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or whole(function))
+    made = [small(steps=3, evaluations=1, seed=s) for s in seeds]
+    fast = train_many(made, data=images(), compile=True)
+    assert len(compiled) == 1
+    for a, b in zip(fast, train_many(made, data=images()), strict=True):
+        np.testing.assert_allclose(a.test, b.test, rtol=1e-5)
