@@ -63,7 +63,7 @@ def slow(unit, X, Y, width, lr, steps, seed, batch_size=None, scale=1.0) -> np.n
 UNITS = ["mlp", "glu", "gqu", "relu2", "gelu", "geglu", "silu", "swiglu", "bilinear", "sigmoid-glu"]
 
 
-@pytest.mark.parametrize("unit", [*UNITS, gl.Unit("gelu", 3), sine_gated, Own], ids=str)
+@pytest.mark.parametrize("unit", [*UNITS, gl.Unit("gelu", 3), sine_gated, Own], ids=lambda u: gl.unit(u).name)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_a_batch_is_its_networks_one_by_one(unit, outputs: int, batch_size: int | None) -> None:
