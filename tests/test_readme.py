@@ -29,7 +29,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     """In their order and in one folder: later ones read what earlier ones wrote."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
-    assert len(COMMANDS) == 12
+    assert len(COMMANDS) == 13
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         words += next((extra for start, extra in QUICK.items() if " ".join(words).startswith(start)), [])

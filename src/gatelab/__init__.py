@@ -12,6 +12,7 @@
     gl.ntk.spectrum(gl.ntk.analytic("glu", X)).condition   how well a unit trains on these rows; also of any nn.Module
     gl.dynamics.crossing(K_a, K_b, y, width, lr)           when the slower starter overtakes; .train measures it
     gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
+    gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from gatelab import ntk
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
+from gatelab.linearize import linearize
 from gatelab.problems import Problem, problem, problems
 from gatelab.scaling import Law, Scaling, corrected_slope, fit_law, limit, local_slopes, scaling, slope, spline_baseline
 from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
@@ -58,6 +60,7 @@ __all__ = [
     "fit_law",
     "fit_many",
     "limit",
+    "linearize",
     "local_slopes",
     "ntk",
     "problem",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import dynamics, gap, law, lists, measure, ntk, paper, results, scale, train
+from gatelab.cli import dynamics, gap, law, linearize, lists, measure, ntk, paper, results, scale, train
 from gatelab.cli.shell import Shell
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command(epilog=ntk.NTK)(ntk.ntk)
 app.command(epilog=dynamics.DYNAMICS)(dynamics.dynamics)
 app.command(epilog=train.TRAIN)(train.train)
 app.command(epilog=gap.GAP)(gap.gap)
+app.command(epilog=linearize.LINEARIZE)(linearize.linearize)
 app.command(epilog=paper.REPRODUCE)(paper.reproduce)
 app.add_typer(results.app)
 

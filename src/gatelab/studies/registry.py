@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from gatelab.errors import unknown_name
 from gatelab.studies import (
+    linearize_floor,
+    linearize_learned2d,
+    linearize_learned16,
+    linearize_table1,
+    linearize_table2,
+    linearize_table3,
     ntk_appendix_d,
     ntk_fig1,
     ntk_fig2,
@@ -56,6 +62,12 @@ _STUDIES = {
         ntk_orders,
         ntk_fig7,
         ntk_appendix_d,
+        linearize_table1,
+        linearize_table2,
+        linearize_table3,
+        linearize_learned2d,
+        linearize_learned16,
+        linearize_floor,
     )
 }
 

@@ -1,0 +1,274 @@
+"""`gatelab linearize`: polynomials and maps for an activation, their error, and a file for encrypted inference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from gatelab.cli import show
+from gatelab.cli.lists import Json
+from gatelab.cli.write import check_file
+from gatelab.errors import GatelabError
+
+if TYPE_CHECKING:
+    from gatelab.linearize import Export, Linearization
+
+LINEARIZE = """Examples: gatelab linearize gelu --degree 8 --scale 1.5
+
+gatelab linearize gelu --method minimax --degree 10 --interval -5,5 --compare
+
+gatelab linearize silu --data z.npy --margin 0.2 --export silu.json
+
+gatelab linearize gelu --method optimal --d 16 --features 152"""
+ON_INTERVALS = ("taylor", "chebyshev", "minimax")
+
+
+def linearize(
+    activation: Annotated[str, typer.Argument(help="relu, gelu, gelu-tanh, silu, ..., or a gated unit.")] = "gelu",
+    method: Annotated[str, typer.Option(help="How; any other name lists them.")] = "minimax",
+    degree: Annotated[int | None, typer.Option(min=0, help="Of the polynomial.", show_default="8")] = None,
+    interval: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Where it must hold; R: -R,R.")] = None,
+    scale: Annotated[float | None, typer.Option(help="Deviation of w.x, for hermite.", show_default="1")] = None,
+    d: Annotated[int | None, typer.Option("--d", min=1, help="Inputs: the features and errors of w, x.")] = None,
+    features: Annotated[int | None, typer.Option(min=1, help="m, for methods that choose it.")] = None,
+    w_scale: Annotated[float, typer.Option(help="Deviation of the weights, with --d.")] = 1.0,
+    x_scale: Annotated[float, typer.Option(help="Deviation of the inputs, with --d.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0,
+    data: Annotated[Path | None, typer.Option(metavar="FILE", help="Pre-activations, .npy or CSV.")] = None,
+    margin: Annotated[float, typer.Option(min=0, help="Room around the data, in half-widths.")] = 0.1,
+    compare: Annotated[bool, typer.Option("--compare", help="Published approximations beside it.")] = False,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the polynomial, .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png or .svg.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write act(w.x) as a product of a map of w and a map of x."""
+    check_file(plot, (".png", ".svg"))
+    check_file(export, (".json",))
+    z = None if data is None else read_numbers(data)
+    made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)
+    if made.polynomial is None and (export or plot or compare or z is not None):
+        raise GatelabError(
+            f"{made.method} is no polynomial of w.x; --data, --export, --plot and --compare need one, such as minimax"
+        )
+    facts = _facts(made, z, d, (w_scale, x_scale), seed)
+    rows = _comparison(made, z) if compare else []
+    found = facts.pop("_export", None)
+    if export and found is not None:
+        found.save(export)
+    if plot:
+        _plot(made, rows, plot)
+    if as_json:
+        document = found.document() if found is not None else None
+        files = {"export": export, "figure": plot}
+        show.document({"linearization": str(made), "polynomial": document, **facts, "published": rows, **files})
+        return
+    _print(made, found, facts, rows)
+    for file in (export, plot):
+        if file:
+            show.say(f"wrote {file}", wrap=False)
+
+
+def _made(
+    activation: str,
+    method: str,
+    degree: int | None,
+    interval: str | None,
+    scale: float | None,
+    z: Any,
+    margin: float,
+    d: int | None,
+    features: int | None,
+    scales: tuple[float, float],
+    seed: int,
+) -> Linearization:
+    from gatelab.linearize import calibrate
+    from gatelab.linearize import linearize as build
+    from gatelab.linearize.methods import POLYNOMIALS
+
+    name, options = method.lower(), {}
+    where = None if interval is None else read_interval(interval)
+    if where is not None and z is not None:
+        raise GatelabError(f"both --interval {interval} and --data are given; the data say where, leave one out")
+    if z is not None and name in (*ON_INTERVALS, "hermite"):
+        where = calibrate(z, margin)
+    if scale is not None and name != "hermite":
+        raise GatelabError(f"--scale is for method hermite; {name} takes --interval")
+    if where is not None and name not in POLYNOMIALS:
+        raise GatelabError(f"--interval is for polynomials; {name} makes its maps for --d inputs, leave it out")
+    if where is not None:
+        options["interval"] = where
+    if name == "hermite" and (scale is not None or z is not None):
+        options |= {"scale": scale} if scale is not None else {"data": z}
+    if name == "fit":
+        if z is None:
+            raise GatelabError("method fit needs pre-activations; give them with --data FILE")
+        options |= {"data": z, "interval": calibrate(z, margin)}
+    if features is not None:
+        options["m"] = features
+    if name == "tangent" and d is not None:
+        options["reference"] = np.zeros(d)
+    if name == "optimal":
+        options |= {"w_scale": scales[0], "x_scale": scales[1]}
+    made = build(activation, name, degree=degree, d=d, seed=seed, **options)
+    if z is not None and made.polynomial is not None:
+        made = replace(made, polynomial=replace(made.polynomial, margin=margin))
+    return made
+
+
+def _facts(made: Linearization, z: Any, d: int | None, scales: tuple[float, float], seed: int) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from gatelab.linearize import equioscillation
+    from gatelab.linearize import export as describe
+    from gatelab.linearize.given import values
+
+    facts: dict[str, Any] = {"d": d, "m": made.m if d is not None else None}
+    p = made.polynomial
+    if p is not None:
+        facts["_export"] = describe(p, made.activation)
+        if made.method == "minimax":
+            turns = equioscillation(p, made.activation)
+            facts["equioscillation"] = {"points": len(turns.points), "spread": turns.spread} if turns.points else None
+        if z is not None:
+            gap = values(made.activation, z).numpy() - p(z)
+            facts["data"] = {
+                "numbers": len(z),
+                "rmse": float(np.sqrt(np.mean(gap**2))),
+                "maximum": float(np.abs(gap).max()),
+            }
+    if d is not None:
+        facts["error"] = asdict(made.error("gaussian", w_scale=scales[0], x_scale=scales[1], seed=seed))
+    return facts
+
+
+def _comparison(made: Linearization, z: Any) -> list[dict[str, Any]]:
+    """The published approximations of GELU on the same interval, and on the data."""
+    from gatelab.linearize import published
+    from gatelab.linearize.given import values
+
+    if made.activation.name not in ("gelu", "gelu-tanh"):
+        raise GatelabError(
+            f"the published approximations are of GELU, not of {made.activation.name}; leave --compare out"
+        )
+    assert made.polynomial is not None
+    low, high = made.polynomial.interval
+    at = np.linspace(low, high, 20_001)
+    exact = values(made.activation, at).numpy()
+    rows = []
+    for p in published():
+        row = {"name": p.name, "degree": p.degree, "comparisons": p.comparisons, "source": p.source}
+        row["maximum"] = float(np.abs(p(at) - exact).max())
+        row["rmse_on_data"] = None
+        if z is not None:
+            row["rmse_on_data"] = float(np.sqrt(np.mean((p(z) - values(made.activation, z).numpy()) ** 2)))
+        rows.append(row)
+    return rows
+
+
+def _print(made: Linearization, found: Export | None, facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    show.say(str(made), "")
+    if found is not None:
+        p = found.polynomial
+        lines = [
+            ("interval", f"[{p.interval[0]:.6g}, {p.interval[1]:.6g}]"),
+            ("largest error", f"{found.measured:.4g}"),
+            ("proved at most", "-" if found.bound is None else f"{found.bound:.4g}"),
+            ("outside", ", ".join(f"{e:.2g} at {k:g} half-widths" for k, e in found.outside)),
+            ("encrypted", _cost(found)),
+        ]
+        if turns := facts.get("equioscillation"):
+            lines.append(("alternations", f"{turns['points']}, equal to {turns['spread']:.1g}"))
+        if seen := facts.get("data"):
+            lines.append(
+                ("on the data", f"RMSE {seen['rmse']:.4g}, maximum {seen['maximum']:.4g}, {seen['numbers']} numbers")
+            )
+        show.pairs(lines)
+        show.say("")
+        cells = [
+            (str(k), f"{a:.10g}", f"{c:.10g}")
+            for k, (a, c) in enumerate(zip(p.coefficients, p.chebyshev, strict=True))
+            if a or c
+        ]
+        show.table(("k", "of z^k", "of T_k"), cells, right=(0, 1, 2))
+    if (error := facts.get("error")) is not None:
+        least = show.number(error["floor"], ".4g")
+        show.say(
+            "",
+            f"w, x Gaussian, d = {error['d']}: RMSE {error['rmse']:.4g} [{error['low']:.4g}, {error['high']:.4g}], "
+            f"maximum {error['maximum']:.4g} of {error['pairs']} pairs, m = {error['m']}; "
+            f"the floor for that m is {least}",
+        )
+    if rows:
+        show.say("")
+        cells = [
+            (
+                r["name"],
+                str(r["degree"]),
+                str(r["comparisons"]),
+                f"{r['maximum']:.3g}",
+                show.number(r["rmse_on_data"], ".3g"),
+            )
+            for r in rows
+        ]
+        show.table(("published", "degree", "comparisons", "largest error", "RMSE on data"), cells, right=(1, 2, 3, 4))
+
+
+def _cost(found: Export) -> str:
+    c = found.cost
+    return f"depth {c.depth} ({c.levels} levels), {c.products} products of encrypted numbers"
+
+
+def _plot(made: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
+    from gatelab.linearize import find_published
+    from gatelab.linearize.given import values
+    from gatelab.plotting import save
+    from gatelab.plotting.linearize import approximation_figure
+
+    p = made.polynomial
+    assert p is not None
+    low, high = p.interval
+    room = 0.15 * (high - low)
+    z = np.linspace(low - room, high + room, 1201)
+    curves = [(f"{made.method}, degree {p.degree}", p(z))]
+    curves += [(row["name"], find_published(row["name"])(z)) for row in rows]
+    exact = values(made.activation, z).numpy()
+    save(approximation_figure(z, exact, curves, p.interval, [], str(made)), path)
+
+
+def read_interval(text: str) -> tuple[float, float]:
+    """LOW,HIGH, or R for -R,R.
+
+    >>> read_interval("-2,5"), read_interval("3")
+    ((-2.0, 5.0), (-3.0, 3.0))
+    """
+    from gatelab.linearize.polynomials import check_interval
+
+    try:
+        parts = [float(part) for part in text.split(",")]
+    except ValueError:
+        parts = []
+    if len(parts) not in (1, 2):
+        raise GatelabError(f"the interval is {text!r}; write two numbers with a comma between, such as -5,5, or one: 5")
+    return check_interval(parts[0] if len(parts) == 1 else tuple(parts))
+
+
+def read_numbers(path: Path) -> Any:
+    """All numbers of a file: an array of any shape, or every column of a table."""
+    from gatelab.linearize.calibrate import numbers
+    from gatelab.problems.formats import open_columns
+
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; give pre-activations as .npy or CSV")
+    if path.suffix.lower() == ".npy":
+        try:
+            return numbers(np.load(path, allow_pickle=False))
+        except GatelabError as error:
+            raise GatelabError(f"{path}: {error}") from None
+        except (ValueError, EOFError, OSError) as error:
+            raise GatelabError(f"{path} is not a plain .npy array ({error}); write it with numpy.save") from None
+    source = open_columns(path)
+    return numbers(source.take(range(source.count)))

@@ -1,0 +1,139 @@
+"""What `linearize` gives: the two maps, their product in bounded memory, their error, a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gatelab.errors import GatelabError
+from gatelab.linearize import lifted
+from gatelab.linearize.bounds import Bound, bound
+from gatelab.linearize.error import Error, measure
+from gatelab.linearize.layer import LinearizedLayer
+from gatelab.linearize.maps import Maps
+from gatelab.linearize.polynomials import Polynomial
+from gatelab.units.activations import Activation
+
+CHUNK = 2**24  # numbers a part may hold: 128 MiB in float64
+Weights = Tensor | Sequence[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """act(w.x) ~ Phi(w) . Psi(x), and for gated units act(g.x) (u.x) ..., W being the pair (G, U).
+
+    Maps of polynomials serve every number of inputs; those of the other methods were made for d.
+    """
+
+    method: str
+    activation: Activation
+    maps_for: Callable[[int], Maps]
+    factors: int = 0
+    d: int | None = None
+    polynomial: Polynomial | None = None
+
+    def __str__(self) -> str:
+        degree = f" of degree {self.polynomial.degree}" if self.polynomial else ""
+        size = f", d = {self.d}, m = {self.m}" if self.d is not None else ""
+        gated = f" times {self.factors} linear" if self.factors else ""
+        return f"{self.activation.name}{gated} by {self.method}{degree}{size}"
+
+    def features(self, d: int) -> Maps:
+        """The two maps for inputs of d entries."""
+        if self.d is not None and d != self.d:
+            more = "; a bias is one input more, that is always 1" if d == self.d + 1 else ""
+            raise GatelabError(
+                f"inputs have {d} entries, the maps were made for d = {self.d}{more}; linearize with d={d}"
+            )
+        return self.maps_for(d)
+
+    @property
+    def m(self) -> int:
+        """The number of features."""
+        if self.d is None:
+            raise GatelabError(
+                "the number of features depends on that of inputs; linearize with d=..., or ask features(d).m"
+            )
+        return self.maps_for(self.d).m
+
+    def phi(self, W: Weights) -> Tensor:
+        """(..., n, d) -> (..., n, m); of a gated unit from (G, U, ...)."""
+        parts = self._parts(W)
+        rows = torch.stack(parts, dim=-2) if self.factors else parts[0]
+        return self.features(rows.shape[-1]).phi(rows)
+
+    def psi(self, X: Tensor) -> Tensor:
+        """(..., N, d) -> (..., N, m)."""
+        return self.features(X.shape[-1]).psi(X)
+
+    def exact(self, W: Weights, X: Tensor) -> Tensor:
+        """What is approximated: act(X W^T), times the factors."""
+        gate, *others = self._parts(W)
+        value = self.activation(X @ gate.mT)
+        for u in others:
+            value = value * (X @ u.mT)
+        return value
+
+    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK, *, features: bool = False) -> Tensor:
+        """real(psi(X) phi(W)^T), (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
+
+        The product of a polynomial's features is the polynomial of the product: they are not made unless `features`.
+        """
+        parts = self._parts(W)
+        if chunk < 1:
+            raise GatelabError(f"chunk is {chunk!r}; give how many numbers a part may hold, such as 2**24")
+        if any(p.dtype != X.dtype or p.device != X.device or p.shape[-1] != X.shape[-1] for p in parts):
+            raise GatelabError(
+                f"W is {tuple(parts[0].shape)} {parts[0].dtype} on {parts[0].device}, X is {tuple(X.shape)} {X.dtype} "
+                f"on {X.device}; give both with as many columns, of one dtype and on one device"
+            )
+        lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
+        if all(p.ndim == 2 for p in parts):
+            made = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk, features)
+            return made.reshape(*X.shape[:-1], len(parts[0]))
+        each = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
+        made = [self._flat([p[i] for p in each[1:]], each[0][i], chunk, features) for i in range(len(each[0]))]
+        return torch.stack(made).reshape(*lead, *made[0].shape)
+
+    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int, features: bool) -> Tensor:
+        if self.polynomial is not None:
+            self.features(X.shape[1])
+            how = lifted.product if features else lifted.evaluate
+            return how(self.polynomial, parts, X, chunk)
+        maps = self.features(X.shape[1])
+        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
+        out = X.new_empty((len(X), len(parts[0])))
+        stacked = torch.stack(list(parts), dim=-2) if self.factors else parts[0]
+        for i in range(0, len(X), rows):
+            psi = maps.psi(X[i : i + rows])
+            for j in range(0, len(stacked), rows):
+                made = psi @ maps.phi(stacked[j : j + rows]).mT
+                out[i : i + rows, j : j + rows] = made.real if made.is_complex() else made
+        return out
+
+    def error(self, distribution: str = "gaussian", **options: Any) -> Error:
+        """RMSE and maximum on a distribution, or on given W and X, beside the floor; see `error.measure`."""
+        return measure(self, distribution, **options)
+
+    def bound(self) -> Bound:
+        """A proved bound on |act - p| over the interval of the polynomial."""
+        if self.polynomial is None:
+            raise GatelabError(f"{self.method} is no polynomial of w.x; bounds are proved for polynomials, see error()")
+        return bound(self.polynomial, self.activation)
+
+    def module(self, W: Weights, b: Any = None, *, features: bool = True) -> LinearizedLayer:
+        """The layer act(W x + b) with Phi of its weights made beforehand; features=False keeps W, for polynomials."""
+        return LinearizedLayer(self, self._parts(W), b, features)
+
+    def _parts(self, W: Weights) -> list[Tensor]:
+        parts = [W] if isinstance(W, Tensor) else list(W)
+        wanted = self.factors + 1
+        if len(parts) != wanted or any(not isinstance(p, Tensor) or p.shape != parts[0].shape for p in parts):
+            what = "a tensor W" if wanted == 1 else f"{wanted} tensors of one shape, that of the gate first"
+            raise GatelabError(f"{len(parts)} weights were given, {self} takes {what}")
+        return parts

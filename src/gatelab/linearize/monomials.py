@@ -1,0 +1,170 @@
+"""Features of powers: (w.x)^k = phi(w) . psi(x), by monomials once each or by Kronecker powers.
+
+Symmetric features are the C(d+k-1, k) monomials of degree k, each weighted by the root of its multinomial coefficient
+(multinomial theorem). They are made from those of degree k - 1 in the order of their largest index: the monomials in
+the first i + 1 variables are then a prefix, and x_i times that prefix is the block of index i. Kronecker features are
+the paper's: all d^k products, each monomial as often as its factors can be ordered.
+
+A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1: its phi is the derivative of
+((g + e u).x)^(k+1) in e at 0, over k + 1, and the recursion follows the product rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gatelab.errors import GatelabError
+
+Kind = str
+KINDS = ("symmetric", "kronecker")
+MOST = 2**27  # features that one row may have: 1 GiB in float64
+
+
+def count(d: int, k: int, kind: Kind = "symmetric") -> int:
+    """How many features of degree k there are.
+
+    >>> [sum(count(3, k, kind) for k in (1, 2, 4, 6, 8, 10)) for kind in KINDS]
+    [163, 66432]
+    """
+    return math.comb(d + k - 1, k) if kind == "symmetric" else d**k
+
+
+def powers(vectors: Sequence[Tensor], k: int, kind: Kind = "symmetric") -> Tensor:
+    """psi of degree k of one vector (..., d); of g and q factors, phi of degree k, the last q of it the factors'.
+
+    >>> powers([torch.tensor([2.0, 3.0])], 2)
+    tensor([4.0000, 8.4853, 9.0000])
+    >>> powers([torch.tensor([2.0, 3.0])], 2, "kronecker")
+    tensor([4., 6., 6., 9.])
+    """
+    check_kind(kind)
+    d = vectors[0].shape[-1]
+    check_count(d, k, count(d, k, kind), kind)
+    if kind == "kronecker":
+        return _kronecker(vectors, k)
+    return symmetric(vectors, (k,))[0]
+
+
+def symmetric(vectors: Sequence[Tensor], degrees: Sequence[int]) -> list[Tensor]:
+    """Symmetric features of several degrees, rising, from one ladder of monomials."""
+    made = []
+    for k, level in enumerate(_ladder(vectors, degrees[-1])):
+        if k in degrees:
+            found = level[_all(vectors)]
+            made.append(found * roots(vectors[0].shape[-1], k, found) / math.perm(k, len(vectors) - 1))
+    return made
+
+
+def check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise GatelabError(f"features is {kind!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's")
+
+
+def check_count(d: int, k: int, number: int, kind: str) -> None:
+    if number <= MOST:
+        return
+    fewer = f"; features='symmetric' has {count(d, k):.3g}" if kind == "kronecker" else ""
+    raise GatelabError(
+        f"degree {k} of {d} inputs has {number:.3g} {kind} features, {8 * number / 2**30:.3g} GiB a row{fewer}; lower "
+        "the degree, or use product(W, X), which needs no features of a polynomial"
+    )
+
+
+def _all(vectors: Sequence[Tensor]) -> frozenset[int]:
+    return frozenset(range(1, len(vectors)))
+
+
+def _ladder(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int], Tensor]]:
+    """The monomials of g of degree 0 to top, differentiated once along each factor of a subset, for every subset."""
+    g = vectors[0]
+    factors = range(1, len(vectors))
+    subsets = [frozenset(s) for n in range(len(vectors)) for s in combinations(factors, n)]
+    one = g.new_ones((*g.shape[:-1], 1))
+    level = {s: one if not s else torch.zeros_like(one) for s in subsets}
+    yield level
+    for k in range(1, top + 1):
+        level = {s: _raise(vectors, level, s, k, range(g.shape[-1])) for s in subsets}
+        yield level
+
+
+def _raise(
+    vectors: Sequence[Tensor], below: dict[frozenset[int], Tensor], s: frozenset[int], k: int, indices: range
+) -> Tensor:
+    """The blocks of those indices in degree k, from all of degree k - 1: x_i times the monomials in x_0 .. x_i."""
+    blocks = []
+    for i in indices:
+        n = math.comb(i + k - 1, k - 1)
+        block = vectors[0][..., i : i + 1] * below[s][..., :n]
+        for j in s:
+            block = block + vectors[j][..., i : i + 1] * below[s - {j}][..., :n]
+        blocks.append(block)
+    return torch.cat(blocks, dim=-1) if len(blocks) > 1 else blocks[0]
+
+
+@lru_cache(maxsize=64)
+def _multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+    """The multinomial coefficients in that order, and how often the largest index occurs in each monomial."""
+    if k == 0:
+        return np.ones(1), np.zeros(1, np.int16)
+    before, runs = _multiplicities(d, k - 1)
+    parts = [_block(before, runs, i, k) for i in range(d)]
+    return np.concatenate([many for many, _ in parts]), np.concatenate([run for _, run in parts])
+
+
+def _block(
+    before: NDArray[np.float64], runs: NDArray[np.int16], i: int, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+    """The same of block i: x_i raises its own exponent, to r say, and k! / prod(exponents!) grows by k / r."""
+    n, without = math.comb(i + k - 1, k - 1), math.comb(i + k - 2, k - 1) if i else 0
+    run = np.ones(n, np.int16)
+    if k > 1:  # what lies beyond the monomials without x_i has it already
+        run[without:] += runs[without:n]
+    return before[:n] * k / run, run
+
+
+def roots(d: int, k: int, like: Tensor) -> Tensor:
+    """The roots of the multinomial coefficients, where `like` is."""
+    return torch.from_numpy(np.sqrt(_multiplicities(d, k)[0])).to(like)
+
+
+def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
+    """g (x) g (x) ... with the factors last: row by row, for rows of W must not be mixed."""
+    factors = vectors[1:]
+    made = vectors[0].new_ones((*vectors[0].shape[:-1], 1))
+    for v in [vectors[0]] * (k - len(factors)) + list(factors):
+        made = (made[..., :, None] * v[..., None, :]).flatten(-2)
+    return made
+
+
+def blocks(pair: tuple[Sequence[Tensor], Sequence[Tensor]], k: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The symmetric features of degree k of two lists of vectors, in pieces of about `size` features.
+
+    All of degree k - 1 is held, and of degree k one piece at a time.
+    """
+    left, right = pair
+    d = left[0].shape[-1]
+    if k == 0:
+        yield powers(left, 0), powers(right, 0)
+        return
+    below = tuple(deque(_ladder(v, k - 1), maxlen=1)[0] for v in pair)
+    before, runs = _multiplicities(d, k - 1)
+    shrink = math.perm(k, len(left) - 1) * math.perm(k, len(right) - 1)
+    start = 0
+    while start < d:
+        stop, total = start, 0
+        while stop < d and (stop == start or total + math.comb(stop + k - 1, k - 1) <= size):
+            total += math.comb(stop + k - 1, k - 1)
+            stop += 1
+        weights = np.concatenate([_block(before, runs, i, k)[0] for i in range(start, stop)])
+        a, b = (_raise(v, low, _all(v), k, range(start, stop)) for v, low in ((left, below[0]), (right, below[1])))
+        yield a * torch.from_numpy(weights / shrink).to(a), b
+        start = stop

@@ -1,0 +1,158 @@
+"""A polynomial that stands for an activation: both bases, the interval it was made for, and where it came from.
+
+Coefficients are kept in powers of z and in Chebyshev polynomials of the interval, each converted from the other in
+rational arithmetic: from one basis to the other floats would lose (1 + sqrt 2)^degree in accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gatelab.errors import GatelabError
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """p(z) = sum_k coefficients[k] z^k = sum_k chebyshev[k] T_k(t), t in [-1, 1] over the interval.
+
+    >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2))
+    >>> p.chebyshev, p.degree, float(p(3.0))
+    ((0.5, 1.0, 0.5), 2, 3.75)
+    """
+
+    coefficients: tuple[float, ...]
+    chebyshev: tuple[float, ...]
+    interval: Interval
+    activation: str = ""
+    method: str = ""
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.coefficients or len(self.coefficients) != len(self.chebyshev):
+            raise GatelabError(
+                f"{len(self.coefficients)} coefficients in powers and {len(self.chebyshev)} in Chebyshev polynomials; "
+                "give one of each for every degree"
+            )
+        if not all(map(math.isfinite, (*self.coefficients, *self.chebyshev))):
+            raise GatelabError("a coefficient of the polynomial is not finite; lower the degree or the interval")
+        check_interval(self.interval)
+
+    @classmethod
+    def from_powers(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
+        """Of the coefficients of 1, z, z^2, ..."""
+        given = tuple(float(a) for a in coefficients)
+        interval = check_interval(interval)
+        return cls(given, _to_chebyshev(given, interval), interval, **about)
+
+    @classmethod
+    def from_chebyshev(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
+        """Of the coefficients of T_0, T_1, ... of the interval."""
+        given = tuple(float(c) for c in coefficients)
+        interval = check_interval(interval)
+        return cls(_to_powers(given, interval), given, interval, **about)
+
+    @property
+    def degree(self) -> int:
+        return max((k for k, a in enumerate(self.coefficients) if a), default=0)
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """The powers whose coefficients are not zero: those that need features."""
+        return tuple(k for k, a in enumerate(self.coefficients) if a) or (0,)
+
+    def __call__(self, z: Any) -> Any:
+        """The value at numbers, arrays or tensors, by Clenshaw's recurrence in the Chebyshev basis."""
+        if not isinstance(z, Tensor):
+            z = np.asarray(z, dtype=np.float64)
+        low, high = self.interval
+        t = (z - (low + high) / 2) / ((high - low) / 2)
+        after = later = 0 * t
+        for c in self.chebyshev[:0:-1]:
+            after, later = 2 * t * after - later + c, after
+        return t * after - later + self.chebyshev[0]
+
+    def derivative(self, z: Any) -> Any:
+        """p'(z)."""
+        made = np.polynomial.chebyshev.chebder(self.chebyshev) * 2 / (self.interval[1] - self.interval[0])
+        return Polynomial.from_chebyshev(made, self.interval)(z)
+
+    def on(self, interval: Interval, margin: float = 0.0) -> Polynomial:
+        """The same function of z, described on another interval."""
+        return replace(
+            Polynomial.from_powers(self.coefficients, interval),
+            coefficients=self.coefficients,
+            activation=self.activation,
+            method=self.method,
+            margin=margin,
+        )
+
+    def error(self, function: Callable[[Tensor], Tensor], points: int = 20001) -> float:
+        """The largest error on an even grid over the interval: measured, from below; `bounds` proves one from above."""
+        z = torch.linspace(*self.interval, points, dtype=torch.float64)
+        return float((function(z) - self(z)).abs().max())
+
+
+def check_interval(interval: Any) -> Interval:
+    """(low, high), or R for (-R, R)."""
+    try:
+        low, high = (-float(interval), float(interval)) if np.ndim(interval) == 0 else map(float, interval)
+    except (TypeError, ValueError):
+        raise GatelabError(f"the interval is {interval!r}; give (low, high), or R for (-R, R)") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise GatelabError(f"the interval is ({low}, {high}); give two finite numbers, the smaller first")
+    return low, high
+
+
+def check_degree(degree: Any, most: int = 200) -> int:
+    if isinstance(degree, bool) or not hasattr(degree, "__index__") or not 0 <= int(degree) <= most:
+        raise GatelabError(f"the degree is {degree!r}; give a whole number from 0 to {most}")
+    return int(degree)
+
+
+def _to_powers(chebyshev: Sequence[float], interval: Interval) -> tuple[float, ...]:
+    """T_0 = 1, T_1 = t, T_{k+1} = 2 t T_k - T_{k-1} with t = (z - c) / h, exactly, rounded at the end."""
+    low, high = map(Fraction, interval)
+    c, h = (low + high) / 2, (high - low) / 2
+    total = [Fraction(0)] * len(chebyshev)
+    before, now = [Fraction(0)], [Fraction(1)]
+    for k, a in enumerate(map(Fraction, chebyshev)):
+        for i, v in enumerate(now):
+            total[i] += a * v
+        factor = (1 if k == 0 else 2) / h
+        following = [Fraction(0)] * (len(now) + 1)
+        for i, v in enumerate(now):
+            following[i + 1] += factor * v
+            following[i] -= factor * c * v
+        for i, v in enumerate(before if k else ()):
+            following[i] -= v
+        before, now = now, following
+    return tuple(map(float, total))
+
+
+def _to_chebyshev(powers: Sequence[float], interval: Interval) -> tuple[float, ...]:
+    """Horner's rule in the Chebyshev basis, z = c + h t and t T_k = (T_{k+1} + T_{|k-1|}) / 2, exactly."""
+    low, high = map(Fraction, interval)
+    c, h = (low + high) / 2, (high - low) / 2
+    total = [Fraction(0)] * len(powers)
+    for a in map(Fraction, reversed(powers)):
+        following = [c * v for v in total]
+        for k, v in enumerate(total):
+            if not v:
+                continue
+            for i in (k + 1, abs(k - 1)):
+                following[i] += h * v / 2
+        following[0] += a
+        total = following
+    return tuple(map(float, total))

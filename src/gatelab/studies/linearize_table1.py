@@ -1,0 +1,185 @@
+"""Table 1 of paper 003: the largest error of five Taylor terms of GELU, and what the same degree can do instead."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from gatelab.linearize import Polynomial, bound, linearize
+from gatelab.linearize.given import values
+from gatelab.plotting import NEURON_COLOURS, new_figure, style
+from gatelab.plotting.linearize import ErrorCurve, draw_errors
+from gatelab.studies.measure import ticker
+from gatelab.studies.study import Claim, Outcome, Request, Study
+from gatelab.units.activations import activation
+
+# As printed; mantissas are compared in as many digits.
+PAPER = {1.0: "9e-06", 3.0: "3.0e+00", 5.0: "7.8e+02", 7.0: "2.7e+04"}
+TERMS, DEGREE = 5, 10
+DEGREES, QUICK_DEGREES = (2, 4, 6, 8, 10, 12, 16, 20, 24), (4, 10)
+GELU = activation("gelu")
+
+
+def as_printed(value: float, printed: str) -> str:
+    """The value in as many digits as the paper prints.
+
+    >>> as_printed(784.6, "7.8e+02"), as_printed(8.82e-6, "9e-06")
+    ('7.8e+02', '9e-06')
+    """
+    mantissa = printed.split("e")[0]
+    return f"{value:.{len(mantissa.split('.')[1]) if '.' in mantissa else 0}e}"
+
+
+def rounded_twice(value: float, printed: str) -> str:
+    """The same from three digits: halves then go to even.
+
+    >>> as_printed(785.25, "7.8e+02"), rounded_twice(785.25, "7.8e+02")
+    ('7.9e+02', '7.8e+02')
+    """
+    return as_printed(float(f"{value:.2e}"), printed)
+
+
+def five_terms(reach: float) -> Polynomial:
+    made = linearize("gelu", "taylor", degree=DEGREE, interval=(-reach, reach)).polynomial
+    assert made is not None
+    return made
+
+
+def best(degree: int, reach: float) -> Polynomial:
+    made = linearize("gelu", "minimax", degree=degree, interval=(-reach, reach)).polynomial
+    assert made is not None
+    return made
+
+
+def run(request: Request) -> Outcome:
+    degrees = QUICK_DEGREES if request.quick else DEGREES
+    tick = ticker(request, len(PAPER) + len(degrees))
+    rows = []
+    for reach, printed in PAPER.items():
+        taylor, other = five_terms(reach), best(DEGREE, reach)
+        rows.append(
+            {
+                "range": f"[-{reach:.0f}, {reach:.0f}]",
+                "paper": float(printed),
+                "Taylor": taylor.error(GELU),
+                "Taylor, proved at most": bound(taylor, GELU).value,
+                "of max |GELU|": taylor.error(GELU) / float(values(GELU, [reach])),
+                "minimax": other.error(GELU),
+                "minimax, proved at most": bound(other, GELU).value,
+            }
+        )
+        tick()
+    growth = []
+    for degree in degrees:
+        for reach in (3.0, 5.0, 7.0):
+            series = linearize("gelu", "taylor", degree=degree, interval=(-reach, reach)).polynomial
+            assert series is not None
+            growth.append(
+                {
+                    "degree": degree,
+                    "R": reach,
+                    "Taylor": series.error(GELU),
+                    "minimax": best(degree, reach).error(GELU),
+                }
+            )
+        tick()
+    table, by_degree = pd.DataFrame(rows), pd.DataFrame(growth)
+    return Outcome(_figure(by_degree), {"table1": table, "degrees": by_degree}, _claims(table), NOTES)
+
+
+def _claims(table: pd.DataFrame) -> tuple[Claim, ...]:
+    claims = []
+    for (reach, printed), row in zip(PAPER.items(), table.to_dict("records"), strict=True):
+        ours = row["Taylor"]
+        claims.append(
+            Claim(
+                f"largest error of {TERMS} Taylor terms, Wx in [-{reach:.0f}, {reach:.0f}]",
+                printed,
+                f"{ours:.3g}",
+                "reproduced" if printed in (as_printed(ours, printed), rounded_twice(ours, printed)) else "differs",
+                _twice(ours, printed)
+                + f"Against erf-GELU the error at the end of the range is {ours:.5g}; proved to be nowhere more than "
+                f"{row['Taylor, proved at most']:.5g}.",
+            )
+        )
+    at_three = table.iloc[1]
+    claims.append(
+        Claim(
+            "Wx in [-3, 3], where the error is called acceptable",
+            "acceptable",
+            f"{at_three['of max |GELU|']:.0%} of the largest |GELU| there",
+            "reproduced" if at_three["of max |GELU|"] < 0.1 else "differs",
+            f"At z = -3 the series gives {float(five_terms(3.0)(-3.0)):.3f} where GELU is "
+            f"{float(values(GELU, [-3.0])):.4f}.",
+        )
+    )
+    for reach, row in zip(PAPER, table.to_dict("records"), strict=True):
+        claims.append(
+            Claim(
+                f"largest error of the best polynomial of degree {DEGREE} on [-{reach:.0f}, {reach:.0f}]",
+                "-",
+                f"{row['minimax']:.3g}, {row['Taylor'] / row['minimax']:.3g} times less than Taylor's",
+                "new",
+                f"Remez's exchange; proved to be nowhere more than {row['minimax, proved at most']:.4g}.",
+            )
+        )
+    return tuple(claims)
+
+
+def _twice(value: float, printed: str) -> str:
+    if as_printed(value, printed) == printed:
+        return ""
+    return (
+        f"The printed number is {value:.3g} rounded again, half to even; at once it is {as_printed(value, printed)}. "
+    )
+
+
+def _figure(by_degree: pd.DataFrame) -> Figure:
+    z = np.linspace(-7, 7, 1401)
+    exact = values(GELU, z).numpy()
+    with style():
+        figure = new_figure(9.6, 4.0)
+        left, right = figure.subplots(1, 2)
+        curves = [ErrorCurve(f"Taylor, degree {DEGREE}", z, five_terms(7.0)(z) - exact, "#222222")]
+        for i, reach in enumerate((3.0, 5.0, 7.0)):
+            inside = np.abs(z) <= reach
+            curve = best(DEGREE, reach)(z[inside]) - exact[inside]
+            curves.append(ErrorCurve(f"minimax on ±{reach:.0f}", z[inside], curve, NEURON_COLOURS[i]))
+        draw_errors(left, curves, floor=1e-9, xlabel="z = w.x")
+        ends, printed = zip(*((r, float(p)) for r, p in PAPER.items()), strict=True)
+        left.plot(ends, printed, "x", color="#D55E00", markersize=7, label="the paper's Table 1")
+        left.set_ylim(1e-9, 1e5)
+        left.legend(loc="lower right", fontsize=7)
+        for i, (reach, part) in enumerate(by_degree.groupby("R")):
+            x = part["degree"].to_numpy(float)
+            lines = [
+                ErrorCurve(f"Taylor, ±{reach:.0f}", x, part["Taylor"].to_numpy(float), NEURON_COLOURS[i], "--", "o"),
+                ErrorCurve(f"minimax, ±{reach:.0f}", x, part["minimax"].to_numpy(float), NEURON_COLOURS[i], "-", "s"),
+            ]
+            draw_errors(right, lines, xlabel="degree")
+        right.set_ylabel("largest error")
+        right.legend(ncol=2, fontsize=7)
+        figure.suptitle("Table 1: Taylor's series of GELU and the best polynomials")
+    return figure
+
+
+def _stray() -> str:
+    """What eq. 1 gives as it is printed: x times the integral of t phi(t), that is -x phi(x)."""
+    return f"{-math.exp(-0.5) / math.sqrt(2 * math.pi):.3f} at x = 1, where GELU is {float(values(GELU, [1.0])):.3f}"
+
+
+NOTES = (
+    "The errors are largest at the ends of the ranges, so that no grid enters.",
+    f"Eq. 1 has a stray t in the integrand; as printed it gives {_stray()}.",
+    "Section 3.1.3 drops the power 2n + 2 in its second line.",
+    "GELU, SiLU and ReLU are z/2 + an even function: an odd top degree gains nothing.",
+)
+STUDY = Study(
+    "linearize/table1",
+    "Taylor's series of GELU, and the best polynomials",
+    "Five Taylor terms are acceptable on [-3, 3].",
+    run,
+)

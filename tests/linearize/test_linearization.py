@@ -1,0 +1,255 @@
+"""The maps: features, products in parts, gated units, biases, errors, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.linearize import Linearization, linearize, methods
+from gatelab.linearize.monomials import _multiplicities, blocks, count, powers
+from gatelab.units import Unit
+
+
+def rows(n: int, d: int, seed: int, scale: float = 0.5) -> Tensor:
+    return scale * torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def naive_monomials(x: Tensor, k: int) -> Tensor:
+    """Every monomial of degree k times the root of its multinomial coefficient, one by one."""
+    out = []
+    for indices in itertools.combinations_with_replacement(range(len(x)), k):
+        many = math.factorial(k)
+        for i in set(indices):
+            many //= math.factorial(indices.count(i))
+        out.append(math.sqrt(many) * math.prod(float(x[i]) for i in indices))
+    return torch.tensor(out, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("k", [0, 1, 2, 5])
+def test_features_are_the_monomials(d: int, k: int) -> None:
+    x = rows(1, d, 0)[0]
+    found, naive = powers([x], k), naive_monomials(x, k)
+    assert len(found) == count(d, k) == len(naive)
+    assert torch.allclose(found.sort().values, naive.sort().values)
+    assert _multiplicities(d, k)[0].sum() == d**k
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "kronecker"])
+def test_powers_of_products_with_factors(kind: str) -> None:
+    x, g, u, v = rows(6, 3, 0), rows(4, 3, 1), rows(4, 3, 2), rows(4, 3, 3)
+    for k in range(5):
+        assert torch.allclose(powers([x], k, kind) @ powers([g], k, kind).T, (x @ g.T) ** k)
+        one = powers([x], k + 1, kind) @ powers([g, u], k + 1, kind).T
+        assert torch.allclose(one, (x @ g.T) ** k * (x @ u.T))
+        two = powers([x], k + 2, kind) @ powers([g, u, v], k + 2, kind).T
+        assert torch.allclose(two, (x @ g.T) ** k * (x @ u.T) * (x @ v.T))
+
+
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+def test_blocks_are_all_of_the_features(size: int) -> None:
+    x, g, u = rows(6, 5, 0), rows(4, 5, 1), rows(4, 5, 2)
+    for k in range(4):
+        assert torch.allclose(sum(a @ b.T for a, b in blocks(([x], [g]), k, size)), (x @ g.T) ** k)
+        both = sum(a @ b.T for a, b in blocks(([x], [g, u]), k + 1, size))
+        assert torch.allclose(both, (x @ g.T) ** k * (x @ u.T))
+
+
+def test_symmetric_features_equal_kronecker_features_with_163_instead_of_66432() -> None:
+    W, X = rows(3, 3, 0, 1.0), rows(4, 3, 1, 1.0)
+    lean, full = (linearize("gelu", "taylor", degree=10, d=3, features=f) for f in ("symmetric", "kronecker"))
+    assert (lean.m, full.m) == (163, 66_432)
+    a, b = lean.psi(X) @ lean.phi(W).T, full.psi(X) @ full.phi(W).T
+    assert (a - b).abs().max() < 1e-10
+    assert lean.polynomial is not None and (a - lean.polynomial(X @ W.T)).abs().max() < 1e-10
+
+
+def test_degree_four_of_64_inputs_where_kronecker_cannot() -> None:
+    made = linearize("gelu", "taylor", degree=4, d=64)
+    assert made.m == 766_480 + 2_080 + 64
+    W, X = rows(2, 64, 0, 0.1), rows(3, 64, 1, 1.0)
+    assert (made.psi(X) @ made.phi(W).T - made.product(W, X)).abs().max() < 1e-12
+    assert (made.product(W, X, 2**18, features=True) - made.product(W, X)).abs().max() < 1e-12
+    with pytest.raises(GatelabError, match="kronecker features"):
+        linearize("gelu", "taylor", degree=6, d=64, features="kronecker").psi(X)
+
+
+@pytest.mark.parametrize("method", ["taylor", "chebyshev", "minimax", "hermite", "tangent"])
+def test_products_in_parts_are_the_whole_product(method: str) -> None:
+    made = linearize("gelu", method, **({"reference": torch.ones(5)} if method == "tangent" else {"degree": 4}))
+    W, X = rows(9, 5, 0), rows(2 * 7, 5, 1).reshape(2, 7, 5)
+    whole = made.psi(X) @ made.phi(W).mT
+    assert whole.shape == (2, 7, 9)
+    for chunk in (1, 50, 2**24):
+        assert torch.allclose(made.product(W, X, chunk), whole, atol=1e-12)
+    assert torch.allclose(made.product(W, X, 100, features=True), whole, atol=1e-12)
+    batch = rows(2 * 9, 5, 2).reshape(2, 9, 5)
+    assert torch.allclose(made.product(batch, X), made.psi(X) @ made.phi(batch).mT, atol=1e-12)
+    assert torch.allclose(made.product(batch, X[0]), made.psi(X[0]) @ made.phi(batch).mT, atol=1e-12)
+
+
+def test_parts_are_as_small_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide layer's product with features holds no matrix beyond the chunk but its result."""
+    from gatelab.linearize import lifted
+
+    largest = 0
+
+    def watched(*args):
+        nonlocal largest
+        for a, b in blocks(*args):
+            largest = max(largest, a.numel(), b.numel())
+            yield a, b
+
+    monkeypatch.setattr(lifted, "blocks", watched)
+    made = linearize("gelu", "taylor", degree=2)
+    W, X = rows(256, 64, 0, 0.05), rows(300, 64, 1)
+    found = made.product(W, X, 2**14, features=True)
+    assert largest <= 2**14 and made.features(64).m * 300 > 10 * 2**14
+    assert torch.allclose(found, made.product(W, X), atol=1e-12)
+
+
+def test_float32_stays_float32() -> None:
+    W, X = rows(4, 3, 0).float(), rows(5, 3, 1).float()
+    made = linearize("silu", "hermite", degree=4)
+    assert made.phi(W).dtype == made.psi(X).dtype == made.product(W, X).dtype == torch.float32
+    with pytest.raises(GatelabError, match="one dtype"):
+        made.product(W, X.double())
+
+
+@pytest.mark.parametrize(
+    ("unit", "m"), [("bilinear", 5 * 6 // 2), ("swiglu", None), ("glu", None), ("gqu", None), (Unit("gelu", 2), None)]
+)
+def test_gated_units(unit: str | Unit, m: int | None) -> None:
+    options = {"degree": 1} if unit == "bilinear" else {"degree": 4, "interval": 4.0}
+    made = linearize(unit, "taylor" if unit == "bilinear" else "minimax", d=5, **options)
+    W = tuple(rows(7, 5, seed) for seed in range(made.factors + 1))
+    X = rows(3, 5, 9)
+    whole = made.psi(X) @ made.phi(W).T
+    assert torch.allclose(whole, made.product(W, X), atol=1e-12)
+    assert torch.allclose(whole, made.product(W, X, 200, features=True), atol=1e-12)
+    assert made.polynomial is not None
+    expected = made.polynomial(X @ W[0].T)
+    for u in W[1:]:
+        expected = expected * (X @ u.T)
+    assert torch.allclose(whole, expected, atol=1e-12)
+    if m is not None:
+        assert made.m == m and torch.allclose(whole, made.exact(W, X), atol=1e-12)
+    with pytest.raises(GatelabError, match="weights were given"):
+        made.phi(W[0])
+
+
+def test_gated_units_of_other_methods_multiply_maps() -> None:
+    made = linearize("swiglu", "tangent", d=4, reference=torch.ones(4))
+    W, X = (rows(3, 4, 0), rows(3, 4, 1)), rows(2, 4, 2)
+    gate = linearize("silu", "tangent", d=4, reference=torch.ones(4))
+    assert made.m == 5 * 4
+    assert torch.allclose(made.product(W, X), gate.product(W[0], X) * (X @ W[1].T))
+
+
+def test_the_tangent_touches_at_its_reference_to_first_order() -> None:
+    at = rows(1, 4, 5)[0]
+    made = linearize("gelu", "tangent", d=4, reference=at)
+    W, step = rows(6, 4, 0), rows(1, 4, 1)[0]
+    errors = [
+        float((made.product(W, (at + h * step)[None]) - made.exact(W, (at + h * step)[None])).abs().max())
+        for h in (0.0, 1e-3, 2e-3)
+    ]
+    assert errors[0] < 1e-15 and errors[2] / errors[1] == pytest.approx(4, rel=0.02)
+
+
+@pytest.mark.parametrize("method", ["hermite", "tangent"])
+@pytest.mark.parametrize("features", [True, False])
+def test_modules_are_the_layer_with_its_bias(method: str, features: bool) -> None:
+    layer = nn.Linear(4, 6, dtype=torch.float64)
+    made = linearize("gelu", method, **({"reference": torch.zeros(4)} if method == "tangent" else {}))
+    X = rows(10, 4, 0).reshape(2, 5, 4)
+    if method == "tangent" and not features:
+        with pytest.raises(GatelabError, match="no polynomial"):
+            made.module(layer.weight, layer.bias, features=False)
+        return
+    module = made.module(layer.weight, layer.bias, features=features)
+    assert module(X).shape == (2, 5, 6) and "Phi" in module.state_dict()
+    if made.polynomial is not None:
+        assert torch.allclose(module(X), made.polynomial(layer(X)).detach(), atol=1e-12)
+    else:
+        z = layer.bias  # about x = 0
+        tangent = made.activation(z) + made.activation.slope(z) * (layer(X) - z)
+        assert torch.allclose(module(X), tangent.detach(), atol=1e-12)
+    plain = made.module(layer.weight, features=features)
+    assert torch.allclose(plain(X), made.product(layer.weight.detach(), X), atol=1e-12)
+    with pytest.raises(GatelabError, match="biases do not fit"):
+        made.module(layer.weight, torch.zeros(5))
+
+
+def test_gated_modules_take_biases_for_each_weight() -> None:
+    made = linearize("swiglu", "hermite", degree=4)
+    W, b, X = (rows(3, 4, 0), rows(3, 4, 1)), (rows(1, 3, 2)[0], rows(1, 3, 3)[0]), rows(5, 4, 4)
+    assert made.polynomial is not None
+    expected = made.polynomial(X @ W[0].T + b[0]) * (X @ W[1].T + b[1])
+    assert torch.allclose(made.module(W, b)(X), expected) and torch.allclose(
+        made.module(W, b, features=False)(X), expected
+    )
+
+
+def test_error_on_a_distribution_is_what_integration_gives() -> None:
+    """On the circle w.x = cos(angle): a fixed seed and 2^16 pairs; the interval misses with probability 0.05."""
+    made = linearize("gelu", "minimax", degree=2, interval=1.0, d=2)
+    assert made.polynomial is not None
+    angle = torch.linspace(0, 2 * math.pi, 10_001, dtype=torch.float64)[:-1]
+    gap = made.activation(angle.cos()) - made.polynomial(angle.cos())
+    found = made.error("sphere", seed=1)
+    assert found.low < float(gap.square().mean().sqrt()) < found.high
+    assert found.maximum <= 1.0001 * float(gap.abs().max()) and found.maximum > 0.99 * float(gap.abs().max())
+    assert found.exceeding == pytest.approx(3 / 2**16, rel=0.01)
+    assert found.floor is not None and found.floor < found.rmse and found.m == made.m
+
+
+def test_error_on_data_and_its_floor() -> None:
+    W, X = rows(12, 3, 0, 1.0), rows(40, 3, 1, 1.0)
+    made = linearize("gelu", "hermite", degree=2)
+    found = made.error(W=W, X=X)
+    gap = made.exact(W, X) - made.product(W, X)
+    assert found.rmse == pytest.approx(float(gap.square().mean().sqrt())) and found.maximum == float(gap.abs().max())
+    values = torch.linalg.svdvals(made.exact(W, X))
+    assert found.floor == pytest.approx(float((values[found.m :].square().sum() / gap.numel()).sqrt()), rel=1e-6)
+    assert found.low < found.rmse < found.high and found.floor < found.rmse
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: linearize("gelu", "hermit"), "did you mean 'hermite'"),
+        (lambda: linearize("gelo"), "did you mean"),
+        (lambda: linearize("gelu", "minimax", intervals=3), "did you mean 'interval'"),
+        (lambda: linearize("gelu", "fit"), "needs data"),
+        (lambda: linearize("gelu", "optimal", d=2), "needs m"),
+        (lambda: linearize("gelu", "optimal", m=3), "give d="),
+        (lambda: linearize("gelu", d=0), "1 or more"),
+        (lambda: linearize("gelu", features="all"), "kronecker"),
+        (lambda: linearize("gelu", "tangent", features="kronecker"), "leave it out"),
+        (lambda: linearize("gelu").m, "features\\(d\\)"),
+        (lambda: linearize("gelu").error(), "give d="),
+        (lambda: linearize("gelu", d=2).error("cauchy"), "no distribution"),
+        (lambda: linearize("gelu", d=2).error(W=rows(2, 2, 0)), "give both"),
+        (lambda: linearize("gelu", d=2).phi(rows(2, 3, 0)), "one input more"),
+        (lambda: linearize("gelu", "tangent", d=3, reference=[1.0]), "reference"),
+        (lambda: linearize("gelu", "tangent", d=3, reference=[0.0] * 3).bound(), "no polynomial"),
+        (lambda: linearize(nn.Linear, "hermite"), "is a class"),
+    ],
+)
+def test_errors_say_what_to_do(call, says: str) -> None:
+    with pytest.raises(GatelabError, match=says):
+        call()
+
+
+def test_it_is_a_frozen_value() -> None:
+    made = linearize("gelu", d=3)
+    assert isinstance(made, Linearization) and set(methods()) >= {"taylor", "optimal", "tangent"}
+    with pytest.raises(AttributeError):
+        made.d = 4  # type: ignore[misc]
+    assert str(made) == "gelu by hermite of degree 8, d = 3, m = 98"

@@ -1,0 +1,55 @@
+"""Tables 1 to 3 of paper 003: every printed digit, and what stands beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gatelab.studies import Request, linearize_table1, linearize_table2, linearize_table3
+from gatelab.studies.linearize_table1 import as_printed, rounded_twice
+
+
+def test_table1_to_its_digits_and_the_corrected_reading() -> None:
+    seen: list[tuple[int, int]] = []
+    outcome = linearize_table1.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
+    assert seen[-1] == (len(seen), len(seen))
+    verdicts = [c.verdict for c in outcome.comparison]
+    assert verdicts == ["reproduced"] * 4 + ["differs"] + ["new"] * 4
+    table = outcome.tables["table1"]
+    assert [float(f"{v:.3g}") for v in table["Taylor"]] == [8.82e-6, 3.01, 785, 2.68e4]
+    assert (table["Taylor, proved at most"] >= table["Taylor"]).all()
+    assert "100%" in outcome.comparison[4].ours and "half to even" in outcome.comparison[2].because
+    assert len(outcome.figure.axes) == 2
+
+
+def test_what_would_not_reproduce_is_told() -> None:
+    assert as_printed(795.0, "7.8e+02") != "7.8e+02" != rounded_twice(795.0, "7.8e+02")
+
+
+def test_table2_to_its_digits() -> None:
+    outcome = linearize_table2.run(Request())
+    assert [c.verdict for c in outcome.comparison] == ["reproduced"] * 5 + ["exceeded"]
+    counts = outcome.tables["features"].set_index("d")
+    assert counts.loc[3].tolist()[:2] == [66_432, 163]
+    assert counts.loc[16, "kronecker"] == pytest.approx(1.1e12, rel=0.01)
+    assert counts.loc[16, "symmetric"] == pytest.approx(3.8e6, rel=0.01)
+    table = outcome.tables["table2"]
+    assert np.abs(table["Kronecker"] - table["symmetric"]).max() < 1e-10
+    assert linearize_table2.printed((0.3358,), np.array([0.3357])) == "differs"
+
+
+def test_table2_does_not_depend_on_the_weights_that_were_drawn() -> None:
+    for seed in (1, 2):
+        W, x = linearize_table2.layer(seed)
+        one = linearize_table2.made("symmetric")
+        found = (one.phi(W) @ one.psi(x)).numpy()
+        assert linearize_table2.printed(linearize_table2.LINEARIZED, found) == "reproduced"
+
+
+def test_table3_to_its_digits() -> None:
+    outcome = linearize_table3.run(Request())
+    assert [c.verdict for c in outcome.comparison] == ["reproduced", "reproduced", "new"]
+    found = outcome.tables["table3"].set_index("metric")["RMSE"]
+    assert f"{found['Taylor vs. tanh-GELU']:.5f}" == "0.21182"
+    assert found["Taylor vs. erf-GELU"] == pytest.approx(0.2121, abs=5e-5)
+    assert found["Kronecker product vs. Taylor"] < 1e-10
