@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -74,3 +76,16 @@ def test_the_same_models_are_refused():
         operator(nn.Sequential(nn.Linear(3, 1), nn.Dropout(0.5)), draw(4, 3))
     with pytest.raises(GatelabError, match="batch is 0"):
         operator(nn.Linear(3, 1), draw(4, 3), batch=0)
+
+
+def test_memory_that_ran_out_is_said_and_not_tried_with_more(monkeypatch):
+    """Backward passes would need more of it: only operations without a forward mode are taken there."""
+
+    def short(*_):
+        raise torch.cuda.OutOfMemoryError("no memory left")
+
+    monkeypatch.setattr(importlib.import_module("gatelab.ntk.empirical.operator"), "_forward_mode", short)
+    model, X, outputs, _ = case("glu")
+    A = operator(model, X, outputs)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        A @ np.ones(len(X))

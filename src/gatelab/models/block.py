@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -144,6 +144,23 @@ def check_images(images: Tensor, config: Any) -> None:
         )
     if not images.is_floating_point():
         raise GatelabError(f"the images are {images.dtype}; give them as numbers of unit variance: data.normalised(x)")
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """What models of images have in common: squares of `patch` pixels, and the classes they are told apart by."""
+
+    image_size: int = 32
+    patch: int = 4
+    channels: int = 3
+    classes: int = 10
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+    @property
+    def patches(self) -> int:
+        return (self.image_size // self.patch) ** 2
 
 
 def check_config(config: Any) -> None:

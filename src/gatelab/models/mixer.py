@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.models.block import (
+    ImageConfig,
     UnitLike,
-    check_config,
     check_images,
     cross_entropy,
     feed_forward,
@@ -33,29 +33,18 @@ from gatelab.models.block import (
 
 
 @dataclass(frozen=True)
-class MixerConfig:
+class MixerConfig(ImageConfig):
     """The sizes of a Mixer; `token_width` and `width` are those of plain units.
 
     >>> MIXER_SIZES["small"].patches
     64
     """
 
-    image_size: int = 32
-    patch: int = 4
-    channels: int = 3
-    classes: int = 10
     layers: int = 8
     d_model: int = 192
     token_width: int = 192
     width: int = 768
     dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_config(self)
-
-    @property
-    def patches(self) -> int:
-        return (self.image_size // self.patch) ** 2
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """P above, without building the model."""

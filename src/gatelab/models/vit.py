@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.models.block import (
+    ImageConfig,
     TransformerBlock,
     UnitLike,
-    check_config,
     check_images,
     cross_entropy,
     feed_forward,
@@ -33,29 +33,18 @@ from gatelab.models.block import (
 
 
 @dataclass(frozen=True)
-class ViTConfig:
+class ViTConfig(ImageConfig):
     """The sizes of a ViT; `width` is that of a plain feed-forward part.
 
     >>> VIT_SIZES["small"].patches
     64
     """
 
-    image_size: int = 32
-    patch: int = 4
-    channels: int = 3
-    classes: int = 10
     layers: int = 8
     heads: int = 6
     d_model: int = 192
     width: int = 768
     dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_config(self)
-
-    @property
-    def patches(self) -> int:
-        return (self.image_size // self.patch) ** 2
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """P above, without building the model."""

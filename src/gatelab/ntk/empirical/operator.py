@@ -93,8 +93,9 @@ class _Products:
         with sdpa_kernel(SDPBackend.MATH):
             try:
                 return self.push(value, self.parameters, direction)
-            except (RuntimeError, NotImplementedError):
-                if self.push is _twice_backward:
+            except (RuntimeError, NotImplementedError) as error:
+                # Some operation has no forward mode. Memory that ran out is another case: backward passes need more.
+                if self.push is _twice_backward or isinstance(error, torch.cuda.OutOfMemoryError):
                     raise
                 self.push = _twice_backward
                 return self.push(value, self.parameters, direction)
