@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gatelab.linalg import eigen
 from gatelab.linalg.eigen import extremes, operator_extremes
 from gatelab.linalg.lanczos import both_ends, krylov, largest, quadrature, start_vector
 
@@ -139,3 +140,24 @@ def test_quadrature_gives_moments():
     nodes, weights = quadrature(lambda v: K @ v, 200, 64, 30, 0, "cpu")
     assert weights.sum() == pytest.approx(1)
     assert weights @ nodes == pytest.approx(values.mean(), abs=5 * 2.6 * math.sqrt(2 / (200 * 64)))
+
+
+def test_products_and_solves_equal_the_plain_ones():
+    K = with_spectrum(np.geomspace(1, 1e3, 120))
+    v = start_vector(120, 3)
+    factor = eigen._cholesky(K, 1, -0.5)
+    assert factor is not None and factor.mT.is_contiguous()  # so that BLAS's own solve is taken
+    shifted = K - 0.5 * torch.eye(120, dtype=torch.float64)
+    torch.testing.assert_close(eigen.product(K)(v), K @ v, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(eigen.product(K[:, :])(v), eigen.product(K.mT)(v), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(shifted @ eigen._solve(factor, v), v, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(eigen._solve(factor.contiguous(), v), eigen._solve(factor, v), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("lowest", [(1.0, 1.0001), (1.0, 1.5), (1e-6, 1.0), (-1e-3, 1.0)])
+def test_spikes_and_a_bulk_need_a_shift_near_the_lower_end(lowest):
+    """One eigenvalue far above, so that products alone are not waited for; the first shift may be too high, or not."""
+    values = np.concatenate([lowest, np.linspace(1.6, 80, 397), [2e6]])
+    found = extremes(with_spectrum(values))
+    assert found.lambda_min.lower <= lowest[0] <= found.lambda_min.upper
+    assert found.lambda_min.value == pytest.approx(lowest[0], abs=1e-6)

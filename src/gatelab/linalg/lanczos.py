@@ -89,8 +89,12 @@ def largest(apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 500)
     return both_ends(apply, start, tol=tol, steps=steps, flat=0.0)[0]
 
 
-def both_ends(apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float) -> tuple[Ritz, Ritz]:
+def both_ends(
+    apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float, least: int = 0
+) -> tuple[Ritz, Ritz]:
     """The largest eigenvalue and the smallest; the latter is waited for where the Ritz values span less than `flat`.
+
+    Elsewhere it is what the `least` number of steps gives.
 
     >>> A = torch.diag(torch.linspace(1, 9, 50, dtype=torch.float64))
     >>> top, bottom = both_ends(lambda v: A @ v, start_vector(50, 0), flat=100)
@@ -102,7 +106,7 @@ def both_ends(apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 30
         values, vectors = _tridiagonal(alpha, beta)
         if _error(values, vectors, beta[-1], -1) > tol * max(abs(values[0]), abs(values[-1])):
             return False
-        hopeless = values[0] <= 0 or values[0] * flat <= values[-1]
+        hopeless = len(alpha) >= least and (values[0] <= 0 or values[0] * flat <= values[-1])
         return bool(hopeless or _error(values, vectors, beta[-1], 0) <= tol * values[0])
 
     space = krylov(apply, start, steps, done)
