@@ -242,7 +242,9 @@ def test_demo(here: Path) -> None:
     text = ok("demo", "--max-width", "2", "--jobs", "1", "--out", "d")
     assert all(re.search(rf"^{u} ", text, re.M) for u in ("mlp", "glu", "gqu"))
     assert "-3.08" in text and "s of computing" in text
-    assert text.splitlines()[-1] == "d/demo.png" and (here / "d/demo.png").exists()
+    assert text.splitlines()[-2:] == ["d/demo.png", "d/demo.html"] and (here / "d/demo.png").exists()
+    page = (here / "d/demo.html").read_text()
+    assert page.startswith("<!doctype html>") and "gatelab demo --max-width 2" in page and "relu2" in page
 
 
 def test_demo_json() -> None:
@@ -257,7 +259,7 @@ def test_reproduce_lists_every_study() -> None:
 
 
 def test_reproduce(here: Path) -> None:
-    text = ok("reproduce", "scaling/fig1", "scaling/fig3", "--quick", "--jobs", "1", "--out", "r", "--format", "svg")
+    text = ok("reproduce", "scaling/fig1", "scaling/fig3", "--quick", "--jobs", "1", "--out", "r")
     assert "paper" in text and "verdict" in text and max(map(len, text.splitlines())) <= 80
     assert "wrote r/scaling/fig1.svg" in text and (here / "r/scaling/fig3.svg").exists()
 
@@ -265,7 +267,7 @@ def test_reproduce(here: Path) -> None:
 def test_reproduce_json() -> None:
     (found,) = json.loads(ok("reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--json"))
     assert found["study"] == "scaling/fig2" and all(Path(f).exists() for f in found["files"])
-    assert {"what", "paper", "ours", "verdict", "because"} == set(found["claims"][0])
+    assert {"what", "paper", "ours", "verdict", "because", "interval"} == set(found["claims"][0])
 
 
 # Errors: exit code 2, one line that says what to do, nothing on stdout, nothing left behind
@@ -312,7 +314,6 @@ ERRORS = {
     "solver in scale": (["scale", "glu", "--solver", "knot"], None, "did you mean 'knots'"),
     "study": (["reproduce", "scaling/fig22"], None, "'scaling/fig2'"),
     "no study": (["reproduce"], None, "--list"),
-    "format": (["reproduce", "scaling/fig2", "--format", "pgn"], None, "'png'"),
     "sampling": (["fit", "glu", "--sampling", "gird"], None, "'grid'"),
     "noise": (["fit", "glu", "--noise", "-1"], None, "0 or more"),
     "parameters": (["fit", "glu", "--points", "100"], None, "a width of at most 19"),

@@ -13,6 +13,7 @@
     gl.dynamics.crossing(K_a, K_b, y, width, lr)           when the slower starter overtakes; .train measures it
     gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
+    gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
@@ -21,7 +22,7 @@ makes one, and a function of tensors or an `nn.Module` class is taken wherever a
 it conforms. What they are fitted to are problems: a name (`gl.problems()`), an expression in x, a Python callable, or
 `gl.Problem.from_arrays(x, y)`. Further: `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
-The flow is one way: units x problems -> solve -> scaling | ntk -> dynamics | train -> studies -> cli.
+The flow is one way: units x problems -> solve -> scaling | ntk | linearize -> dynamics | train -> studies -> report.
 """
 
 from importlib import import_module
@@ -39,6 +40,7 @@ from gatelab.units import FeedForward, Unit, check_unit, unit, units
 if TYPE_CHECKING:
     from gatelab import dynamics, train
     from gatelab.estimators import GatedRegressor, scaling_curve
+    from gatelab.scorecard import compare
 
 __all__ = [
     "Construction",
@@ -53,6 +55,7 @@ __all__ = [
     "Unit",
     "__version__",
     "check_unit",
+    "compare",
     "construct",
     "corrected_slope",
     "dynamics",
@@ -81,6 +84,10 @@ def __getattr__(name: str) -> Any:
         from gatelab import estimators
 
         return getattr(estimators, name)
+    if name == "compare":
+        from gatelab.scorecard import compare
+
+        return compare
     if name in ("dynamics", "train"):
         return import_module(f"gatelab.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pytest
+import torch
 
+from gatelab.linearize.learned import build, population_rmse
+from gatelab.studies.linearize_learned2d import _claims as learned2d_claims
+from gatelab.studies.linearize_learned2d import single_pairs
+from gatelab.studies.linearize_learned16 import levels_claim, products, training_loss
+from gatelab.studies.linearize_sampling import monte_carlo_claims
 from gatelab.studies.registry import study
 from gatelab.studies.study import Request
+from gatelab.units import activation
 
 
 def test_floor_study_puts_no_method_below_the_floor():
@@ -29,6 +38,30 @@ def test_learned2d_study():
     assert any("0.0822" in c.paper for c in outcome.comparison)
 
 
+def frames(means: dict[int, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Made-up tables of the paper's recipe and of ours, seeds within 10 % and single pairs from a tenth to double."""
+
+    def line(name: str, key: int, mean: float) -> dict[str, float]:
+        return {name: key, "mean": mean, "std": 0.0, "min": 0.9 * mean, "max": 1.1 * mean, "count": 5}
+
+    paper = [{**line("epochs", n, mean), "low": 0.1 * mean, "high": 2 * mean} for n, mean in means.items()]
+    return pd.DataFrame(paper), pd.DataFrame([line("steps", 300, 0.011)])
+
+
+def test_learned2d_claims_follow_their_tables():
+    claims = {c.what: c for c in learned2d_claims(*frames({3: 0.4, 10: 0.3, 30: 0.1}), 0.0105)}
+    assert [claims[f"RMSE after {n} epochs"].verdict for n in (3, 10, 30)] == ["reproduced"] * 3
+    assert claims["RMSE after 30 epochs"].interval == "over 5 seeds: 0.090 to 0.110"
+    order = claims["30 epochs are worse than 10"]
+    assert order.verdict == "differs" and order.ours == "0.100 against 0.300: better"
+    assert claims["more data"].verdict == "reproduced"
+    assert claims["whether learned maps are unbiased"].verdict == "differs"
+    other = {c.what: c for c in learned2d_claims(*frames({3: 0.01, 10: 0.02, 30: 0.03}), 0.0)}
+    assert other["30 epochs are worse than 10"].verdict == "reproduced"
+    assert other["RMSE after 3 epochs"].verdict == "differs"  # its single pairs end at 0.02
+    assert other["whether learned maps are unbiased"].verdict == "reproduced"
+
+
 def test_learned16_study():
     seen = []
     outcome = study("linearize/learned16").run(
@@ -37,5 +70,44 @@ def test_learned16_study():
     table = outcome.tables["errors"]
     fresh = table[table["recipe"] == "fresh"]
     assert np.allclose(fresh["rmse"], fresh["floor"], rtol=0.06)
-    assert seen[-1] == (4, 4)
+    assert seen[-1] == (6, 6)
     assert any(c.verdict == "exceeded" for c in outcome.comparison)
+    curve = outcome.tables["steps"]
+    assert curve["new_data"].is_monotonic_decreasing and (curve["training"] < curve["new_data"]).all()
+    assert [axis.get_xlabel() for axis in outcome.figure.axes] == ["training steps", "features m"]
+
+
+def test_the_loss_of_figure_1_levels_on_new_data_or_not():
+    def curve(new: list[float]) -> pd.DataFrame:
+        return pd.DataFrame({"steps": [500, 1000, 2000], "training": [1.5, 1.2, 1.0], "new_data": new})
+
+    assert levels_claim(curve([2.5, 2.0, 2.05])).verdict == "reproduced"
+    assert levels_claim(curve([2.5, 2.4, 2.05])).verdict == "differs"  # still falling
+    assert levels_claim(curve([1.5, 1.5, 1.5])).verdict == "differs"  # level, elsewhere
+
+
+def test_training_loss_and_products_are_what_a_loop_gives():
+    gelu = activation("gelu")
+    maps = build(gelu, 16, m=3, recipe="paper", epochs=1, seed=4)
+    draw = torch.Generator().manual_seed(4)
+    W, x = torch.randn(1024, 16, 16, generator=draw).double(), torch.randn(1024, 16, generator=draw).double()
+    for one, given in zip(W[:5], x[:5], strict=True):
+        made = torch.stack([maps.phi(row[None])[0] @ maps.psi(given[None])[0] for row in one])
+        assert torch.allclose(made, products(maps, one[None], given[None])[0])
+    exact = (products(maps, W, x) - gelu(torch.einsum("bij,bj->bi", W, x))).square().mean()
+    assert training_loss(maps, 4) == float(exact)
+
+
+def test_single_pairs_have_the_population_error_in_the_mean():
+    """Mean squares of 2000 pairs and of all pairs agree within 20 %: pairs share no rows (false alarm below 1e-4)."""
+    gelu = activation("gelu")
+    maps = build(gelu, 2, m=16, recipe="paper", epochs=3)
+    singles = single_pairs(maps, gelu, 1)
+    assert len(singles) == 2000
+    assert np.mean(singles**2) == pytest.approx(population_rmse(maps, gelu, seed=2) ** 2, rel=0.2)
+
+
+def test_monte_carlo_is_unbiased_and_consistent():
+    unbiased, consistent = monte_carlo_claims()
+    assert unbiased.verdict == consistent.verdict == "reproduced"
+    assert consistent.paper.startswith("16")

@@ -25,7 +25,7 @@ def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
     reglu = said["condition number of GPT-2 with ReGLU against ReLU, LeCun weights"]
     plain, gated = (table.query(f"model == 'gpt2' and start == 'lecun' and unit == '{u}'") for u in ("mlp", "glu"))
     ratio = np.exp(np.log(plain["condition"].to_numpy() / gated["condition"].to_numpy()).mean())
-    assert reglu.verdict == "reproduced" and reglu.ours.startswith(f"{ratio:.3g} [")
+    assert reglu.verdict == "reproduced" and reglu.ours.startswith(f"{ratio:.3g} times") and reglu.interval
     worse = said["condition number of ViT with ReGLU against ReLU, weights of deviation 0.02"]
     assert worse.verdict == "differs" and "larger" in worse.ours
     assert "2026" in outcome.notes[0] and "H200" in outcome.notes[0]
@@ -43,11 +43,11 @@ def test_the_small_version_computes_its_own() -> None:
 def test_records_that_are_missing_or_damaged_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(records, "_PLACES", ())
-    with pytest.raises(GatelabError, match=r"no record results/ntk/fig3.json; make it with 'python"):
+    with pytest.raises(GatelabError, match=r"no record results/ntk/models.json; make it with 'python"):
         ntk_fig3.run(Request())
     place = tmp_path / "results" / "ntk"
     place.mkdir(parents=True)
     for content, said in (("{", "damaged"), (json.dumps([1]), "holds list")):
-        (place / "fig3.json").write_text(content)
+        (place / "models.json").write_text(content)
         with pytest.raises(GatelabError, match=said):
             ntk_fig3.run(Request())

@@ -61,7 +61,8 @@ def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
         assert len(pd.read_csv(folder / f"{stem}-{key}.csv")) == len(table) > 0
     record = json.loads((folder / f"{stem}.json").read_text())
     assert record["command"] == f"gatelab reproduce {name} --quick"
-    assert record["claims"] and all(set(c) == {"what", "paper", "ours", "verdict", "because"} for c in record["claims"])
+    parts = {"what", "paper", "ours", "verdict", "because", "interval"}
+    assert record["claims"] and all(set(c) == parts for c in record["claims"])
     assert all(c["because"] and "nan" not in c["because"] for c in record["claims"])
     assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
 
@@ -78,16 +79,15 @@ def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick)
     assert any(panel.get_xlabel() for panel in figure.axes)
 
 
-def test_svg_is_written_when_asked_for(tmp_path: Path) -> None:
-    done = reproduce("scaling/fig3", tmp_path, quick=True, format="svg")
-    assert done.files[0].name == "fig3.svg" and done.files[0].read_text().startswith("<?xml")
+def test_figures_come_as_png_svg_and_numbers(tmp_path: Path) -> None:
+    png, svg, numbers = reproduce("scaling/fig3", tmp_path, quick=True).files[:3]
+    assert png.read_bytes()[:4] == b"\x89PNG" and svg.read_text().startswith("<?xml")
+    assert json.loads(numbers.read_text())["panels"] and numbers.name == "fig3.chart.json"
 
 
-def test_unknown_names_and_formats_are_refused_with_a_hint(tmp_path: Path) -> None:
+def test_unknown_names_are_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match="scaling/fig2"):
         reproduce("scaling/fig22", tmp_path)
-    with pytest.raises(GatelabError, match="png"):
-        reproduce("scaling/fig3", tmp_path, format="jpg")
     assert not list(tmp_path.iterdir())
 
 
@@ -103,7 +103,8 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(registry._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
     with pytest.raises(RuntimeError, match="no ink"):
         reproduce("scaling/fig9", tmp_path)
-    assert [p.name for p in sorted((tmp_path / "scaling").iterdir())] == ["fig3-gates.csv", "fig3.json", "fig3.png"]
+    names = ["fig3-gates.csv", "fig3.chart.json", "fig3.json", "fig3.png", "fig3.svg"]
+    assert [p.name for p in sorted((tmp_path / "scaling").iterdir())] == names
     assert before[0] == (tmp_path / "scaling" / "fig3.png").read_bytes()
 
 

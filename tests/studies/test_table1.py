@@ -44,7 +44,7 @@ from gatelab.studies.reasons import fits_table, how_measured, row_reason
 from gatelab.studies.reference import TABLE1
 from gatelab.studies.ridge_pair import half, pair_errors
 from gatelab.studies.slope_dots import slope_dots
-from gatelab.studies.table1_cells import Cell, cells_of, printed_table, slopes_table
+from gatelab.studies.table1_cells import Cell, cells_of, inputs_claim, printed_table, slopes_table, steeper_claim
 
 ROWS = (LINE, *SYNTHETIC, *REAL)
 
@@ -78,6 +78,19 @@ def test_every_cell_of_the_papers_table_has_a_claim_under_each_protocol() -> Non
                 assert claim.paper == ("-" if value is None else f"{value:.2f}")
                 assert (claim.verdict == "new") == (value is None)
     assert sum(c.paper is not None for c in cells) == 15 * 2
+
+
+def test_the_papers_words_on_its_table_are_held_against_slopes() -> None:
+    """Made-up slopes are equal for all units: no GLU is steeper, and slopes do not fall with the inputs."""
+    cells = [c for row in ROWS for c in cells_of(made_up(row))]
+    for protocol in PROTOCOLS:
+        steeper, inputs = steeper_claim(cells, protocol), inputs_claim(cells, protocol)
+        assert steeper.verdict == inputs.verdict == "differs" and steeper.ours == "0 of 7: none"
+        assert inputs.ours == "2.00 to 8.00"  # slopes times their inputs over the slope of one
+        assert inputs.paper == "1, by its own table 0.23 to 1.62"
+    steep = [replace(c, ours=replace(c.ours, value=c.paper)) for c in cells if c.paper is not None]
+    assert steeper_claim(steep, "paper").verdict == "reproduced"
+    assert inputs_claim(steep, "paper").verdict == "differs"  # the paper's own table does not go as 1/d
 
 
 def test_the_paper_has_a_row_for_each_of_ours_and_no_more() -> None:

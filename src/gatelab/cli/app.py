@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import dynamics, gap, law, linearize, lists, measure, ntk, paper, results, scale, train
+from gatelab.cli import (
+    compare,
+    dynamics,
+    gap,
+    law,
+    linearize,
+    lists,
+    measure,
+    ntk,
+    paper,
+    report,
+    results,
+    scale,
+    train,
+)
 from gatelab.cli.shell import Shell
 
 app = typer.Typer(
@@ -30,7 +44,9 @@ app.command(epilog=dynamics.DYNAMICS)(dynamics.dynamics)
 app.command(epilog=train.TRAIN)(train.train)
 app.command(epilog=gap.GAP)(gap.gap)
 app.command(epilog=linearize.LINEARIZE)(linearize.linearize)
+app.command(epilog=compare.COMPARE)(compare.compare)
 app.command(epilog=paper.REPRODUCE)(paper.reproduce)
+app.command(epilog=report.REPORT)(report.report)
 app.add_typer(results.app)
 
 
@@ -44,7 +60,7 @@ def _version(wanted: bool) -> None:
 def gatelab(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
 ) -> None:
-    """The laboratory for feed-forward units: how their error falls as they grow."""
+    """The laboratory for feed-forward units: how their error falls, how they train, how far they can be linearised."""
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from gatelab.cli.write import check_folder
 from gatelab.errors import GatelabError, unknown_name
 
 if TYPE_CHECKING:
-    from gatelab.studies import Reproduction, Study
+    from gatelab.studies import Demo, Study
 
 Out = Annotated[Path, typer.Option(help="The folder for what is written.")]
 FOLDER = Path("gatelab-out")
@@ -25,7 +25,7 @@ REPRODUCE = """Examples: gatelab reproduce --list
 
 gatelab reproduce scaling/fig2 --store runs.db
 
-gatelab reproduce all --quick --format svg"""
+gatelab reproduce all --quick --out quick"""
 
 
 def demo(
@@ -46,10 +46,13 @@ def demo(
 
     with sweeps.going_on(store), show.progress("fitting") as report:
         done = run(out, widths=range(1, max_width + 1), jobs=jobs, progress=report, sweep=sweep)
+    page = _page(done, out, f"gatelab demo --max-width {max_width}")
     rows = done.slopes.to_dict("records")
     if as_json:
         found = {"slopes": rows, "reason": done.reason, "seconds": done.seconds}
-        show.document(found | {"points": done.scaling.points, "figure": done.figure, "files": done.files})
+        show.document(
+            found | {"points": done.scaling.points, "figure": done.figure, "page": page, "files": [*done.files, page]}
+        )
         return
     at_last = {p.unit: p.test_rmse for p in done.scaling.points if p.width == max_width}
     show.table(
@@ -61,6 +64,14 @@ def demo(
     show.say("", f"ratio to the limit and RMSE on test data at width {max_width}", "", done.reason, "")
     show.say(f"{done.seconds:.1f} s of computing")
     show.say(str(done.figure), wrap=False)
+    show.say(str(page), wrap=False)
+
+
+def _page(done: Demo, out: Path, command: str) -> Path:
+    from gatelab.files import write_whole
+    from gatelab.report.demo_page import demo_page
+
+    return write_whole(out / "demo.html", demo_page(done, command))
 
 
 def _axis(row: dict[Any, Any], axis: str) -> list[str]:
@@ -77,7 +88,7 @@ def reproduce(
     every: Annotated[bool, typer.Option("--list", help="Name every figure and what it shows.")] = False,
     out: Out = FOLDER,
     quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, to see that it works.")] = False,
-    format: Annotated[str, typer.Option(help="png or svg.")] = "png",
+    full: Annotated[bool, typer.Option("--full", help="With all: compute long and done ones too.")] = False,
     jobs: Jobs = None,
     store: sweeps.Store = None,
     backend: sweeps.Backend = None,
@@ -86,8 +97,11 @@ def reproduce(
     max_hours: sweeps.MaxHours = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the paper's figures again, beside its own numbers."""
-    from gatelab.studies import FORMATS, studies
+    """Measure the papers' figures again, beside their own numbers.
+
+    `all` skips what this code has written to the folder already, and takes the long studies from the committed records.
+    """
+    from gatelab.studies import studies
 
     known = {s.name: s for s in studies()}
     if every:
@@ -95,65 +109,85 @@ def reproduce(
         return
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
-    wanted = list(known) if "all" in names else list(dict.fromkeys(names))
+    whole = "all" in names
+    wanted = list(known) if whole else list(dict.fromkeys(names))
     for name in wanted:
         if name not in known:
             raise unknown_name("study", name, (*known, "all"))
-    if format not in FORMATS:
-        raise unknown_name("figure format", format, FORMATS)
     check_folder(out)
     sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
+    spare = whole and not full
     with sweeps.going_on(store):
-        done = _run(wanted, out, sweep, quick=quick, format=format, jobs=jobs)
+        done = _run([known[name] for name in wanted], out, sweep, spare, quick=quick, jobs=jobs)
     if as_json:
-        show.document([_record(r) for r in done])
-        return
-    for r in done:
-        _print(r, known[r.study])
+        show.document(done)
+    elif whole:
+        _overview(done, out)
+    else:
+        for held in done:
+            _print(held)
 
 
 def _list(found: list[Study], as_json: bool) -> None:
     if as_json:
-        show.document([{"name": s.name, "title": s.title, "paper": s.paper} for s in found])
+        show.document([{"name": s.name, "title": s.title, "paper": s.paper, "long": s.long} for s in found])
         return
     show.table(("name", "what it shows"), [(s.name, f"{s.title}. {s.paper}") for s in found], wrap=(1,))
 
 
-def _run(names: list[str], out: Path, sweep: dict[str, Any], **options: Any) -> list[Reproduction]:
+def _run(wanted: list[Study], out: Path, sweep: dict[str, Any], spare: bool, **options: Any) -> list[dict[str, Any]]:
+    """The outcome of each study as it was written; with `spare` not computed again where it is there."""
+    from gatelab.studies import done_before, read_outcome, take_record
     from gatelab.studies import reproduce as run
 
-    done: list[Reproduction] = []
+    done: list[dict[str, Any]] = []
     began, hours = time.monotonic(), sweep.get("max_hours")
+    quick = options["quick"]
     try:
-        for name in names:
+        for one in wanted:
             if hours is not None:  # for all figures together
                 sweep = {**sweep, "max_hours": max(0.0, hours - (time.monotonic() - began) / 3600)}
-            with show.progress(name) as report:
-                done.append(run(name, out, progress=report, sweep=sweep, **options))
+            held = done_before(one.name, out, quick=quick) if spare else None
+            if held is None and spare and one.long and not quick:
+                held = take_record(one.name, out)
+            if held is None:
+                with show.progress(one.name) as report:
+                    run(one.name, out, progress=report, sweep=sweep, **options)
+                held = read_outcome(out / f"{one.name}.json")
+            folder = (out / one.name).parent
+            done.append({**held, "files": [folder / file for file in held["files"]]})
     except KeyboardInterrupt:
-        raise Interrupted([file for r in done for file in r.files]) from None
+        raise Interrupted([file for held in done for file in held["files"]]) from None
     return done
 
 
-def _record(r: Reproduction) -> dict[str, object]:
-    return {
-        "study": r.study,
-        "claims": r.outcome.comparison,
-        "notes": r.outcome.notes,
-        "files": r.files,
-        "seconds": r.seconds,
-    }
+def _overview(done: list[dict[str, Any]], out: Path) -> None:
+    """A line a study: what its claims came to, and where its numbers are from."""
+    verdicts = ("reproduced", "exceeded", "differs", "new")
+    rows = []
+    for held in done:
+        found = [claim["verdict"] for claim in held["claims"]]
+        how = _recorded(held) or f"{held['seconds']:.1f} s, {held['date'][:10]}"
+        rows.append((held["study"], *(str(found.count(verdict) or "") for verdict in verdicts), how))
+    show.table(("study", *verdicts, "made"), rows, right=(1, 2, 3, 4), wrap=(5,))
+    show.say("", "The page with every figure and every claim:", "")
+    show.say(f"gatelab report --out {out}", wrap=False)
 
 
-def _print(r: Reproduction, study: Study) -> None:
-    claims = r.outcome.comparison
-    show.say(f"{study.name}: {study.title}", study.paper, "")
+def _recorded(held: dict[str, Any]) -> str:
+    """Where a committed outcome is from; nothing for one that was computed."""
+    return f"record of {held['date'][:10]}, {held['device']}" if held["recorded"] else ""
+
+
+def _print(held: dict[str, Any]) -> None:
+    claims = held["claims"]
+    show.say(f"{held['study']}: {held['title']}", held["paper"], "")
     if claims:
-        rows = [(c.what, c.paper, c.ours, c.verdict) for c in claims]
+        rows = [(c["what"], c["paper"], f"{c['ours']} {c['interval']}".strip(), c["verdict"]) for c in claims]
         show.table(("what", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
         show.say("")
     # Claims of one curve share their reason, which is then said once.
-    show.points([*(c.because for c in claims), *r.outcome.notes])
-    for file in r.files:
+    show.points([*(c["because"] for c in claims), *held["notes"]])
+    for file in held["files"]:
         show.say(f"wrote {file}", wrap=False)
-    show.say(f"{r.seconds:.1f} s", "")
+    show.say(f"{held['seconds']:.1f} s", "")

@@ -5,12 +5,12 @@ shortest way to see the whole.
 """
 
 from gatelab.studies.demo import Demo, demo
+from gatelab.studies.kept import done_before, read_outcome, take_record
 from gatelab.studies.registry import studies, study
-from gatelab.studies.reproduce import FORMATS, Reproduction, reproduce
+from gatelab.studies.reproduce import Reproduction, reproduce
 from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
 
 __all__ = [
-    "FORMATS",
     "Claim",
     "Demo",
     "Outcome",
@@ -19,7 +19,10 @@ __all__ = [
     "Study",
     "Verdict",
     "demo",
+    "done_before",
+    "read_outcome",
     "reproduce",
     "studies",
     "study",
+    "take_record",
 ]

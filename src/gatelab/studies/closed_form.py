@@ -79,12 +79,12 @@ def closed_form_claims(checks: Sequence[Check]) -> list[Claim]:
         verdict: Verdict = "reproduced" if good else "differs"
         claims.append(
             Claim(
-                f"expected loss of {PAPER_NAMES[c.unit]} at every step (n = {c.n}, d = {c.d}, m = {c.width})",
+                f"expected loss of {PAPER_NAMES[c.unit]} at every step",
                 "proposition 4.1",
                 f"worst error {c.worst('paper'):.1%} (paper), {c.worst('exact'):.1%} (exact NNGP), "
                 f"{c.worst('given'):.1%} given the initial outputs, {c.worst('own'):.2%} given kernels too",
                 verdict,
-                f"The mean over {c.seeds} seeds has by theory a standard error of "
+                f"n = {c.n}, d = {c.d}, m = {c.width}. The mean over {c.seeds} seeds has by theory a standard error of "
                 f"{c.noise[0] / c.predicted['exact'][0]:.1%} at step 0, and the paper's and the exact term differ by "
                 f"{abs(c.predicted['paper'][0] / c.predicted['exact'][0] - 1):.2%} there: what remains is the draw of "
                 f"initial outputs, and the networks' kernels, which differ from their mean; at the last step that "

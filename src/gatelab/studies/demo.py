@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
@@ -65,7 +66,6 @@ def demo(
     complete(study, (sweep or {}).get("store"))
     seconds = time.perf_counter() - began
     slopes, reason = slopes_table(study), reason_for(study)
-    figure = study.plot(title="Five units on 1/(1+cos²πx)", paper=PAPER_SLOPES, reference=REFERENCE_RMSE, flagged=True)
     record = {
         "gatelab": __version__,
         "problem": study.problem,
@@ -74,11 +74,17 @@ def demo(
         "reason": reason,
     }
     files = (
-        save(figure, folder / "demo.png"),
+        save(draw(study), folder / "demo.png"),
         write_whole(folder / "demo.csv", study.table().to_csv(index=False)),
         write_whole(folder / "demo.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n"),
     )
     return Demo(study, slopes, files[0], files, seconds, reason)
+
+
+def draw(study: Scaling) -> Figure:
+    """The figure: errors against n and P, limits, the paper's slopes and the errors of its code."""
+    title = "Five units on 1/(1+cos²πx)"
+    return study.plot(title=title, paper=PAPER_SLOPES, reference=REFERENCE_RMSE, flagged=True)
 
 
 def slopes_table(study: Scaling) -> pd.DataFrame:

@@ -106,18 +106,20 @@ def clouds_of(found: Gap, model: str, data: str, units: Sequence[str], optimiser
     return clouds
 
 
+def histories_of(found: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
+    """All runs of that kind, those that diverged too."""
+    wanted = (model, data, unit, optimiser)
+    named = [((h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser), h) for h in found.histories]
+    return [h for key, h in named if key == wanted]
+
+
 def ends_table(found: Gap) -> pd.DataFrame:
     """Where runs end: losses, gap and accuracy of each unit and optimiser, mean and deviation over seeds."""
     rows = []
     for model, data in found.settings():
         for unit in found.units(model, data):
             for optimiser in found.optimisers(model, data):
-                runs = [
-                    h
-                    for h in found.histories
-                    if (h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser)
-                    == (model, data, unit, optimiser)
-                ]
+                runs = histories_of(found, model, data, unit, optimiser)
                 good = [h for h in runs if h.diverged is None and len(h.steps)]
                 if not runs:
                     continue

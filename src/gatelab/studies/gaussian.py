@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from gatelab.errors import GatelabError
 from gatelab.ntk import Kernel, analytic, spectrum
+from gatelab.studies.verdicts import ends as ends_of
 from gatelab.units import Unit
 
 Array = NDArray[np.float64]
@@ -44,6 +45,11 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    @property
+    def ends(self) -> str:
+        """The interval alone, as a claim has it."""
+        return ends_of(self.low, self.high)
 
 
 def interval(values: Array | Sequence[float]) -> Interval:

@@ -168,25 +168,28 @@ def _contraction(plain: Spectra, gated: Spectra) -> list[Claim]:
         Claim(
             f"largest eigenvalue, {pair}",
             "smaller",
-            f"{largest} times smaller",
+            f"{largest.value:.3g} times smaller",
             _more(largest.low),
             f"λ_max/m is {interval(plain.largest)} for {plain.name} and {interval(gated.largest)} for {gated.name}."
             + theory,
+            largest.ends,
         ),
         Claim(
             f"smallest eigenvalue, {pair}",
             "larger",
-            f"{smallest} times larger",
+            f"{smallest.value:.3g} times larger",
             _more(smallest.low),
             f"λ_min/m is {interval(plain.smallest)} for {plain.name} and {interval(gated.smallest)} for {gated.name}.",
+            smallest.ends,
         ),
         Claim(
             f"condition number, {pair}",
             "smaller",
-            f"{condition} times smaller",
+            f"{condition.value:.3g} times smaller",
             _more(condition.low),
             f"κ is {interval(plain.condition)} and {interval(gated.condition)}. Without the one eigenvalue "
             f"that the mean of {plain.name} brings, the contraction is {without} times.",
+            condition.ends,
         ),
     ]
 

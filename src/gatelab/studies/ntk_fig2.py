@@ -200,11 +200,11 @@ def claim(cells: Sequence[Cell], who: str) -> Claim:
         f"{c.measured} at d = {c.d} ({who} {getattr(c, who):.3g})" for c in (first, cells[len(cells) // 2], last)
     )
     return Claim(
-        f"{WHO[who]} of κ over the measured, {PAPER_NAMES[first.unit]}, n = {first.n}, d = {first.d}..{last.d}",
+        f"{WHO[who]} of κ over the measured, {PAPER_NAMES[first.unit]}, across d",
         "closely match" if who == "paper" else "-",
         f"{low.ratio(who):.2f} to {high.ratio(who):.2f}",
         verdict(cells, who),
-        f"κ is {sizes}. {_why(cells, who)}",
+        f"n = {first.n}, d = {first.d}..{last.d}: κ is {sizes}. {_why(cells, who)}",
     )
 
 
@@ -214,13 +214,13 @@ def taylor_claim(cells: Sequence[Cell]) -> Claim:
     exact = [interval(c.taylor / c.condition).value for c in cells if c.taylor is not None]
     close = min(off) >= 1 / (1 + CLOSE) and max(off) <= 1 + CLOSE
     return Claim(
-        f"the paper's estimate of κ over that of its Taylor form, {PAPER_NAMES[cells[0].unit]}, n = {cells[0].n}",
+        f"the paper's estimate of κ over that of its Taylor form, {PAPER_NAMES[cells[0].unit]}",
         "closely match",
         f"{min(off):.2f} to {max(off):.2f}",
         "reproduced" if close else "differs",
         f"Prop. B.1 keeps two terms of the series; its κ is {min(exact):.2f} to {max(exact):.2f} times that of the "
-        f"kernel for d = {cells[0].d}..{cells[-1].d}. The rest of the difference is that the estimate replaces lengths "
-        "by their mean.",
+        f"kernel for n = {cells[0].n}, d = {cells[0].d}..{cells[-1].d}. The rest of the difference is that the "
+        "estimate replaces lengths by their mean.",
     )
 
 
@@ -230,11 +230,11 @@ def worst_claim(cells: Sequence[Cell], who: str) -> Claim:
     multiples = sorted({c.n / c.d for c in cells})
     inside = sum(abs(c.ratio(who) - 1) <= CLOSE for c in cells)
     return Claim(
-        f"{WHO[who]} of κ over the measured, {PAPER_NAMES[cells[0].unit]}, n = {multiples[0]:g} d..{multiples[-1]:g} d"
-        f", d = {min(c.d for c in cells)}..{max(c.d for c in cells)}",
+        f"{WHO[who]} of κ over the measured, {PAPER_NAMES[cells[0].unit]}, n in proportion to d",
         "closely match" if who == "paper" else "-",
         f"{low.ratio(who):.2f} to {high.ratio(who):.2f}",
         verdict(cells, who),
+        f"n = {multiples[0]:g} d..{multiples[-1]:g} d, d = {min(c.d for c in cells)}..{max(c.d for c in cells)}: "
         f"{inside} of {len(cells)} sizes are within {CLOSE:.0%}; the farthest below is n = {low.n}, d = {low.d} "
         f"(measured {low.measured}, estimated {getattr(low, who):.3g}), the farthest above n = {high.n}, d = {high.d}. "
         + _why(cells, who),

@@ -26,8 +26,8 @@ from gatelab.studies.measure import ticker
 from gatelab.studies.records import origin, read_record
 from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
 
-RECORD = "ntk/fig3.json"
-COMMAND = "python benchmarks/gpu_kernels.py results/ntk/fig3.json --only figure3"
+RECORD = "ntk/models.json"
+COMMAND = "python benchmarks/gpu_kernels.py results/ntk/models.json --only figure3"
 MODELS = {"vit": "ViT", "gpt2": "GPT-2"}
 STARTS = {"lecun": "LeCun weights", "configuration": "weights of deviation 0.02"}
 EXTRA = ("relu2", "gqu")  # units that the paper did not try
@@ -165,19 +165,20 @@ def _claim(rows: pd.DataFrame, found: dict[Any, Interval], model: str, start: st
         for v in (plain["lambda_max"] / gated["lambda_max"], gated["lambda_min"] / plain["lambda_min"])
     ]
     verdict: Verdict = "reproduced" if times.low > 1 else "differs"
-    said = (
-        f"{times} times smaller"
-        if times.value >= 1
-        else f"{interval((gated['condition'] / plain['condition']).to_numpy(float))} times larger"
-    )
+    word = "smaller" if times.value >= 1 else "larger"
+    if word == "larger":
+        said = interval((gated["condition"] / plain["condition"]).to_numpy(float))
+    else:
+        said = times
     names = [NAMES[unit] for unit in pair]
     return Claim(
         f"condition number of {MODELS[model]} with {names[1]} against {names[0]}, {STARTS[start]}",
         "smaller",
-        said,
+        f"{said.value:.3g} times {word}",
         verdict,
         f"κ is {found[model, start, pair[0]]} with {names[0]} and {found[model, start, pair[1]]} with {names[1]}: "
         f"λ_max is {ends[0]} times smaller and λ_min {ends[1]} times larger.",
+        said.ends,
     )
 
 
@@ -192,9 +193,10 @@ def _extra(found: dict[Any, Interval], model: str, start: str) -> Claim:
     return Claim(
         f"condition number of {MODELS[model]} with ReLU² and GQU, {STARTS[start]}",
         "-",
-        ", ".join(f"{NAMES[unit]} {at[unit]}" for unit in EXTRA),
+        ", ".join(f"{NAMES[unit]} {at[unit].value:.3g}" for unit in EXTRA),
         "new",
         f"Beside ReLU {at['mlp']} and ReGLU {at['glu']}: {NAMES[best]} is lowest of the four.",
+        ", ".join(at[unit].ends for unit in EXTRA),
     )
 
 

@@ -22,6 +22,7 @@ from gatelab.studies.gradient_angles import (
     cosines,
     draw_errors,
     draw_pairs,
+    eq5_claims,
     measure_angles,
 )
 from gatelab.studies.measure import ticker
@@ -39,7 +40,7 @@ def run(request: Request) -> Outcome:
     angles = measure_angles(n, d, seeds, tick)
     pictures, dominance = _pictures(seeds, tick)
     figure = _figure(pictures, angles)
-    claims = (*_dominance_claims(dominance), *angle_claims(angles))
+    claims = (*_dominance_claims(dominance), *eq5_claims(n, d, seeds), *angle_claims(angles))
     tables = {"dominance": _dominance_table(dominance), "angles": angles_table(angles)}
     return Outcome(figure, tables, claims, _notes(angles, dominance))
 
@@ -129,9 +130,10 @@ def _dominance_claims(dominance: dict[str, dict[str, Array]]) -> list[Claim]:
             Claim(
                 f"mean |off-diagonal| / diagonal, {data}",
                 "suppressed by the gate",
-                f"ReLU {plain.value:.3f}, ReGLU {gated.value:.3f}: {less} times less",
+                f"ReLU {plain.value:.3f}, ReGLU {gated.value:.3f}: {less.value:.3g} times less",
                 verdict,
                 _dominance_reason(data, plain, gated),
+                less.ends,
             )
         )
     return claims

@@ -31,6 +31,7 @@ from gatelab.studies.loss_crossing import (
 )
 from gatelab.studies.measure import ticker
 from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.verdicts import ends
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)
 NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
@@ -161,22 +162,30 @@ def _pair_claims(runs: Sequence[Run]) -> list[Claim]:
     for pair in EVERY_PAIR:
         own = [r for r in runs if r.units == pair]
         seen = all(r.measured.step is not None and r.measured.share >= 0.95 for r in own)
-        near = all(abs(r.ratio - 1) <= NEAR for r in own)
-        agreed: Verdict = "new" if pair in NEW_PAIRS else "reproduced"
+        verdict: Verdict = "new" if pair in NEW_PAIRS else "reproduced" if seen else "differs"
         at = next(r for r in own if r.share == DRAWN)
-        said = ", ".join(f"{r.measured} (predicted {r.expected.step:.3g})" for r in own)
         claims.append(
             Claim(
                 f"crossing of {NAMES[pair[0]]} and {NAMES[pair[1]]}, {own[0].data}",
                 "-" if pair in NEW_PAIRS else "the gated unit overtakes",
-                f"step {said} at {', '.join(f'{r.share:g}' for r in own)} / λ_max",
-                agreed if seen and near else "differs",
+                f"step {_steps(own)} (predicted {', '.join(f'{r.expected.step:.3g}' for r in own)}) at "
+                f"{', '.join(f'{r.share:g}' for r in own)} / λ_max",
+                verdict,
                 f"{_who(at)} Measured over predicted step: {_list(r.ratio for r in own)}; over that predicted from the "
                 f"networks' own initial outputs: {_list(r.ratio_given for r in own)}. Networks cross in at least "
                 f"{min(r.measured.share for r in own):.0%} of the draws of {len(at.trained[0].seeds)} seeds.",
+                _ends(own),
             )
         )
     return claims
+
+
+def _steps(runs: Iterable[Run]) -> str:
+    return ", ".join("none" if r.measured.step is None else f"{r.measured.step:.3g}" for r in runs)
+
+
+def _ends(runs: Iterable[Run]) -> str:
+    return ", ".join(ends(r.measured.low, r.measured.high) for r in runs if r.measured.step is not None)
 
 
 def _who(one: Run) -> str:
@@ -205,9 +214,10 @@ def _rate_claims(runs: Sequence[Run], leads: Sequence[tuple[float, float | None,
         Claim(
             f"how long {name} stays ahead, by learning rate, {first.data}",
             "a larger learning rate diminishes the early advantage",
-            f"{', '.join(str(r.measured) for r in own)} steps at {at} / λ_max",
+            f"{_steps(own)} steps at {at} / λ_max",
             "reproduced" if last.measured.high < first.measured.low else "differs",
             f"Learning rate times step stays ({_list(times)}, predicted): to first order the rate only scales time.",
+            _ends(own),
         ),
         Claim(
             f"how far {name} gets ahead, by learning rate, {first.data}",
@@ -225,7 +235,7 @@ def _bound_claim(runs: Sequence[Run]) -> Claim:
     own = [r for r in runs if r.units == PAIRS[0] and r.share == DRAWN]
     said = [
         f"{'none' if r.expected.late.bound is None else f'{r.expected.late.bound:.0f}'} where the curves cross at "
-        f"{r.measured} ({r.data})"
+        f"{_steps([r])} ({r.data})"
         for r in own
     ]
     bounds = [r.expected.late.bound for r in own]
@@ -239,6 +249,7 @@ def _bound_claim(runs: Sequence[Run]) -> Claim:
         "reproduced" if near else "differs",
         "It compares two directions of n, which hold a small part of the loss when the curves cross: it says who is "
         "ahead in the end, not when that begins.",
+        f"of the crossing: {_ends(own)}",
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.stats import t as student
 
 from gatelab.plotting import GREY, looks
 from gatelab.plotting.gap import Difference, gap_figure
@@ -15,14 +18,18 @@ from gatelab.studies.gap_records import (
     SIGNIFICANT,
     clouds_of,
     ends_table,
+    histories_of,
     joint_sentence,
     notes,
     runs_for,
     setting_name,
     unit_name,
 )
+from gatelab.studies.gaussian import Array
 from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.verdicts import ends
 from gatelab.train import Comparison, Gap
+from gatelab.train.matched import Matched
 
 PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swiglu")}
 
@@ -31,7 +38,7 @@ def run(request: Request) -> Outcome:
     found = runs_for(request, PAIRS)
     gates = [(s, c) for s in found.settings() for c in gate_comparisons(found, *s)]
     optimisers = [(s, c) for s in found.settings() for c in optimiser_comparisons(found, *s)]
-    claims = [claim for _, c in gates for claim in (joint_claim(c), matched_claim(c))]
+    claims = [claim for _, c in gates for claim in (joint_claim(c), matched_claim(c), *losses_claims(found, c))]
     for setting in found.settings():
         mine = [c for s, c in optimisers if s == setting]
         if mine:
@@ -111,7 +118,15 @@ def matched_claim(c: Comparison, paper: str = "nearly indistinguishable") -> Cla
     if m.least_p > SIGNIFICANT:
         verdict = "new"
         because += f" So few runs have no p below {m.least_p:.2g}."
-    return Claim(what, paper, str(m), "new" if paper == "-" else verdict, because)
+    return Claim(what, paper, _moved(m), "new" if paper == "-" else verdict, because, _ends(m))
+
+
+def _moved(m: Matched) -> str:
+    return f"{m.difference:+.3f} nats ({m.relative:+.0%}), p = {m.p:.3g}"
+
+
+def _ends(m: Matched) -> str:
+    return ends(m.low, m.high, "+.3f")
 
 
 def optimiser_claim(setting: tuple[str, str], optimisers: Sequence[Comparison], gates: Sequence[Comparison]) -> Claim:
@@ -122,19 +137,75 @@ def optimiser_claim(setting: tuple[str, str], optimisers: Sequence[Comparison], 
     gated = [abs(c.matched.difference) for c in gates if c.matched is not None]
     if not moved or not gated:
         return Claim(what, paper, "no loss in common", "new", "The runs pass through no common training losses.")
-    ours = "; ".join(f"{unit_name(c.where.split(', ')[-1])} {c.matched}" for c in optimisers if c.matched is not None)
+    seen = [(unit_name(c.where.split(", ")[-1]), c.matched) for c in optimisers if c.matched is not None]
+    ours = "; ".join(f"{unit} {_moved(m)}" for unit, m in seen)
     least, most = min(abs(m.difference) for m in moved), max(gated)
     down, more = all(m.high < 0 for m in moved), least > most
+    both = "both units" if len(moved) > 1 else f"{seen[0][0]}; the other was not trained with both"
     verdict: Verdict = "reproduced" if down and more else "differs"
     if all(m.least_p > SIGNIFICANT for m in moved):
         verdict = "new"
     because = (
         f"The optimiser moves the gap by {least:.3f} nats or more, the gate by {most:.3f} or less: the optimiser "
         f"matters {'more' if more else 'no more'} than the gate. AdamW's gap is "
-        f"{'the smaller one' if down else 'not clearly the smaller one'} for both units. Learning rates of both were "
+        f"{'the smaller one' if down else 'not clearly the smaller one'} for {both}. Learning rates of both were "
         "chosen once and not searched."
     )
-    return Claim(what, paper, ours, verdict, because)
+    return Claim(what, paper, ours, verdict, because, ", ".join(filter(None, (_ends(m) for _, m in seen))))
+
+
+def losses_claims(found: Gap, c: Comparison) -> list[Claim]:
+    """The introduction: the gate speeds training up and, the gap being the same, ends at a better test loss."""
+    model, data, optimiser = c.where.split(", ")
+    runs = [
+        [h for h in histories_of(found, model, data, unit, optimiser) if h.diverged is None and len(h.steps)]
+        for unit in (c.first, c.second)
+    ]
+    claims = []
+    for name, paper in (("train", "lower: the gate accelerates convergence"), ("test", "lower: a better total error")):
+        first, second = (np.array([getattr(h, name)[-1] for h in group]) for group in runs)
+        at = difference(first, second)
+        least = [np.mean([getattr(h, name).min() for h in group]) for group in runs]
+        verdict: Verdict = "new" if np.isnan(at.low) or min(map(len, runs)) < 3 else "differs"
+        if verdict == "differs" and at.high < 0:
+            verdict = "reproduced"
+        claims.append(
+            Claim(
+                f"{'training' if name == 'train' else 'test'} loss of {side_name(c.second)} less that of "
+                f"{side_name(c.first)} at the last step, {where_name(c)}",
+                paper,
+                f"{at.value:+.3f} nats",
+                verdict,
+                f"{first.mean():.3f} and {second.mean():.3f} after as many steps, the mean of {len(first)} and "
+                f"{len(second)} runs; the lowest on the way are {least[0]:.3f} and {least[1]:.3f}.",
+                ends(at.low, at.high, "+.3f"),
+            )
+        )
+    return claims
+
+
+class Moved(NamedTuple):
+    """A difference of means with Welch's interval, 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+def difference(first: Array, second: Array) -> Moved:
+    """Mean of the second less that of the first; no interval for single runs.
+
+    >>> difference(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0])).value
+    -1.0
+    """
+    value = float(second.mean() - first.mean())
+    if min(len(first), len(second)) < 2:
+        return Moved(value, np.nan, np.nan)
+    parts = np.array([each.var(ddof=1) / len(each) for each in (first, second)])
+    error = float(parts.sum()) ** 0.5
+    freedom = parts.sum() ** 2 / (parts**2 / [len(first) - 1, len(second) - 1]).sum() if error else np.inf
+    reach = float(student.ppf(0.975, freedom)) * error
+    return Moved(value, value - reach, value + reach)
 
 
 # ---- figure

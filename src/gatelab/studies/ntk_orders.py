@@ -168,7 +168,7 @@ def best_claim(c: Curve) -> Claim:
     best, last = c.best, ORDERS[-1]
     spread = [interval(values).value for values in c.spread]
     seeds = c.condition.shape[1]
-    said = f"q = {best}: κ = {c.at(best)} ({c.agreed} of {seeds} seeds)"
+    said = f"q = {best}: κ = {c.at(best).value:.3g} ({c.agreed} of {seeds} seeds)"
     between = interval(c.condition[1] / c.condition[2])
     share = c.at(last).value / spread[last]
     theory = ""
@@ -188,6 +188,7 @@ def best_claim(c: Curve) -> Claim:
         f"{c.off[0].mean():.3f} to {c.off[best].mean():.3f}; the diagonal spreads {spread[0]:.2f} times at q = 0, "
         f"{spread[best]:.2f} at q = {best} and {spread[last]:.3g} at q = {last}, where κ is {share:.2f} times that: "
         f"beyond the best order the diagonal is all.{theory}",
+        c.at(best).ends,
     )
 
 
@@ -200,11 +201,12 @@ def fall_claim(c: Curve) -> Claim:
     return Claim(
         f"κ at q = {last} on samples of length √d, {c.gate} gate, n = {c.n}, d = {c.d}",
         "-",
-        f"κ - 1 = {interval(c.condition[last] - 1)}",
+        f"κ - 1 = {interval(c.condition[last] - 1).value:.3g}",
         "new",
         f"With equal lengths the diagonal is constant and κ falls from {conditions[0]:.3g} at q = 0 over "
         f"{conditions[1]:.3g} at q = 1; it {reach}. The root mean square of the cosines between gradients falls "
         f"{1 / step:.1f} times with each order, from {c.off[1].mean():.3f} at q = 1 (d^-1/2 = {c.d**-0.5:.3f}).",
+        interval(c.condition[last] - 1).ends,
     )
 
 

@@ -20,11 +20,15 @@ from gatelab.plotting.kernels import Series, draw_series, plain_values, size_tic
 from gatelab.scaling import Slope, local_slopes, slope
 from gatelab.studies.gaussian import PAPER_NAMES, Array, Ends, ends, interval
 from gatelab.studies.measure import ticker
+from gatelab.studies.ntk_table1 import table_claims
 from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.verdicts import slope_ends
 
 UNITS = ("mlp", "glu")
 SEEDS, QUICK_SEEDS = 5, 3
 FAR = 4000  # beyond what is measured: our estimate alone goes there
+CLOSE = 0.25  # estimates as near as this match closely, as in figure 2
+PROPOSITIONS = {"lambda_max": "Prop. B.6", "lambda_min": "Prop. B.9"}
 NEAR = 0.15  # exponents as near as this agree: the theorem is about a limit, sizes are finite
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
 # Theorem 3.1: exponents of n and of d.
@@ -54,6 +58,15 @@ class Walk:
         if self.name == "d":
             return f"d = {d}..{last_d} at n = {n}"
         return f"n = {n // d} d, d = {d}..{last_d}"
+
+    @property
+    def words(self) -> str:
+        """What grows, whatever the sizes are."""
+        return {
+            "n": "as n grows at fixed d",
+            "d": "as d grows at fixed n",
+            "both": "as n and d grow in proportion",
+        }[self.name]
 
     def grown(self) -> Array:
         return np.array([n if self.name == "n" else d for n, d in self.sizes], float)
@@ -106,6 +119,8 @@ def run(request: Request) -> Outcome:
     tracks = [_track(unit, walk, cells) for walk in walks for unit in UNITS]
     claims = [_claim(track, what) for track in tracks for what in WHAT]
     claims.append(_constants_claim(tracks))
+    claims += [_estimate_claim(tracks, unit, what) for unit in UNITS for what in PROPOSITIONS]
+    claims += table_claims(*walks[-1].sizes[-1], seeds)
     tables = {"exponents": _exponents(tracks), "extremes": _table(tracks)}
     return Outcome(_figure(tracks, walks, seeds), tables, tuple(claims), _notes(tracks, seeds))
 
@@ -203,13 +218,14 @@ def _claim(track: Track, what: str) -> Claim:
     theorem = walk.exponent(THEOREM[track.unit, what])
     first, last = (interval(track.values[what][i]) for i in (0, -1))
     return Claim(
-        f"exponent of {WHAT[what]} of {PAPER_NAMES[track.unit]}, {walk.title}",
+        f"exponent of {WHAT[what]} of {PAPER_NAMES[track.unit]} {walk.words}",
         f"{theorem:d}",
-        str(ours),
+        f"{ours.value:.2f}",
         verdict(theorem, ours),
-        f"{WHAT[what]}{'' if what == 'condition' else '/m'} goes from {first} to {last}; over the last three sizes the "
-        f"exponent is {track.last_slope(what):.2f}. Our estimate has {track.slope_of('ours', what):.2f}, the paper's "
-        f"{track.slope_of('paper', what):.2f}. {_why(track, what)}",
+        f"{walk.title}: {WHAT[what]}{'' if what == 'condition' else '/m'} goes from {first} to {last}; over the last "
+        f"three sizes the exponent is {track.last_slope(what):.2f}. Our estimate has "
+        f"{track.slope_of('ours', what):.2f}, the paper's {track.slope_of('paper', what):.2f}. {_why(track, what)}",
+        slope_ends(ours),
     )
 
 
@@ -244,15 +260,35 @@ def _constants_claim(tracks: Sequence[Track]) -> Claim:
     n, d = said[0][0].walk.sizes[-1]
     near = all(abs(ratio.value - 1) <= NEAR for _, _, ratio in said)
     return Claim(
-        f"λ_max/m over n/(2π) (ReLU) and n/(4d) (ReGLU), n = {n}, d = {d}",
+        "λ_max/m over n/(2π) (ReLU) and n/(4d) (ReGLU), n and d in proportion",
         "1, 1",
-        ", ".join(str(ratio) for _, _, ratio in said),
+        ", ".join(f"{ratio.value:.3g}" for _, _, ratio in said),
         "reproduced" if near else "differs",
-        "; ".join(
+        f"n = {n}, d = {d}: "
+        + "; ".join(
             f"{PAPER_NAMES[t.unit]} has {interval(t.values['lambda_max'][-1])} where the leading term is {leading:.3g}"
             for t, leading, _ in said
         )
         + f". At n/d = {n / d:g} what the theorem drops is {said[1][2].value - 1:.2f} of what it keeps for ReGLU.",
+        ", ".join(ratio.ends for _, _, ratio in said),
+    )
+
+
+def _estimate_claim(tracks: Sequence[Track], unit: str, what: str) -> Claim:
+    """Prop. B.6 and B.9 at every size of every walk."""
+    mine = [t for t in tracks if t.unit == unit]
+    measured = np.concatenate([np.exp(np.log(t.values[what]).mean(1)) for t in mine])
+    paper, ours = (np.concatenate([getattr(t, who)[what] for t in mine]) / measured for who in ("paper", "ours"))
+    sizes = [size for t in mine for size in t.walk.sizes]
+    low, high = (sizes[int(pick(paper))] for pick in (np.argmin, np.argmax))
+    close = paper.min() >= 1 / (1 + CLOSE) and paper.max() <= 1 + CLOSE
+    return Claim(
+        f"the paper's estimate of {WHAT[what]} over the measured, {PAPER_NAMES[unit]} ({PROPOSITIONS[what]})",
+        "1, approximately",
+        f"{paper.min():.2f} to {paper.max():.2f}",
+        "reproduced" if close else "differs",
+        f"{len(sizes)} sizes, least at n = {low[0]}, d = {low[1]} and most at n = {high[0]}, d = {high[1]}. Ours is "
+        f"{ours.min():.2f} to {ours.max():.2f} times the measured. A match within {CLOSE:.0%} counts as close.",
     )
 
 

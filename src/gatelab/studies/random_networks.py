@@ -126,6 +126,38 @@ def degree_claim(net: RandomNetwork) -> Claim:
     )
 
 
+def line_misfit(x: Array, values: Array, knot: float, degree: int) -> float:
+    """The same on a line for one neuron: a polynomial on each side of its knot.
+
+    >>> x = np.linspace(-1, 1, 101)
+    >>> line_misfit(x, np.maximum(x - 0.1, 0) * x, 0.1, 2) < 1e-12 < line_misfit(x, np.maximum(x - 0.1, 0) * x, 0.1, 1)
+    True
+    """
+    scale, worst = float(np.abs(values).max()), 0.0
+    for side in (x < knot, x >= knot):
+        if side.sum() > degree + 1:
+            fitted = np.polynomial.Polynomial.fit(x[side], values[side], degree)
+            worst = max(worst, float(np.abs(fitted(x[side]) - values[side]).max()))
+    return worst / scale if scale else 0.0
+
+
+def line_claim(what: str, x: Array, parts: Array, knots: Array, degree: int) -> Claim:
+    """Whether each neuron of one input is a polynomial of that degree, and of no lower one, beside its knot."""
+    pairs = [(part, float(knot)) for part, knot in zip(parts.T, knots, strict=True) if np.abs(part).max() > 0]
+    exact = max(line_misfit(x, part, knot, degree) for part, knot in pairs)
+    lower = min(line_misfit(x, part, knot, degree - 1) for part, knot in pairs)
+    word = ("constant", "linear", "quadratic", "cubic")[degree]
+    holds = exact < 1e-10 < lower
+    return Claim(
+        what,
+        f"each a single piecewise {word} function",
+        f"{len(pairs)} neurons, each piecewise {word}" if holds else f"not all piecewise {word}",
+        "reproduced" if holds else "differs",
+        f"On either side of its knot each is a polynomial of degree {degree} to {exact:.0e} of its range and misses "
+        f"one of degree {degree - 1} by {lower:.1g} or more.",
+    )
+
+
 def neuron_claim(net: RandomNetwork) -> Claim:
     """The same for each neuron alone, on the open side of its gate."""
     each = [

@@ -12,9 +12,14 @@ from gatelab.errors import GatelabError
 _PLACES = (Path(__file__).resolve().parents[3] / "results", Path(__file__).resolve().parents[1] / "results")
 
 
+def places() -> tuple[Path, ...]:
+    """Where records are looked for: the user's own results/ first."""
+    return (Path("results"), *_PLACES)
+
+
 def record_path(name: str, command: str) -> Path:
-    """The record of that name, such as "ntk/fig3.json"; `command` makes it anew."""
-    for place in (Path("results"), *_PLACES):
+    """The record of that name, such as "ntk/models.json"; `command` makes it anew."""
+    for place in places():
         if (place / name).is_file():
             return place / name
     raise GatelabError(

@@ -10,6 +10,7 @@ from gatelab.studies import (
     linearize_table1,
     linearize_table2,
     linearize_table3,
+    linearize_transformer,
     ntk_appendix_d,
     ntk_fig1,
     ntk_fig2,
@@ -68,6 +69,7 @@ _STUDIES = {
         linearize_learned2d,
         linearize_learned16,
         linearize_floor,
+        linearize_transformer,
     )
 }
 

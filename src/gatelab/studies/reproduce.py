@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gatelab._version import __version__
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError
 from gatelab.plotting import SUFFIXES, save
+from gatelab.plotting.chart import chart
+from gatelab.studies.kept import fingerprint
 from gatelab.studies.registry import study as find
 from gatelab.studies.study import Outcome, Request, Study
 
 QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."
-FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +41,17 @@ def reproduce(
     *,
     quick: bool = False,
     jobs: int | None = None,
-    format: str = "png",
     progress: Callable[[int, int], None] | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Reproduction:
     """Run the study `name` and write it below `out`, in a folder named after the paper.
 
+    The figure comes as PNG, as SVG and as the numbers that a page draws it from; tables come as CSV, what was found as
+    JSON.
     `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
     Nothing is written until the study is done and everything drawn: what was there stays until then.
     """
     study = find(name)
-    if format not in FORMATS:
-        raise unknown_name("figure format", format, FORMATS)
     folder = Path(out) / Path(name).parent
     # Before the run: a study of minutes must not end at a folder that cannot be written to.
     stage = _staging(folder)
@@ -58,7 +61,7 @@ def reproduce(
         if quick:
             outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
         seconds = time.perf_counter() - began
-        names = _write(study, outcome, stage, format, quick, seconds)
+        names = _write(study, outcome, stage, quick, seconds)
         files = tuple((stage / n).replace(folder / n) for n in names)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -76,10 +79,13 @@ def _staging(folder: Path) -> Path:
         ) from error
 
 
-def _write(study: Study, outcome: Outcome, stage: Path, format: str, quick: bool, seconds: float) -> list[str]:
+def _write(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: float) -> list[str]:
     stem = Path(study.name).name
-    names = [f"{stem}.{format}"]
-    save(outcome.figure, stage / names[0])
+    names = [f"{stem}{suffix}" for suffix in SUFFIXES]
+    for name in names:
+        save(outcome.figure, stage / name)
+    names.append(f"{stem}.chart.json")
+    (stage / names[-1]).write_text(json.dumps(chart(outcome.figure), ensure_ascii=False) + "\n", encoding="utf-8")
     for key, table in outcome.tables.items():
         names.append(f"{stem}-{key}.csv")
         table.to_csv(stage / names[-1], index=False)
@@ -90,8 +96,12 @@ def _write(study: Study, outcome: Outcome, stage: Path, format: str, quick: bool
         "paper": study.paper,
         "command": f"gatelab reproduce {study.name}{' --quick' if quick else ''}",
         "gatelab": __version__,
+        "fingerprint": fingerprint(),
         "quick": quick,
         "seconds": round(seconds, 3),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": f"{os.cpu_count()} {platform.machine()} cores",
+        "recorded": False,
         "claims": [asdict(claim) for claim in outcome.comparison],
         "notes": list(outcome.notes),
         "files": names,

@@ -7,11 +7,12 @@ import pandas as pd
 import torch
 
 from gatelab.plotting import GREY, NEURON_COLOURS, draw_plane, new_figure, style
-from gatelab.studies.random_networks import SEED_NOTE, degree_claim, random_network
+from gatelab.studies.random_networks import SEED_NOTE, degree_claim, line_claim, random_network
 from gatelab.studies.study import Outcome, Request, Study
 from gatelab.units import Unit, unit
 
 NEURONS_1D = 4
+NEURONS_WHAT = "neurons of the random glu of one input"
 SEED_1D = 654  # four knots well apart inside [-1, 1], gates facing both ways, contributions of like size
 
 
@@ -39,7 +40,8 @@ def run(request: Request) -> Outcome:
         f"dashed lines are its knots at {', '.join(f'{k:.2f}' for k in np.sort(knots))}.",
         "Level lines are straight within the pieces of the MLP and conics within those of the GLU.",
     )
-    return Outcome(figure, {"gates": table}, tuple(degree_claim(net) for net in nets), notes)
+    claims = (*(degree_claim(net) for net in nets), line_claim(NEURONS_WHAT, x, parts, knots, 2))
+    return Outcome(figure, {"gates": table}, claims, notes)
 
 
 def neurons_in_1d() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gatelab.scaling import Scaling
+from gatelab.studies.constructions import construction_claims, count_claim, eq6_claim, shift_claim
 from gatelab.studies.measure import (
     best_errors,
     measured,
@@ -35,6 +36,9 @@ def run(request: Request) -> Outcome:
     claims = [claim for unit in UNITS for claim in slope_claims(study, unit)]
     claims += [errors_claim(unit, REFERENCE_RMSE[unit], best_errors(study, unit)) for unit in UNITS]
     claims.append(neurons_claim(study))
+    claims += [shift_claim(unit, study) for unit in UNITS]
+    claims += [claim for unit in UNITS for claim in construction_claims(unit, target, study)]
+    claims += [eq6_claim(target), *(count_claim(unit) for unit in UNITS)]
     low, high = upper_half(study)
     notes = (
         f"Fitted by the knot solver to {target.train.n} points; errors are on {target.test.n} other points.",
@@ -57,7 +61,7 @@ def neurons_claim(study: Scaling) -> Claim:
     needed = next((w for w in sorted(glu) if glu[w] < mlp[compared]), None)
     said = f"{needed} for {compared}" if needed else f"none of those run for {compared}"
     # With fewer neurons than the paper's 50 to match, its number says nothing.
-    verdict = fewer_verdict(paper, needed) if compared == mlp_width else "differs"
+    verdict = fewer_verdict(paper, needed) if compared == mlp_width else "new"
     reached = f"; the glu of {needed} reaches {glu[needed]:.1e}" if needed else ""
     return Claim(
         "GLU neurons that match the MLP",

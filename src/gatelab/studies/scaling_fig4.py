@@ -10,8 +10,10 @@ import torch
 from matplotlib.axes import Axes
 
 from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, style
-from gatelab.solve import Fit, fit
+from gatelab.problems import Problem
+from gatelab.solve import Fit, construct, fit
 from gatelab.studies.measure import paper_target, ticker
+from gatelab.studies.random_networks import line_claim
 from gatelab.studies.study import Claim, Outcome, Request, Study
 from gatelab.units import Network
 
@@ -48,7 +50,16 @@ def run(request: Request) -> Outcome:
         shown = {h.get_label(): h for panel in panels[:, 0] for h in panel.get_legend_handles_labels()[0]}
         figure.legend(handles=list(shown.values()), loc="outside lower center", ncols=len(shown))
         figure.suptitle(f"Figure 4: {NEURONS} neurons on 1/(1+cos²πx)")
-    return Outcome(figure, {"fits": _table(fits)}, tuple(trained_claim(n, fits) for n in UNITS), _notes(fits))
+    claims = [
+        claim
+        for name in UNITS
+        for claim in (
+            trained_claim(name, fits),
+            knots_claim(name, fits[name, "frozen"], target),
+            _neurons(name, x, fits),
+        )
+    ]
+    return Outcome(figure, {"fits": _table(fits)}, tuple(claims), _notes(fits))
 
 
 def _inside(found: Fit, reach: float = 1.0) -> np.ndarray:
@@ -65,10 +76,15 @@ def _draw_fit(panel: Axes, x: np.ndarray, y: np.ndarray, found: Fit) -> None:
     panel.set_ylabel("y")
 
 
-def _draw_neurons(panel: Axes, x: np.ndarray, found: Fit) -> None:
+def _contributions(found: Fit, x: np.ndarray) -> np.ndarray:
+    """D_i times neuron i, (N, neurons)."""
     assert isinstance(found.network, Network)
     with torch.no_grad():
-        parts = (found.network.neurons(torch.from_numpy(x[:, None])) * found.network.D[0]).numpy()
+        return (found.network.neurons(torch.from_numpy(x[:, None])) * found.network.D[0]).numpy()
+
+
+def _draw_neurons(panel: Axes, x: np.ndarray, found: Fit) -> None:
+    parts = _contributions(found, x)
     for knot in _inside(found):
         panel.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
     for i, part in enumerate(parts.T):
@@ -96,6 +112,35 @@ def trained_claim(name: str, fits: Mapping[tuple[str, str], Fit]) -> Claim:
         "reproduced" if trained < frozen else "differs",
         f"Moving the knots divides the error by {frozen / trained:.1f}.",
     )
+
+
+def knots_claim(name: str, frozen: Fit, target: Problem) -> Claim:
+    """Appendix B: the construction meets the target at its knots, a least-squares fit with the same knots does not."""
+    assert target.f is not None
+    built = construct(name, target, NEURONS).network
+    off = []
+    for network in (built, frozen.network):
+        assert isinstance(network, Network)
+        knots = np.sort(network.knots().numpy())
+        knots = knots[np.abs(knots) <= 1.0]
+        with torch.no_grad():
+            values = network(torch.from_numpy(knots[:, None]))[:, 0].numpy()
+        off.append(float(np.abs(values - np.asarray(target.f(knots))).max()))
+    return Claim(
+        f"the {name} at its knots, gates frozen",
+        "on the target if constructed, not if fitted",
+        f"off by {off[0]:.0e} constructed, by up to {off[1]:.1e} fitted",
+        "reproduced" if off[0] < 1e-9 < 1e-3 < off[1] else "differs",
+        f"Least squares spreads the error over the cell: the fitted one has RMSE {frozen.test_rmse:.1e}.",
+    )
+
+
+def _neurons(name: str, x: np.ndarray, fits: Mapping[tuple[str, str], Fit]) -> Claim:
+    found = fits[name, "knots"]
+    assert isinstance(found.network, Network)
+    letter, degree = {"mlp": ("c", 1), "glu": ("f", 2)}[name]
+    what = f"neurons of the trained {name}, panel ({letter})"
+    return line_claim(what, x, _contributions(found, x), found.network.knots().numpy(), degree)
 
 
 def _notes(fits: Mapping[tuple[str, str], Fit]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from gatelab.studies.measure import (
 )
 from gatelab.studies.reference import PAPER_SLOPES, REFERENCE_RMSE, SOURCE
 from gatelab.studies.study import Claim, Outcome, Request, Study
-from gatelab.studies.verdicts import errors_claim, slope_claim
+from gatelab.studies.verdicts import NEAR, errors_claim, slope_claim, slope_ends
 from gatelab.units import unit
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
@@ -57,7 +57,7 @@ def run(request: Request) -> Outcome:
     )
     claims = [*slope_claims(main, "gqu"), errors_claim("gqu", REFERENCE_RMSE["gqu"], best_errors(main, "gqu"))]
     claims += [order_claim(far, name) for name in UNITS]
-    claims.append(built_claim(built))
+    claims += [built_claim(built), steeper_claim(main), *(doubling_claim(study, name) for name in ("mlp", "glu"))]
     tables = {"errors": with_reference(study), "slopes": _slopes(main, far), "construction": built}
     return Outcome(figure, tables, tuple(claims), _notes(study, far))
 
@@ -96,8 +96,39 @@ def order_claim(far: Scaling, name: str) -> Claim:
     """The order that theory promises, beside the slope of wide networks: an order is what a slope tends to."""
     span, order = _span(far), orders(far)[name]
     ours = far.slope(name, widths=span, flagged=True)
-    what = f"order of the {name}, from the slope for n = {span[0]}..{span[1]}"
-    return slope_claim(what, float(-order), ours, _approach(far, name, span))
+    what = f"order of the {name}, from the slope of wide networks"
+    return slope_claim(what, float(-order), ours, f"n = {span[0]}..{span[1]}. {_approach(far, name, span)}")
+
+
+def steeper_claim(study: Scaling) -> Claim:
+    """The abstract: the GQU has an even steeper L(P) than the GLU and the MLP."""
+    names = ("gqu", "glu", "mlp")
+    found = [study.slope(name, against="P", flagged=True) for name in names]
+    steeper = found[0].value < found[1].value < found[2].value
+    low, high = _span(study)
+    return Claim(
+        "slopes of gqu, glu and mlp against P",
+        "the GQU's is steeper than the GLU's, and that than the MLP's",
+        ", ".join(f"{s.value:.2f} ({name})" for s, name in zip(found, names, strict=True)),
+        "reproduced" if steeper else "differs",
+        f"The same target and n = {low}..{high} for all three.",
+        ", ".join(filter(None, map(slope_ends, found))),
+    )
+
+
+def doubling_claim(study: Scaling, name: str) -> Claim:
+    """The introduction: twice the neurons quarter the MLP's error and divide the GLU's by eight."""
+    errors = best_errors(study, name)
+    wide = max(w for w in errors if w % 2 == 0 and w // 2 in errors)
+    times, order = errors[wide // 2] / errors[wide], orders(study)[name]
+    return Claim(
+        f"what twice the neurons divide the {name}'s error by",
+        f"{2**order}",
+        f"{times:.2f}",
+        "reproduced" if abs(np.log2(times) - order) <= NEAR else "differs",
+        f"From n = {wide // 2} to {wide}: {errors[wide // 2]:.2e} and {errors[wide]:.2e}. The ratio to the limit is "
+        f"{study.ratio(name, wide // 2):.2f} and {study.ratio(name, wide):.2f}.",
+    )
 
 
 def _span(study: Scaling) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from gatelab.studies.measure import measured, ticker
 from gatelab.studies.noisy import QUICK, Plan, measure_noisy
 from gatelab.studies.study import Claim, Outcome, Request, Study
 from gatelab.studies.unit_laws import UnitLaws, laws_table, ratios_table, share_of_noise, unit_laws, where_it_holds
+from gatelab.studies.verdicts import ends
 
 
 def run(request: Request) -> Outcome:
@@ -35,31 +36,33 @@ def run(request: Request) -> Outcome:
 
 def size_claim(laws: UnitLaws) -> Claim:
     """The exponent of P beside the slope without noise."""
-    ends, free = laws.additive.intervals.a, laws.noise_free
-    agree = ends[0] <= -free.value <= ends[1]
+    found, free = laws.additive.intervals.a, laws.noise_free
+    agree = found[0] <= -free.value <= found[1]
     return Claim(
         f"exponent a of P, {laws.unit}",
         "-",
-        _with_ends(laws.additive.a, ends),
+        _exponent(laws.additive.a),
         "new",
         f"Without noise the {laws.unit}'s error falls with slope {free} against P: the law's exponent "
         f"{'agrees' if agree else 'does not agree'} with it within its interval. The noise law's exponent is "
         f"{laws.noisy.a:.2f}.",
+        _ends(laws.additive.a, found),
     )
 
 
 def data_claim(laws: UnitLaws) -> Claim:
     """The exponent of D beside the 1/2 of theory."""
-    ends = laws.additive.intervals.b
-    held = "holds" if ends[0] <= 0.5 <= ends[1] else "does not hold"
+    found = laws.additive.intervals.b
+    held = "holds" if found[0] <= 0.5 <= found[1] else "does not hold"
     few, many = share_of_noise(laws)
     return Claim(
         f"exponent b of D, {laws.unit}",
         "-",
-        _with_ends(laws.additive.b, ends),
+        _exponent(laws.additive.b),
         "new",
         f"Noise alone would give 1/2, which the interval for the {laws.unit} {held}. By the noise law estimation makes "
         f"{few:.0%} of the squared error at the least P and the most D, and {many:.0%} at the most P and the least D.",
+        _ends(laws.additive.b, found),
     )
 
 
@@ -75,12 +78,16 @@ def noise_claim(laws: UnitLaws) -> Claim:
     )
 
 
-def _with_ends(value: float, ends: tuple[float, float]) -> str:
+def _exponent(value: float) -> str:
+    return "none" if np.isnan(value) else f"{value:.2f}"
+
+
+def _ends(value: float, found: tuple[float, float]) -> str:
     """
-    >>> _with_ends(1.234, (1.0, np.inf)), _with_ends(np.nan, (0.0, np.inf))
-    ('1.23 [1.00, inf]', 'none')
+    >>> _ends(1.234, (1.0, np.inf)), _ends(np.nan, (0.0, np.inf))
+    ('[1.00, inf]', '')
     """
-    return "none" if np.isnan(value) else f"{value:.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
+    return "" if np.isnan(value) else ends(*found, ".2f")
 
 
 def _notes(plan: Plan, found: Sequence[UnitLaws]) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from gatelab.studies.many_inputs import UNITS, Measured, line, measure_row, present, real, synthetic
+from gatelab.studies.many_inputs import PROTOCOLS, UNITS, Measured, line, measure_row, present, real, synthetic
 from gatelab.studies.measure import ticker
 from gatelab.studies.real_data import explanation, facts, floors_table, gap_table, outliers
 from gatelab.studies.reasons import DEFINITIONS, SEPARATE, fits_table, how_measured, row_reason
 from gatelab.studies.slope_dots import slope_dots
 from gatelab.studies.study import Outcome, Request, Study
-from gatelab.studies.table1_cells import Cell, cells_of, printed_table, slopes_table
+from gatelab.studies.table1_cells import Cell, cells_of, inputs_claim, printed_table, slopes_table, steeper_claim
 
 
 def run(request: Request) -> Outcome:
@@ -27,9 +27,10 @@ def run(request: Request) -> Outcome:
     measured = [m for m in found if m.row.measured]
     notes = (*DEFINITIONS, SEPARATE, how_measured(rows), *lacking, *_counts(cells), *_of_data(measured))
     tables = {"table": printed_table(cells), "slopes": slopes_table(cells), "errors": fits_table(found)}
-    return Outcome(
-        figure, tables | _data_tables(measured), tuple(c.claim(reasons[c.row.name]) for c in cells), tuple(notes)
-    )
+    claims = [c.claim(reasons[c.row.name]) for c in cells]
+    for protocol in PROTOCOLS:
+        claims += [steeper_claim(cells, protocol), inputs_claim(cells, protocol)]
+    return Outcome(figure, tables | _data_tables(measured), tuple(claims), tuple(notes))
 
 
 QUICK_NOTE = "A quick run has no measured data: airfoil and California are left out."

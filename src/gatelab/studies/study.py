@@ -17,7 +17,8 @@ Verdict = Literal["reproduced", "exceeded", "differs", "new"]
 class Claim:
     """One statement of the paper beside ours. `because` gives the reason in measured numbers.
 
-    The verdict is "new" where the paper has nothing to compare with.
+    The verdict is "new" where the paper has nothing to compare with. `interval` says how far ours may be off, where
+    that is measured.
     """
 
     what: str
@@ -25,6 +26,7 @@ class Claim:
     ours: str
     verdict: Verdict
     because: str
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """A figure of the paper that can be run. `paper` is one sentence: what the paper shows there."""
+    """A figure of the paper that can be run. `paper` is one sentence: what the paper shows there.
+
+    What is `long` takes more than a few minutes on two cores: with all the others it comes from the committed records.
+    """
 
     name: str
     title: str
     paper: str
     run: Callable[[Request], Outcome]
+    long: bool = False

@@ -30,12 +30,12 @@ def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdi
 def errors_verdict(reference: Mapping[int, float], ours: Mapping[int, float]) -> Verdict:
     """Exceeded where ours is lower at every common width; reproduced where it is nowhere more than a tenth above.
 
-    >>> errors_verdict({5: 1.0, 10: 0.5}, {5: 0.9, 10: 0.4, 20: 0.1})
-    'exceeded'
+    >>> errors_verdict({5: 1.0, 10: 0.5}, {5: 0.9, 10: 0.4, 20: 0.1}), errors_verdict({5: 1.0}, {20: 0.1})
+    ('exceeded', 'new')
     """
     ratios = [ours[w] / reference[w] for w in reference if w in ours]
     if not ratios:
-        return "differs"
+        return "new"
     if max(ratios) < 1:
         return "exceeded"
     return "reproduced" if max(ratios) <= 1.1 else "differs"
@@ -52,9 +52,23 @@ def fewer_verdict(paper: int, ours: int | None) -> Verdict:
     return "reproduced" if ours == paper else "exceeded"
 
 
+def ends(low: float, high: float, form: str = ".3g") -> str:
+    """An interval as claims have it; nothing where there is none.
+
+    >>> ends(-1.8, -1.64, ".2f"), ends(float("nan"), float("nan"))
+    ('[-1.80, -1.64]', '')
+    """
+    return "" if np.isnan(low) or np.isnan(high) else f"[{low:{form}}, {high:{form}}]"
+
+
+def slope_ends(found: Slope) -> str:
+    """A line through two points has no interval."""
+    return ends(found.low, found.high, ".2f") if found.points > 2 else ""
+
+
 def slope_claim(what: str, paper: float | None, ours: Slope, because: str, near: float = NEAR) -> Claim:
     said = "-" if paper is None else f"{paper:.2f}"
-    return Claim(what, said, str(ours), slope_verdict(paper, ours, near), because)
+    return Claim(what, said, f"{ours.value:.2f}", slope_verdict(paper, ours, near), because, slope_ends(ours))
 
 
 def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, float]) -> Claim:
@@ -63,9 +77,9 @@ def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, f
     times = {w: reference[w] / ours[w] for w in common}
     said = ", ".join(f"{times[w]:.1f} times less at n = {w}" for w in common) or "no common width was run"
     return Claim(
-        f"RMSE of the {unit} at widths {', '.join(map(str, common)) or 'in common'}",
-        ", ".join(f"{reference[w]:.1e}" for w in common) or "-",
-        ", ".join(f"{ours[w]:.1e}" for w in common) or "-",
+        f"RMSE of the {unit} at the widths of the reference code",
+        ", ".join(f"{reference[w]:.1e} at {w}" for w in common) or "-",
+        ", ".join(f"{ours[w]:.1e} at {w}" for w in common) or "-",
         errors_verdict(reference, ours),
         f"Knots trained as a spline's reach the neighbourhood of the free-knot limit; {said}.",
     )

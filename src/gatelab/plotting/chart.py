@@ -1,0 +1,154 @@
+"""A figure as plain values: what a page needs to draw it again and to answer when a reader points at it.
+
+The values are those of the artists, not of whoever drew them: every figure of the studies can be read, whichever
+function made it. Four parts: this file has figure, panels and axes; `chart_series` lines, bands, points and areas;
+`chart_pictures` what has no outline worth keeping (maps, surfaces); `chart_legend` which entry stands for what.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.ticker import FixedLocator
+
+from gatelab.plotting.chart_legend import Groups
+from gatelab.plotting.chart_pictures import colour_bars, maps, picture
+from gatelab.plotting.chart_series import Reading, hexadecimal, numbers, plain, read_series
+from gatelab.plotting.style import style
+
+SCALES = ("linear", "log", "symlog")
+
+
+def chart(figure: Figure) -> dict[str, Any]:
+    """The figure in JSON's own types; numbers have six digits, long series are thinned.
+
+    What cannot be read is named in `left_out`, and what was thinned in `thinned`: a page says so.
+
+    >>> figure = Figure()
+    >>> _ = figure.subplots().plot([1, 2, 4], [1, 0.25, 0.0625], label="order 2")
+    >>> read = chart(figure)
+    >>> read["panels"][0]["series"][0]["y"], read["left_out"]
+    ([1, 0.25, 0.0625], [])
+    """
+    with style():
+        figure.draw_without_rendering()  # limits, colours of maps and places of texts are settled by drawing
+        bars, beside = colour_bars(figure)
+        axes = [one for one in figure.axes if one not in beside and one.get_visible()]
+        groups, reading = Groups(figure, axes), Reading()
+        places = _places(figure, axes)
+        panels = [_panel(one, groups, reading) | place for one, place in zip(axes, places, strict=True)]
+        _beside(figure, reading)
+    return {
+        "title": plain(figure.get_suptitle()),
+        "columns": max((p["column"] + p["across"] for p in panels), default=1),
+        "panels": panels,
+        "groups": groups.entries,
+        "legend": groups.of_figure,
+        "bars": bars,
+        "left_out": reading.left_out,
+        "thinned": reading.thinned,
+    }
+
+
+def _panel(axes: Axes, groups: Groups, reading: Reading) -> dict[str, Any]:
+    title = plain(" ".join(filter(None, (axes.get_title(loc) for loc in ("left", "center", "right")))))
+    made: dict[str, Any] = {"title": title, "legend": groups.of_panel(axes)}
+    if axes.name != "rectilinear":
+        return made | {"picture": picture(axes), "series": [], "maps": [], "texts": []}
+    reading.where = title or plain(axes.get_xlabel()) or "a panel without a title"
+    return made | {
+        "x": _axis(axes, "x", reading),
+        "y": _axis(axes, "y", reading),
+        "equal": axes.get_aspect() != "auto",
+        "series": groups.assign(axes, read_series(axes, reading)),
+        "maps": maps(axes),
+        "texts": _texts(axes, reading),
+    }
+
+
+def _axis(axes: Axes, which: Literal["x", "y"], reading: Reading) -> dict[str, Any]:
+    """Label, scale, limits, and ticks where the figure has chosen them itself; a page finds all others.
+
+    Panels that share an axis have its label and its numbers at one of them. `shared` is that label, for a page that
+    has to put the panels below each other; `bare` says that this one has no numbers.
+    """
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    limits = axes.get_xlim() if which == "x" else axes.get_ylim()
+    scale = axis.get_scale()
+    if scale not in SCALES:
+        reading.leave(f"{scale} scale")
+    siblings = (axes.get_shared_x_axes() if which == "x" else axes.get_shared_y_axes()).get_siblings(axes)
+    labels = [axes.get_xlabel() if which == "x" else axes.get_ylabel()]
+    labels += [one.get_xlabel() if which == "x" else one.get_ylabel() for one in siblings]
+    locator, ticks = axis.get_major_locator(), None
+    if isinstance(locator, FixedLocator):
+        at = [float(v) for v in locator() if min(limits) <= v <= max(limits)]
+        ticks = {"at": numbers(at), "labels": [plain(t) for t in axis.get_major_formatter().format_ticks(at)]}
+    made: dict[str, Any] = {
+        "label": plain(labels[0]),
+        "shared": plain(next((label for label in labels if label), "")),
+        "scale": scale,
+        "limits": numbers(limits),
+        "ticks": ticks,
+        "bare": not axis.get_tick_params().get("labelbottom" if which == "x" else "labelleft", True),
+        "grid": bool(axis.get_tick_params().get("gridOn", False)),
+    }
+    if scale == "symlog":
+        made["threshold"] = numbers([getattr(axis.get_transform(), "linthresh", 1.0)])[0]
+    return made
+
+
+def _texts(axes: Axes, reading: Reading) -> list[dict[str, Any]]:
+    """Texts with their places as parts of the panel: 0 is its left and lower edge, 1 its right and upper one."""
+    made = []
+    for text in axes.texts:
+        if not text.get_visible() or not text.get_text():
+            continue
+        if isinstance(text, Annotation) and text.arrow_patch is not None:
+            reading.leave(f"the arrow of {text.get_text()!r}")
+        at = axes.transAxes.inverted().transform(text.get_transform().transform(text.get_position()))
+        made.append(
+            {
+                "text": plain(text.get_text()),
+                "at": numbers(at),
+                "across": text.get_horizontalalignment(),
+                "up": text.get_verticalalignment(),
+                "colour": hexadecimal(text.get_color()),
+            }
+        )
+    return made
+
+
+def _places(figure: Figure, axes: list[Axes]) -> list[dict[str, Any]]:
+    """Row and column of each panel, how many it takes, and its width over its height."""
+    made = []
+    specs = [one.get_subplotspec() for one in axes]
+    alike = len({spec.get_gridspec().get_geometry() if spec else None for spec in specs}) == 1
+    width, height = figure.get_size_inches()
+    for i, (one, spec) in enumerate(zip(axes, specs, strict=True)):
+        place = {"row": i, "column": 0, "down": 1, "across": 1}
+        if spec is not None and alike:
+            place = {
+                "row": spec.rowspan.start,
+                "column": spec.colspan.start,
+                "down": len(spec.rowspan),
+                "across": len(spec.colspan),
+            }
+        box = one.get_position()
+        made.append(place | {"aspect": round(box.width * width / (box.height * height), 3)})
+    return made
+
+
+def _beside(figure: Figure, reading: Reading) -> None:
+    """What stands outside all panels, other than the title and the legends, is not read."""
+    reading.where = "the figure"
+    title = figure.get_suptitle()
+    for text in figure.texts:
+        if text.get_text() and text.get_text() != title:
+            reading.leave(f"the text {text.get_text()!r}")
+    for kind, found in (("an image", figure.images), ("a line", figure.lines), ("a patch", figure.patches)):
+        for _ in found:
+            reading.leave(kind)

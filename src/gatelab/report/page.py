@@ -1,0 +1,149 @@
+"""One page out of sections: a file that needs no network, no other file and no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+
+from gatelab._version import __version__
+from gatelab.report.markup import Markup, embed, escape, points, prose
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of a page. `id` is its address within the page; `body` is HTML, all other text is plain and is escaped.
+
+    `chart` is what `gatelab.plotting.chart.chart` reads from a figure. `tables` are the numbers behind it, by name;
+    they are embedded whole and can be downloaded. `part` is the heading in the contents under which the section
+    stands, `kicker` the small line above its title, `made` says how, when and where.
+    """
+
+    id: str
+    title: str
+    lead: str = ""
+    body: str = ""
+    chart: dict[str, Any] | None = None
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    command: str = ""
+    notes: Sequence[str] = ()
+    part: str = ""
+    kicker: str = ""
+    made: str = ""
+
+
+def page(title: str, lead: str, sections: Sequence[Section], *, kicker: str = "gatelab", foot: str = "") -> str:
+    """The sections as one HTML document, light and dark, for a phone, a desk and paper.
+
+    >>> made = page("Two units", "Side by side.", [Section("slopes", "Slopes & limits", body="<p>-2 and -3</p>")])
+    >>> made.startswith("<!doctype html>"), "Slopes &amp; limits" in made
+    (True, True)
+    """
+    theme, script = _asset("theme.js"), "".join(map(_asset, ("chart.js", "figure.js", "page.js")))
+    # Only these two scripts may run, whatever text a record holds; nothing may be fetched.
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
+        f"style-src 'unsafe-inline'; script-src {_hash(theme)} {_hash(script)}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<meta name="generator" content="gatelab {escape(__version__)}">\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{_asset("page.css")}</style>\n'
+        f"<script>{theme}</script>\n</head>\n<body>\n"
+        '<a class="skip" href="#main">Skip to the results</a>\n'
+        f'{_header(title, lead, kicker)}<div class="layout">\n{_contents(sections)}<main id="main">\n'
+        + "".join(_section(one) for one in sections)
+        + f"</main>\n</div>\n<footer><p>{escape(foot)}</p><p>Made by gatelab {escape(__version__)}.</p></footer>\n"
+        f'<div id="said" class="unseen" role="status" aria-live="polite"></div>\n<script>{script}</script>\n'
+        "</body>\n</html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("gatelab.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _header(title: str, lead: str, kicker: str) -> str:
+    return (
+        f'<header class="top"><div class="bar"><p class="kicker">{escape(kicker)}</p>'
+        '<button type="button" id="theme" class="quiet">Theme: automatic</button></div>'
+        f'<h1>{escape(title)}</h1><p class="lead">{prose(lead)}</p></header>\n'
+    )
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if len(sections) < 2:
+        return ""
+    made, part = [], None
+    for one in sections:
+        if one.part != part and one.part:
+            made.append(f'<li class="part">{escape(one.part)}</li>')
+        part = one.part
+        made.append(f'<li><a href="#{escape(one.id)}">{escape(one.title)}</a></li>')
+    return (
+        '<nav class="contents" aria-label="Contents"><details open><summary>Contents</summary>'
+        f"<ul>{''.join(made)}</ul></details></nav>\n"
+    )
+
+
+def _section(one: Section) -> str:
+    at = escape(one.id)
+    parts = [f'<section id="{at}" aria-labelledby="{at}-title">']
+    if one.kicker:
+        parts.append(f'<p class="kicker">{escape(one.kicker)}</p>')
+    parts.append(f'<h2 id="{at}-title">{escape(one.title)} <a class="anchor" href="#{at}" aria-hidden="true" ')
+    parts.append('tabindex="-1">#</a></h2>')
+    if one.lead:
+        parts.append(f'<p class="lead">{prose(one.lead)}</p>')
+    if one.chart is not None:
+        parts.append(_chart(one.chart, one.id))
+    parts.append(one.body)
+    if one.notes:
+        parts.append(f'<div class="notes"><h3>Notes</h3>{points(one.notes)}</div>')
+    parts.append(_numbers(one))
+    if one.command:
+        parts.append(
+            f'<div class="command"><code>{escape(one.command)}</code>'
+            f'<button type="button" class="quiet copy" aria-label="Copy the command">Copy</button></div>'
+        )
+    if one.made:
+        parts.append(f'<p class="made">{escape(one.made)}</p>')
+    return "".join(parts) + "</section>\n"
+
+
+def _chart(chart: dict[str, Any], at: str) -> str:
+    name = escape(chart.get("title") or "figure")
+    return (
+        f'<div class="chart" id="{escape(at)}-figure" data-name="{escape(at)}" role="group" aria-label="{name}">'
+        f'<script type="application/json">{embed(chart)}</script>'
+        "<noscript><p>The figure is drawn by JavaScript, which this browser does not run.</p></noscript></div>"
+    )
+
+
+def _numbers(one: Section) -> Markup:
+    """The tables as text within the page: a row is made HTML when a reader asks to see it."""
+    made = []
+    for name, frame in one.tables.items():
+        rows, columns = frame.shape
+        size = f"{rows} row{'s' * (rows != 1)}, {columns} column{'s' * (columns != 1)}"
+        csv = frame.to_csv(index=False, lineterminator="\n")
+        made.append(
+            f'<details class="numbers"><summary><span class="name">{escape(name)}</span> <span class="size">{size}'
+            f'</span></summary><div class="sheet" tabindex="0" role="region" aria-label="Table {escape(name)}"></div>'
+            f'<script type="application/json">{embed({"file": f"{one.id}-{name}.csv", "csv": csv})}</script>'
+            "</details>"
+        )
+    heading = "<h3>The numbers behind it</h3>" if made else ""
+    return Markup(f'<div class="tables">{heading}{"".join(made)}</div>' if made else "")

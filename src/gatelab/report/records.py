@@ -1,0 +1,126 @@
+"""What `gatelab reproduce` wrote, read again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gatelab.errors import GatelabError
+from gatelab.studies import Claim
+
+VERDICTS = ("reproduced", "exceeded", "differs", "new")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One study that was run. `picture` is its PNG as an address, where there are no values to draw it from."""
+
+    study: str
+    title: str
+    paper: str
+    command: str
+    quick: bool
+    claims: tuple[Claim, ...]
+    notes: tuple[str, ...]
+    made: str
+    chart: dict[str, Any] | None = None
+    picture: str = ""
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+def read_records(out: Path) -> dict[str, Record]:
+    """Every record below the folder, by the name of its study."""
+    found: dict[str, Record] = {}
+    for path in sorted(out.glob("*/*.json")):
+        if path.name.endswith(".chart.json"):
+            continue
+        held = _json(path)
+        if isinstance(held, dict) and {"study", "claims"} <= held.keys():
+            record = _record(path, held)
+            found[record.study] = record
+    return found
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise GatelabError(
+            f"{path} is no record that can be read ({error}); remove it and run gatelab reproduce again"
+        ) from error
+
+
+def _record(path: Path, held: dict[str, Any]) -> Record:
+    stem = path.name.removesuffix(".json")
+    drawn, picture = path.with_name(f"{stem}.chart.json"), path.with_name(f"{stem}.png")
+    try:
+        return Record(
+            study=str(held["study"]),
+            title=str(held["title"]),
+            paper=str(held["paper"]),
+            command=str(held["command"]),
+            quick=bool(held["quick"]),
+            claims=tuple(_claim(claim) for claim in held["claims"]),
+            notes=tuple(str(note) for note in held["notes"]),
+            made=how_made(held),
+            chart=_json(drawn) if drawn.exists() else None,
+            picture="" if drawn.exists() or not picture.exists() else _address(picture),
+            tables=dict(_tables(path, stem, held)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise GatelabError(
+            f"{path} is no record of this gatelab ({type(error).__name__}: {error}); run gatelab reproduce again"
+        ) from error
+
+
+def _claim(held: dict[str, Any]) -> Claim:
+    if held["verdict"] not in VERDICTS:
+        raise ValueError(f"the verdict {held['verdict']!r} is none of {', '.join(VERDICTS)}")
+    words = {name: str(held[name]) for name in ("what", "paper", "ours", "because")}
+    return Claim(**words, verdict=held["verdict"], interval=str(held.get("interval", "")))
+
+
+def _tables(path: Path, stem: str, held: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:
+    for name in held["files"]:
+        file = path.with_name(Path(str(name)).name)
+        if file.suffix == ".csv" and file.exists():
+            # As text: a download has the digits of the file, not those of another way of writing them.
+            yield file.stem.removeprefix(f"{stem}-"), pd.read_csv(file, dtype=str, keep_default_na=False)
+
+
+def _address(picture: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+
+
+def how_made(held: Mapping[str, Any]) -> str:
+    """How, when and where, in one sentence.
+
+    >>> how_made({"recorded": True, "device": "one H200", "date": "2025-11-02T10:00:00+00:00", "seconds": 5.0})
+    'From the committed record: computed on one H200, 2 November 2025, in 5.0 s.'
+    >>> how_made({"device": "2 cores", "seconds": 240, "gatelab": "0.8.0"})
+    'Computed on 2 cores, in 4.0 min, with gatelab 0.8.0.'
+    """
+    parts = [f"computed on {held['device']}" if held.get("device") else "computed"]
+    if held.get("date"):
+        at = datetime.fromisoformat(str(held["date"]))
+        parts.append(f"{at.day} {at:%B %Y}")
+    if held.get("seconds") is not None:
+        parts.append(f"in {_duration(float(held['seconds']))}")
+    if held.get("gatelab"):
+        parts.append(f"with gatelab {held['gatelab']}")
+    sentence = ", ".join(parts)
+    start = "From the committed record: " if held.get("recorded") else ""
+    return f"{start}{sentence if start else sentence[0].upper() + sentence[1:]}."
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

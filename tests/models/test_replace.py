@@ -1,0 +1,175 @@
+"""Blocks replaced in given models: what changes, what stays, and that it computes what the formulas say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gatelab.errors import GatelabError
+from gatelab.linearize import linearize
+from gatelab.models import GPT2
+from gatelab.models.replace import LinearMap, Trace, blocks, folded, replace_activation, replace_map, trace
+
+TOKENS = torch.arange(20).reshape(2, 10)
+
+
+def own():
+    return GPT2("tiny", "gelu", vocabulary=50, seed=3).eval()
+
+
+def bert(**options):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48}
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**sizes, vocab_size=50, initializer_range=0.2, **options)
+    return transformers.BertModel(config, add_pooling_layer=False).eval()
+
+
+def gpt2():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "vocab_size": 50, "n_positions": 16, "initializer_range": 0.2}
+    torch.manual_seed(0)
+    return transformers.GPT2Model(transformers.GPT2Config(**sizes)).eval()
+
+
+MODELS = pytest.mark.parametrize("make", [own, bert, gpt2])
+
+
+@torch.no_grad()
+def run(model):
+    made = model(TOKENS)
+    return made if isinstance(made, torch.Tensor) else made.last_hidden_state
+
+
+def inner(layer):
+    """The feed-forward part as the model itself computes it, without dropout, residual and norm."""
+    if hasattr(layer, "feed_forward"):
+        return layer.feed_forward
+    if hasattr(layer, "mlp"):
+        return layer.mlp
+    return lambda x: layer.output.dense(layer.intermediate(x))
+
+
+@MODELS
+def test_blocks_are_what_the_model_computes(make):
+    model = make()
+    seen, parts = trace(model, run), dict(model.named_modules())
+    assert len(blocks(model)) == len(seen.inputs) >= 2
+    for block, x in zip(blocks(model), seen.inputs, strict=True):
+        assert torch.allclose(block(x), inner(parts[block.layer])(x), atol=1e-6)
+        assert torch.allclose(block.before(x), x @ block.W1.T + block.b1, atol=1e-5)
+
+
+@MODELS
+def test_the_same_activation_and_the_same_map_change_nothing(make):
+    model = make()
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    expected = run(model)
+
+    class Same(nn.Module):
+        def __init__(self, block):
+            super().__init__()
+            self.block = block
+
+        def forward(self, x):
+            return self.block(x)
+
+    copies = [
+        replace_activation(model, {i: b.activation for i, b in enumerate(blocks(model))}),
+        replace_map(model, {i: Same(b) for i, b in enumerate(blocks(model))}),
+    ]
+    for changed in copies:
+        assert torch.allclose(run(changed), expected, atol=1e-5)
+    zero = run(replace_activation(model, torch.zeros_like))
+    assert not torch.allclose(zero, expected, atol=1e-2)
+    assert torch.equal(run(model), expected)
+    assert all(torch.equal(before[name], p) for name, p in model.state_dict().items())
+
+
+@MODELS
+def test_one_layer_alone(make):
+    model = make()
+    seen = trace(model, run)
+    changed = replace_activation(model, {1: torch.tanh})
+    after = trace(changed, run)
+    assert torch.equal(after.outputs[0], seen.outputs[0])
+    assert torch.equal(after.inputs[1], seen.inputs[1])
+    assert not torch.allclose(after.outputs[1], seen.outputs[1], atol=1e-3)
+    block = blocks(changed)[1]
+    assert torch.allclose(block(after.inputs[1]), block.after(torch.tanh(block.before(after.inputs[1]))))
+
+
+@MODELS
+def test_a_polynomial_of_linearize_and_the_model_with_that_function_agree(make):
+    model = make()
+    made = linearize("gelu", "minimax", degree=6, interval=(-4.0, 4.0))
+    c = made.polynomial.coefficients
+    by_hand = replace_activation(model, lambda z: sum(a * z.double() ** k for k, a in enumerate(c)).to(z.dtype))
+    assert torch.allclose(run(replace_activation(model, made)), run(by_hand), atol=1e-4)
+
+
+@MODELS
+@pytest.mark.parametrize("method", ["hermite", "tangent", "fourier"])
+def test_folded_maps_are_the_layer_of_features_and_then_W2(make, method):
+    model = make()
+    block, x = blocks(model)[0], trace(model, run).inputs[0]
+    d = x.shape[-1] + 1
+    options = {
+        "hermite": {"degree": 2},
+        "tangent": {"reference": x.flatten(0, -2).mean(0)},
+        "fourier": {"m": 60},
+    }[method]
+    made = linearize("gelu", method, d=d, **options)
+    layer = made.module(block.W1.double(), block.b1.double())
+    expected = layer(x.double()) @ block.W2.double().T + block.b2.double()
+    whole = folded(block, made)
+    assert whole.A.shape == (len(block.W2), made.m)
+    assert torch.allclose(whole(x).double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    changed = replace_map(model, {0: whole})
+    after = trace(changed, run)
+    assert torch.equal(after.inputs[0], x)
+    assert not torch.equal(after.outputs[0], trace(model, run).outputs[0])
+
+
+def test_dropout_precision_and_buffers_go_with_the_model():
+    model = bert(hidden_dropout_prob=0.5).double()
+    block = blocks(model)[0]
+    whole = LinearMap(lambda rows: rows, torch.cat([block.W2 @ block.W1, (block.W2 @ block.b1)[:, None]], 1), block.b2)
+    changed = replace_map(model, {0: whole})
+    assert "encoder.layer.0.intermediate.made.A" in changed.state_dict()
+    assert run(changed).dtype == torch.float64
+    assert not torch.equal(run(changed.train()), run(changed))  # the second half of the layer still drops
+
+
+def test_trace_leaves_no_hooks_behind():
+    model = own()
+    found = trace(model, run)
+    assert isinstance(found, Trace)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    with pytest.raises(RuntimeError, match="stop"):
+        trace(model, lambda _: (_ for _ in ()).throw(RuntimeError("stop")))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    with pytest.raises(GatelabError, match="0 of 2 layers were called"):
+        trace(model, lambda _: None)
+
+
+def test_what_cannot_be_replaced_is_refused():
+    model = own()
+    with pytest.raises(GatelabError, match="Sequential has no feed-forward block"):
+        blocks(nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(GatelabError, match="without factors"):
+        blocks(GPT2("tiny", "swiglu"))
+    with pytest.raises(GatelabError, match="there is no layer 2; the model has 2"):
+        replace_activation(model, {2: torch.tanh})
+    with pytest.raises(GatelabError, match=r"layer 0 was given 3\.0"):
+        replace_activation(model, 3.0)
+    with pytest.raises(GatelabError, match="the map of layer 0 is a function"):
+        replace_map(model, {0: lambda x: x})
+    with pytest.raises(GatelabError, match=r"no polynomial of w\.x; replace whole maps"):
+        replace_activation(model, linearize("gelu", "tangent", reference=torch.zeros(32)))
+    gone = replace_map(model, {0: nn.Identity()})
+    with pytest.raises(GatelabError, match=r"blocks\.0 was replaced before"):
+        blocks(gone)
+    with pytest.raises(GatelabError, match=r"blocks\.0 was replaced before"):
+        replace_activation(gone, torch.tanh)

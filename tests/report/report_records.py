@@ -1,0 +1,90 @@
+"""A folder of records as `gatelab reproduce` writes them, small and hostile, for the tests of the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gatelab.plotting import Curve, new_figure, scaling_figure, style
+from gatelab.plotting.chart import chart
+from gatelab.plotting.gap import Cloud, Difference, gap_figure
+from gatelab.plotting.kernels import draw_heat
+from gatelab.studies.inventory import Item
+
+EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
+SHORT = "</script><b>"  # in a figure, which has little room
+N = np.array([2.0, 4.0, 8.0, 16.0])
+ITEMS = (
+    Item("scaling", "figure 2", "GLU against n", "-3.08", "scaling/fig2", "slope of the glu against n"),
+    Item("scaling", "figure 2", "gone", "1", "scaling/fig2", "a claim that nobody makes"),
+    Item("scaling", "table 1", "airfoil, mlp", "-0.25", "scaling/table1", "airfoil, mlp, true split"),
+    Item("ntk", "definition 1", "the kernel", "", "", "", "a definition"),
+)
+
+
+def write_records(out: Path) -> Path:
+    """Three studies of three papers: curves against n and P, a heat map, differences with hostile words."""
+    _write(out, "scaling/fig2", _curves(), {"errors": pd.DataFrame({"n": [2, 4], "rmse": [0.1, 1 / 3], "unit": EVIL})})
+    _write(out, "ntk/fig4", _heat(), {}, recorded=True, device="one H200", verdict="differs", interval="[1, 2]")
+    _write(out, "linearize/table1", _differences(), {"long": pd.DataFrame({"m": range(700)})}, verdict="exceeded")
+    return out
+
+
+def claim(what: str, **changed: str) -> dict[str, str]:
+    base = {"paper": "-3.08", "ours": "-2.61", "interval": "[-2.7, -2.5]", "verdict": "reproduced", "because": "n^-3."}
+    return {"what": what, **base, **changed}
+
+
+def _write(out: Path, study: str, figure: Any, tables: dict[str, pd.DataFrame], **changed: Any) -> None:
+    paper, stem = study.split("/")
+    folder = out / paper
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        table.to_csv(folder / f"{stem}-{name}.csv", index=False)
+    (folder / f"{stem}.chart.json").write_text(json.dumps(chart(figure)))
+    verdict, interval = changed.pop("verdict", "reproduced"), changed.pop("interval", "[-2.7, -2.5]")
+    record = {
+        "study": study,
+        "title": f"Title of {study} <b>",
+        "paper": "It falls like n^-2.13.",
+        "command": f"gatelab reproduce {study}",
+        "gatelab": "0.8.0",
+        "fingerprint": "0",
+        "quick": False,
+        "seconds": 12.34,
+        "date": "2025-11-02T10:00:00+00:00",
+        "device": "2 cores",
+        "recorded": False,
+        "claims": [
+            claim("slope of the glu against n", verdict=verdict, interval=interval),
+            claim(EVIL, because=EVIL, verdict="new", interval="", paper=EVIL, ours=EVIL),
+        ],
+        "notes": [EVIL, "A note."],
+        "files": [f"{stem}-{name}.csv" for name in tables] + [f"{stem}.json"],
+    } | changed
+    (folder / f"{stem}.json").write_text(json.dumps(record))
+
+
+def _curves() -> Any:
+    curves = [Curve(unit, N, np.outer(N**-k, [1.0, 1.5]), note=f"slope -{k}") for unit, k in (("mlp", 2), ("glu", 3))]
+    return scaling_figure([("neurons n", curves), ("parameters P", curves)], title="L(n) and L(P)")
+
+
+def _heat() -> Any:
+    with style():
+        figure = new_figure(5, 3)
+        panel = figure.subplots()
+        shown = draw_heat(panel, np.arange(16.0).reshape(4, 4), "a kernel", low=0.0, high=15.0, groups=[2, 4])
+        figure.colorbar(shown, ax=panel).set_label("entries")
+    return figure
+
+
+def _differences() -> Any:
+    run = np.array([[2.0, 0.1], [1.0, 0.2]])
+    clouds = [Cloud("ReLU", [run], "#0072B2"), Cloud(SHORT, [run + 0.1], "#D55E00", "s", hollow=True)]
+    rows = [Difference("a - b\nof a model", 0.1, -0.1, 0.3, "+5%, p 0.4", "#D55E00"), Difference(SHORT, 0, 0, 0, SHORT)]
+    return gap_figure([("(a)", clouds), (SHORT, clouds)], SHORT, rows)

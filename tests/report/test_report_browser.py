@@ -1,0 +1,284 @@
+"""The report in headless Chromium: it works, asks nobody outside, and can be read by everybody."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from report_records import EVIL, ITEMS, write_records
+
+from gatelab.report import build
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'gatelab[browser]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed on this machine")
+FIGURE = "#scaling-fig2-figure"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as tool:
+        started = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(write_records(tmp_path_factory.mktemp("out")), ITEMS).as_uri()
+
+
+@pytest.fixture
+def visit(browser: Any, address: str) -> Iterator[Any]:
+    """Open the page; in the end nothing may have gone wrong and nobody outside may have been asked."""
+    contexts, wrong = [], []
+
+    def look(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            wrong.append(f"request: {request.url}")
+
+    def go(width: int = 1200, theme: str = "light", script: str = "") -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, accept_downloads=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: wrong.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: wrong.append(f"exception: {e}"))
+        page.on("request", look)
+        if script:
+            page.add_init_script(script)
+        page.goto(address)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def test_pointing_at_a_place_shows_series_value_and_interval(visit: Any) -> None:
+    page = visit()
+    plot = page.locator(f"{FIGURE} .plot").first
+    plot.scroll_into_view_if_needed()
+    tip = plot.locator(".tip")
+    assert tip.is_hidden()
+    mark = plot.locator("svg g[data-groups='1'] polygon").nth(1)  # the second square of the glu: n = 4
+    box = mark.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2 + 1, box["y"] + box["height"] / 2)
+    assert tip.inner_text().split("\n") == ["glu", "neurons n: 4", "test RMSE: 0.01563 [0.01563, 0.02344]"]
+    page.mouse.move(5, 5)
+    assert tip.is_hidden()
+
+
+def test_arrow_keys_go_from_point_to_point_and_are_said_aloud(visit: Any) -> None:
+    page = visit()
+    plot = page.locator(f"{FIGURE} .plot").first
+    plot.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#said").inner_text() == "mlp, neurons n: 4, test RMSE: 0.0625 [0.0625, 0.09375]"
+    page.keyboard.press("Escape")
+    assert plot.locator(".tip").is_hidden()
+
+
+def test_the_legend_hides_a_unit_in_every_panel_and_shows_it_again(visit: Any) -> None:
+    page = visit()
+    shown = f"{FIGURE} svg g[data-groups='1']"
+    button = page.locator(f"{FIGURE} .legend button", has_text="glu").first
+    seen = lambda: page.evaluate(  # noqa: E731
+        "s => [...document.querySelectorAll(s)].filter(g => g.style.display !== 'none').length", shown
+    )
+    before = seen()
+    assert before >= 4
+    button.click()
+    assert seen() == 0
+    assert page.locator(f"{FIGURE} button[data-group='1'][aria-pressed='false']").count() == 2
+    plot = page.locator(f"{FIGURE} .plot").first
+    plot.focus()
+    page.keyboard.press("End")
+    assert page.locator("#said").inner_text().startswith("mlp")
+    button.click()
+    assert seen() == before
+
+
+def test_the_switch_shows_panels_against_n_or_p_or_both(visit: Any) -> None:
+    page = visit()
+
+    def labels() -> list[str]:
+        return [t for t in page.locator(f"{FIGURE} .plot svg text").all_text_contents() if t[:4] in ("neur", "para")]
+
+    assert labels() == ["neurons n", "parameters P"]
+    for view, expected in (("P", ["parameters P"]), ("n", ["neurons n"]), ("both", ["neurons n", "parameters P"])):
+        page.locator(f"{FIGURE} button[data-view='{view}']").click()
+        assert labels() == expected
+        assert page.locator(f"{FIGURE} button[data-view='{view}']").get_attribute("aria-pressed") == "true"
+    assert page.locator("#ntk-fig4-figure .switch").count() == 0
+
+
+def test_a_cell_of_a_heat_map_says_its_value(visit: Any) -> None:
+    page = visit()
+    image = page.locator("#ntk-fig4-figure image")
+    image.scroll_into_view_if_needed()
+    box = image.bounding_box()
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.9 * box["height"])  # column 1 of row 3
+    assert page.locator("#ntk-fig4-figure .tip").inner_text().split("\n") == ["sample j: 1", "sample i: 3", "value: 13"]
+
+
+def test_the_theme_goes_round_is_remembered_and_redraws(visit: Any) -> None:
+    page = visit(theme="light")
+    background = "getComputedStyle(document.body).backgroundColor"
+    stroke = f"document.querySelector('{FIGURE} .plot text').getAttribute('fill')"
+    light, ink = page.evaluate(background), page.evaluate(stroke)
+    button = page.locator("#theme")
+    for expected in ("Theme: light", "Theme: dark"):
+        button.click()
+        assert button.inner_text() == expected
+    assert page.evaluate(background) != light
+    assert page.evaluate(stroke) != ink
+    page.reload()
+    assert button.inner_text() == "Theme: dark"
+    assert page.evaluate(background) != light
+    button.click()
+    assert (button.inner_text(), page.evaluate(background)) == ("Theme: automatic", light)
+
+
+def test_the_theme_works_where_storage_is_denied(visit: Any) -> None:
+    denied = (
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
+    )
+    page = visit(script=denied)
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    assert page.locator("#theme").inner_text() == "Theme: dark"
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_filters_show_claims_of_one_verdict_and_paper(visit: Any) -> None:
+    page = visit()
+    rows = page.locator("#all-claims tbody tr[data-verdict]:visible")
+    assert rows.count() == 6
+    page.locator("button[data-value='differs']").click()
+    assert rows.count() == 1
+    assert page.locator("#all-claims tr[data-heading]:visible").count() == 1
+    assert page.locator("[data-count]").inner_text() == "1 of 6 claims"
+    page.locator("button[data-value='differs']").click()
+    page.locator("button[data-key='paper'][data-value='scaling']").click()
+    assert rows.count() == 2
+
+
+def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> None:
+    page = visit()
+
+    def saved(selector: str) -> tuple[str, bytes]:
+        with page.expect_download() as waiting:
+            page.locator(selector).click()
+        path = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        return path.name, path.read_bytes()
+
+    name, csv = saved("#scaling-fig2 .table-row button")
+    assert name == "scaling-fig2-errors.csv"
+    assert csv.decode().splitlines()[0] == "n,rmse,unit"
+    assert EVIL in csv.decode()
+    page.locator(f"{FIGURE} button[data-view='P']").click()
+    page.locator(f"{FIGURE} .legend button", has_text="mlp").first.click()
+    name, svg = saved(f"{FIGURE} button[data-save='svg']")
+    assert name == "scaling-fig2.svg"
+    text = svg.decode()
+    assert "parameters P" in text
+    assert "neurons n" not in text
+    assert "glu: slope" in text
+    assert "mlp: slope" not in text
+    name, png = saved(f"{FIGURE} button[data-save='png']")
+    image = Image.open(BytesIO(png)).convert("RGB")
+    assert name == "scaling-fig2.png"
+    assert (213, 94, 0) in {colour for _, colour in image.getcolors(1 << 24)}  # the glu is drawn
+
+
+def test_tables_open_as_tables_and_long_ones_say_so(visit: Any) -> None:
+    page = visit()
+    page.locator("#scaling-fig2 details.numbers summary").click()
+    cells = page.locator("#scaling-fig2 .sheet td").all_inner_texts()
+    assert cells == ["2", "0.1", EVIL, "4", "0.333333", EVIL]
+    page.locator("#linearize-table1 details.numbers summary").click()
+    assert page.locator("#linearize-table1 .sheet tbody tr").count() == 500
+    assert "first 500 of 700 rows" in page.locator("#linearize-table1 .sheet").inner_text()
+
+
+def test_the_command_can_be_copied(visit: Any) -> None:
+    page = visit()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#ntk-fig4 .copy").click()
+    playwright.expect(page.locator("#ntk-fig4 .copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "gatelab reproduce ntk/fig4"
+
+
+def test_hostile_text_does_nothing(visit: Any) -> None:
+    page = visit()
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.broken") is None
+    assert page.locator("img[src='x']").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(visit: Any, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = visit(theme=theme)
+    # All but the table of 700 rows, one like the other, which would take most of the time.
+    folded = "details:not(#linearize-table1 *)"
+    page.evaluate("folded => document.querySelectorAll(folded).forEach(d => { d.open = true; })", folded)
+    found = axe.Axe().run(page).response["violations"]
+    assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
+
+
+@pytest.mark.parametrize("width", [400, 800, 1400])
+def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
+    page = visit(width=width)
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = """() => [...document.querySelectorAll('.plot svg')].filter(
+        s => s.getBoundingClientRect().right > document.documentElement.clientWidth).length"""
+    assert page.evaluate(beyond) == 0
+
+
+def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) -> None:
+    page = visit(width=1400)
+    places = f"() => [...document.querySelectorAll('{FIGURE} .panel')].map(p => p.getBoundingClientRect().left)"
+    assert len(set(page.evaluate(places))) == 2
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.wait_for_function(f"new Set(({places})()).size === 1")
+
+
+def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
+    overlaps = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
+        const texts = [...svg.querySelectorAll('text')].filter(t => t.textContent);
+        const boxes = texts.map(t => [t.textContent, t.getBBox()]);
+        const meet = (p, q, length, start, free) =>
+            p[start] < q[start] + q[length] - free && q[start] < p[start] + p[length] - free;
+        return boxes.flatMap(([a, p], i) => boxes.slice(i + 1)
+            .filter(([b, q]) => meet(p, q, 'width', 'x', 1) && meet(p, q, 'height', 'y', 3))
+            .map(([b]) => `${a} on ${b}`));
+    })"""
+    for width in (400, 800, 1400):
+        assert visit(width=width).evaluate(overlaps) == []
+
+
+def test_on_paper_it_is_light_and_whole(visit: Any) -> None:
+    page = visit(theme="dark")
+    dark = page.evaluate(f"document.querySelector('{FIGURE} .plot text').getAttribute('fill')")
+    assert page.pdf()[:4] == b"%PDF"
+    colour = f"document.querySelector('{FIGURE} .plot text').getAttribute('fill')"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("#theme").is_hidden()
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(colour) != dark
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(colour) == dark

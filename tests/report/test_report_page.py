@@ -1,0 +1,190 @@
+"""Pages and the report as text: complete, escaped, and honest about what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_records import EVIL, ITEMS, write_records
+
+from gatelab.cli import report as command
+from gatelab.errors import GatelabError
+from gatelab.report import Section, build, escape, page, prose, table
+from gatelab.report.records import read_records
+from gatelab.studies import studies
+from gatelab.studies.inventory import ITEMS as EVERY
+
+
+class Elements(HTMLParser):
+    """Elements by name with their attributes, ids, and whether every one that was opened was closed."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def ids(self) -> list[str]:
+        return [value for _, held in self.found if (value := held.get("id"))]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(write_records(tmp_path_factory.mktemp("out")), ITEMS).read_text(encoding="utf-8")
+
+
+def test_the_page_is_one_well_formed_document_without_addresses_outside(made: str) -> None:
+    elements = Elements(made)
+    assert elements.open == []
+    ids = elements.ids()
+    assert len(ids) == len(set(ids))
+    links = [held["href"] for tag, held in elements.found if tag == "a"]
+    assert all(link and link.startswith("#") and link[1:] in ids for link in links)
+    assert not any(tag in ("iframe", "object") or "src" in held for tag, held in elements.found if tag != "img")
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", made) == []
+
+
+def test_hostile_text_is_text(made: str) -> None:
+    assert "<script>window" not in made
+    assert "<img src=x" not in made
+    scripts = [held for tag, held in Elements(made).found if tag == "script"]
+    assert sum(held.get("type") != "application/json" for held in scripts) == 2
+    assert escape(EVIL) in made
+
+
+def test_every_claim_stands_in_the_summary_with_value_interval_verdict_and_reason(made: str) -> None:
+    summary = made.split('id="summary"')[1].split("</section>")[0]
+    assert summary.count("data-verdict=") == 6
+    for words in ("slope of the glu against n", "[-2.7, -2.5]", "reproduced", "n<sup>−3</sup>"):
+        assert words in summary
+    counts = dict(re.findall(r'data-value="(\w+)" aria-pressed="false"><span class="count">(\d+)', summary))
+    assert counts == {"reproduced": "1", "exceeded": "1", "differs": "1", "new": "3"}
+
+
+def test_a_section_has_command_provenance_numbers_and_notes(made: str) -> None:
+    here = made.split('<section id="ntk-fig4"')[1].split("</section>")[0]
+    assert "From the committed record: computed on one H200, 2 November 2025, in 12.3 s, with gatelab 0.8.0." in here
+    assert "<code>gatelab reproduce ntk/fig4</code>" in here
+    assert "In the paper: It falls like" in here
+    there = made.split('<section id="scaling-fig2"')[1].split("</section>")[0]
+    assert "2 rows, 3 columns" in there
+    held = re.findall(r'<script type="application/json">(\{"file".*?)</script>', there)
+    found = json.loads(held[0])
+    assert found["file"] == "scaling-fig2-errors.csv"
+    assert "0.3333333333333333" in found["csv"]
+    assert EVIL in found["csv"]
+
+
+def test_studies_that_were_not_run_are_listed_with_their_commands(made: str) -> None:
+    missing = made.split('<section id="not-run"')[1]
+    for one in studies():
+        ran = one.name in ("scaling/fig2", "ntk/fig4", "linearize/table1")
+        assert (f"<code>gatelab reproduce {one.name}</code>" in missing) is not ran
+
+
+def test_the_inventory_says_what_became_of_each_item(made: str) -> None:
+    here = made.split('<section id="inventory"')[1].split("</section>")[0]
+    rows = re.findall(r"<tr role=\"row\">(?!<th role=\"columnheader\").*?</tr>", here)
+    said = [re.findall(r'class="chip (\w+)"><span aria-hidden="true">.</span> ([^<]*)', row)[0] for row in rows]
+    assert said == [
+        ("reproduced", "reproduced"),
+        ("missing", "missing"),
+        ("missing", "not run"),
+        ("schematic", "nothing to measure"),
+    ]
+    assert "4 rows and panels" in here
+    assert "3 can be measured, 1 of these are" in here
+
+
+def test_the_real_inventory_is_shown_whole(tmp_path: Path) -> None:
+    text = build(write_records(tmp_path)).read_text(encoding="utf-8")
+    here = text.split('<section id="inventory"')[1].split("</section>")[0]
+    assert here.count('data-label="Paper prints"') == len(EVERY)
+    places = {(item.paper, item.place) for item in EVERY}
+    assert here.count('class="study"') == len(places)
+
+
+def test_a_record_without_values_is_shown_as_its_picture(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    (tmp_path / "ntk" / "fig4.chart.json").unlink()
+    (tmp_path / "ntk" / "fig4.png").write_bytes(b"\x89PNG")
+    text = build(tmp_path, ITEMS).read_text(encoding="utf-8")
+    assert '<img src="data:image/png;base64,iVBORw==" alt="Title of ntk/fig4 &lt;b&gt;">' in text
+
+
+def test_quick_runs_are_called_so(tmp_path: Path) -> None:
+    path = write_records(tmp_path) / "ntk" / "fig4.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quick": True}))
+    text = build(tmp_path, ITEMS).read_text(encoding="utf-8")
+    assert "Of the studies ntk/fig4 were run quickly" in text
+    assert "ntk/fig4 · a quick run" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "no record that can be read"),
+        ('{"study": "a/b", "claims": []}', "no record of this gatelab (KeyError"),
+        ('{"study": "a/b", "claims": [{"verdict": "perfect"}]}', "no record of this gatelab"),
+    ],
+    ids=["cut off", "without fields", "unknown verdict"],
+)
+def test_a_broken_record_is_named(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.json").write_text(content)
+    with pytest.raises(GatelabError, match=re.escape(said)) as error:
+        read_records(tmp_path)
+    assert "b.json" in str(error.value)
+
+
+def test_other_files_are_no_records(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.json").write_text("[1]")
+    assert read_records(tmp_path) == {}
+
+
+def test_the_command_prints_the_path_and_refuses_an_empty_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(GatelabError, match="run gatelab reproduce all --out"):
+        command.report(out=tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    command.report(out=write_records(tmp_path))
+    assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
+    command.report(out=tmp_path, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"page": str(tmp_path / "report.html"), "bytes": (tmp_path / "report.html").stat().st_size}
+
+
+def test_a_page_of_one_section_has_no_contents() -> None:
+    made = page("One", "Lead.", [Section("one", "One", tables={"t": pd.DataFrame({"a": [1]})})])
+    assert 'class="contents"' not in made
+    assert "1 row, 1 column" in made
+
+
+def test_tables_escape_and_name_their_cells() -> None:
+    made = table(("unit", "slope"), [("<glu>", "-2.5 [-2.7, -2.4]")], right=(1,), caption="a & b")
+    assert "&lt;glu&gt;" in made
+    assert 'class="number" data-label="slope"><span class="n">-2.5</span> <span class="n">[-2.7, -2.4]</span>' in made
+    assert "<caption>a &amp; b</caption>" in made
+    with pytest.raises(ValueError, match="zip"):
+        table(("unit",), [("a", "b")])
+
+
+def test_prose_cannot_make_elements() -> None:
+    assert prose("x^2 <sup> \ue0001\ue001 ^<b>") == "x<sup>2</sup> &lt;sup&gt; 1 ^&lt;b&gt;"
+    assert prose("m^-1/2 and P^a") == '<span class="n">m<sup>−1/2</sup></span> and P<sup>a</sup>'

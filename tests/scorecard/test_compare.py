@@ -1,0 +1,123 @@
+"""`gl.compare` as a whole, on small data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import gatelab as gl
+from gatelab.cli.show import plain
+from gatelab.report.scorecard_page import scorecard_page
+from gatelab.scorecard import Scorecard, compare
+
+QUICK = {"seeds": 2, "features": 16, "d_model": 8}
+
+
+def softgate(z, v):
+    return torch.nn.functional.softplus(z) * v
+
+
+class Tanh(torch.nn.Module):
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.inner, self.outer = torch.nn.Linear(d_in, width), torch.nn.Linear(width, d_out)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(x)))
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).uniform(-1, 1, (90, 2))
+    return x, np.sin(2 * x[:, 0]) * x[:, 1]
+
+
+@pytest.fixture(scope="module")
+def card() -> Scorecard:
+    return compare([softgate, "glu", Tanh], rows(), budget=15, widths=[1, 2], **QUICK)
+
+
+def test_own_units_stand_beside_ours(card: Scorecard):
+    assert card.units == ("softgate", "glu", "Tanh")
+    frame = card.table()
+    assert list(frame["unit"]) == list(card.units) and (frame["parameters"] <= 15).all()
+    assert np.isfinite(frame[["rmse", "slope", "condition_low", "rows_per_second", "steps"]]).all(axis=None)
+    # What has no formula is not made up.
+    assert np.isnan(card.score("softgate").linear_error) and np.isfinite(card.score("glu").linear_error)
+    assert card.score("softgate").kernel_networks > 0 == card.score("glu").kernel_networks
+
+
+def test_numbers_are_those_of_the_fits(card: Scorecard):
+    problem = gl.Problem.from_arrays(*rows())
+    best = card.score("glu")
+    fits = gl.fit_many("glu", problem, [best.width], seeds=2, starts=1, rounds=4, steps=40)
+    assert best.rmse == pytest.approx(np.mean([f.test_rmse for f in fits]), rel=1e-9)
+    assert best.train_rmse == pytest.approx(np.mean([f.train_rmse for f in fits]), rel=1e-9)
+    assert best.rmse_low < best.rmse < best.rmse_high
+    assert min(s.behind for s in card.scores) == 1
+    assert card.recommendation.unit in card.units
+
+
+def test_it_is_plain_and_frozen(card: Scorecard):
+    made = json.loads(json.dumps(plain(card), allow_nan=False))
+    assert made["recommendation"]["unit"] == card.recommendation.unit
+    assert made["scores"][0]["linear_error"] is None and len(made["scaling"]["points"]) == len(card.scaling.points)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        card.problem = "other"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_figure_has_a_panel_for_every_question_and_the_page_all_numbers(card: Scorecard):
+    figure = card.plot()
+    assert len(figure.axes) == 6
+    assert "not known" in [t.get_text() for t in figure.axes[4].texts]
+    made = scorecard_page(card, "gatelab compare --data mine.csv")
+    for text in (*card.units, f"Take {card.recommendation}", "gatelab compare --data mine.csv", "rows a second"):
+        assert text in made
+    text = re.sub(r"<[^>]+>", "", made)
+    for s in card.scores:
+        assert f"{s.rmse:.3g} [{s.rmse_low:.3g}, {s.rmse_high:.3g}]" in text
+    assert made.count("<section") == 4
+
+
+def test_a_unit_with_a_hostile_name_is_text_in_the_page(card: Scorecard):
+    bad = dataclasses.replace(card, problem="<script>alert(1)</script>")
+    assert "<script>alert(1)" not in scorecard_page(bad)
+
+
+def test_equal_calls_give_equal_numbers_but_for_the_clock():
+    first, second = (compare(["mlp", "glu"], rows(), widths=[1], seeds=1, features=4, d_model=8) for _ in range(2))
+    clock = [c for c in first.table().columns if c.startswith("rows_per_second")]
+    assert first.table().drop(columns=clock).equals(second.table().drop(columns=clock))
+    assert first.networks == second.networks
+
+
+def test_progress_runs_to_its_end():
+    told: list[tuple[int, int]] = []
+    compare(["mlp", "glu"], rows(), widths=[1], progress=lambda *now: told.append(now), seeds=1, features=4, d_model=8)
+    done, total = zip(*told, strict=True)
+    assert set(total) == {2 + 6} and done[-1] == total[0] and list(done) == sorted(done)
+
+
+@pytest.mark.parametrize(
+    ("units", "options", "said"),
+    [
+        (["glu"], {}, "1 unit given; a comparison needs two"),
+        (["glu", "reglu"], {}, "different names"),
+        (["glu", "gllu"], {}, "no unit is called 'gllu'"),
+        (["glu", "mlp"], {"budget": 0}, "budget is 0"),
+        (["glu", "mlp"], {"seeds": 0}, "seeds is 0"),
+        (["glu", "mlp"], {"budget": 5}, "one neuron of glu has 8 parameters"),
+        (["glu", "mlp"], {"budget": 5000}, "more data"),
+        (["glu", "mlp"], {"loss": 0}, "loss is 0"),
+        (["glu", "mlp"], {"features": 0}, "features is 0"),
+        (["glu", "mlp"], {"d_model": 0}, "d_model is 0"),
+    ],
+    ids=["one", "same", "unknown", "budget", "seeds", "small", "large", "loss", "features", "model"],
+)
+def test_what_cannot_be_compared_is_refused(units: list, options: dict, said: str):
+    with pytest.raises(gl.GatelabError, match=said):
+        compare(units, rows(), **options)

