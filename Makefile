@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
-.PHONY: help demo test lint unit bench wheel reproduce clean
+.PHONY: help demo test lint unit bench wheel reproduce report browser clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -43,8 +43,14 @@ unit: $(VENV)/.dev ## pytest with doctests, on all cores
 bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
-reproduce: $(VENV)/.installed ## every figure of the paper that is there so far
+reproduce: $(VENV)/.installed ## every table and figure of the papers, the long ones from the committed records
 	$(BIN)/gatelab reproduce all
+
+report: reproduce ## one page of all of it
+	$(BIN)/gatelab report
+
+browser: $(VENV)/.dev ## what the tests of the page need beside a Chromium of the system's (apt install chromium)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[browser]'
 
 wheel: $(VENV)/.dev ## build the wheel and run the demo from it, away from the sources
 	rm -rf dist build

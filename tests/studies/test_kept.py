@@ -98,6 +98,20 @@ def test_all_goes_on_takes_records_and_computes_with_full(
     assert run_all() and len(ran) == 4  # what was computed in full stays, also of the long one
 
 
+def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = registry.study(NAME)
+
+    def lacking(request: Request) -> Outcome:
+        raise GatelabError("there are no images; set GATELAB_DATA")
+
+    made = {"scaling/a": replace(plain, name="scaling/a", run=lacking), NAME: plain}
+    monkeypatch.setattr(registry, "_STUDIES", made)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
+    assert done.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()
+    assert "1 of 2 figures could not be made. scaling/a: there are no images" in " ".join(done.output.split())
+
+
 def test_every_long_study_has_a_record() -> None:
     """Else `reproduce all` would take hours, and a page would say that it was not run."""
     for study in registry.studies():

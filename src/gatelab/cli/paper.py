@@ -118,7 +118,7 @@ def reproduce(
     sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
     spare = whole and not full
     with sweeps.going_on(store):
-        done = _run([known[name] for name in wanted], out, sweep, spare, quick=quick, jobs=jobs)
+        done, failed = _run([known[name] for name in wanted], out, sweep, spare, quick=quick, jobs=jobs)
     if as_json:
         show.document(done)
     elif whole:
@@ -126,6 +126,9 @@ def reproduce(
     else:
         for held in done:
             _print(held)
+    if failed:
+        said = "; ".join(f"{name}: {error}" for name, error in failed.items())
+        raise GatelabError(f"{len(failed)} of {len(wanted)} figures could not be made. {said}")
 
 
 def _list(found: list[Study], as_json: bool) -> None:
@@ -135,12 +138,18 @@ def _list(found: list[Study], as_json: bool) -> None:
     show.table(("name", "what it shows"), [(s.name, f"{s.title}. {s.paper}") for s in found], wrap=(1,))
 
 
-def _run(wanted: list[Study], out: Path, sweep: dict[str, Any], spare: bool, **options: Any) -> list[dict[str, Any]]:
-    """The outcome of each study as it was written; with `spare` not computed again where it is there."""
+def _run(
+    wanted: list[Study], out: Path, sweep: dict[str, Any], spare: bool, **options: Any
+) -> tuple[list[dict[str, Any]], dict[str, GatelabError]]:
+    """The outcome of each study as it was written; with `spare` not computed again where it is there.
+
+    One that cannot be made, for want of data say, does not keep the others from being made.
+    """
     from gatelab.studies import done_before, read_outcome, take_record
     from gatelab.studies import reproduce as run
 
     done: list[dict[str, Any]] = []
+    failed: dict[str, GatelabError] = {}
     began, hours = time.monotonic(), sweep.get("max_hours")
     quick = options["quick"]
     try:
@@ -151,14 +160,18 @@ def _run(wanted: list[Study], out: Path, sweep: dict[str, Any], spare: bool, **o
             if held is None and spare and one.long and not quick:
                 held = take_record(one.name, out)
             if held is None:
-                with show.progress(one.name) as report:
-                    run(one.name, out, progress=report, sweep=sweep, **options)
+                try:
+                    with show.progress(one.name) as report:
+                        run(one.name, out, progress=report, sweep=sweep, **options)
+                except GatelabError as error:
+                    failed[one.name] = error
+                    continue
                 held = read_outcome(out / f"{one.name}.json")
             folder = (out / one.name).parent
             done.append({**held, "files": [folder / file for file in held["files"]]})
     except KeyboardInterrupt:
         raise Interrupted([file for held in done for file in held["files"]]) from None
-    return done
+    return done, failed
 
 
 def _overview(done: list[dict[str, Any]], out: Path) -> None:

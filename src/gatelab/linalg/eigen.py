@@ -36,7 +36,7 @@ _OPERATOR_STEPS = 256
 # Entries whose squares, and sums of squares, neither overflow nor vanish need no scaling.
 _TAME = 300
 # Products that cost little beside a factor, and tell a shift that saves two solves of three.
-_ROUGH = 60
+_ROUGH = 100
 _FAILURE = 1e-6
 
 
@@ -101,7 +101,9 @@ def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     rounding = 2 * (n + 2) * _U * norm
     top, bottom = both_ends(product(K), start_vector(n, seed, K.device), tol=_TOL, flat=_FLAT, least=_ROUGH)
     high = _top_bracket(K, top, norm, rounding)
-    low = _bottom_bracket(K, bottom, rounding, seed)
+    # Where the lower end was not waited for, only a space that has closed has found it.
+    tol = _TOL if bottom.value * _FLAT > top.value else 0.0
+    low = _bottom_bracket(K, bottom, tol, rounding, seed)
     off = entry_error * float(K.diagonal().abs().sum())
     return Extremes(high.widened(off), low.widened(off), exponent)
 
@@ -118,15 +120,15 @@ def _top_bracket(K: Tensor, found: Ritz, norm: float, rounding: float) -> Bracke
     return Bracket(theta, inner, _outer(K, -1, theta, found.error))
 
 
-def _bottom_bracket(K: Tensor, found: Ritz, rounding: float, seed: int) -> Bracket:
+def _bottom_bracket(K: Tensor, found: Ritz, tol: float, rounding: float, seed: int) -> Bracket:
     """`found` is what products with K gave. It is enough where it has converged; else solves with a factor follow."""
     n = len(K)
-    if 0 <= found.error <= _TOL * found.value:
+    if 0 <= found.error <= tol * found.value:
         theta = float(found.vector @ (K @ found.vector))
         return Bracket(theta, -_outer(K, 1, -theta, found.error), theta + rounding)
     trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
     # The nearer to lambda_min the shift, the fewer solves; below zero it is a must. A Ritz value lies above lambda_min.
-    below = found.value - max(0.1 * found.value, 2 * found.error)
+    below = found.value - max(0.03 * found.value, 2 * found.error)
     shift = -below if below > trusted else 1.1 * max(-found.value - trusted, 0.0)
     factor = _cholesky(K, 1, shift)
     while factor is None:
@@ -167,8 +169,10 @@ def _cholesky(K: Tensor, sign: int, shift: float) -> Tensor | None:
     """The factor of sign K + shift, or None if the algorithm breaks down."""
     A = K.clone() if sign > 0 else K.neg()
     A.diagonal().add_(shift)
-    # Transposed it is the same matrix, in the order that LAPACK wants.
-    factor, failed = torch.linalg.cholesky_ex(A.mT)
+    # Transposed it is the same matrix, in the order that LAPACK wants: there it can be done in place.
+    A = A.mT
+    into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
+    factor, failed = torch.linalg.cholesky_ex(A, out=into)
     return None if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()) else factor
 
 

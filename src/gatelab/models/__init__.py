@@ -1,11 +1,14 @@
-"""Networks that hold feed-forward blocks: models with any unit in them, a unit transplanted into a given model.
+"""Networks that hold feed-forward blocks: models with any unit in them, and blocks changed in a given model.
 
     Mixer("small", "swiglu")   ViT("small", "glu", image_size=64, patch=8, classes=200)   GPT2("gpt2", "swiglu")
-transplant(transformers_model, "swiglu")
+    transplant(transformers_model, "swiglu")              another unit in its blocks
+    replace_activation(transformers_model, polynomial)    another activation, or {layer: activation}
+    replace_map(transformers_model, {0: module})          another map for whole blocks; `folded` makes one of features
 """
 
 from gatelab.models.gpt2 import GPT2, GPT2_SIZES, GPT2Config
 from gatelab.models.mixer import MIXER_SIZES, Mixer, MixerConfig
+from gatelab.models.replace import blocks, folded, replace_activation, replace_map, trace
 from gatelab.models.transplant import transplant
 from gatelab.models.vit import VIT_SIZES, ViT, ViTConfig
 
@@ -19,5 +22,10 @@ __all__ = [
     "MixerConfig",
     "ViT",
     "ViTConfig",
+    "blocks",
+    "folded",
+    "replace_activation",
+    "replace_map",
+    "trace",
     "transplant",
 ]

@@ -87,4 +87,5 @@ STUDY = Study(
     "Replaced in a transformer",
     "The paper expects a decomposed GELU to help transformers converge, and leaves it to further work.",
     run,
+    long=True,
 )

@@ -322,4 +322,5 @@ STUDY = Study(
     "Loss crossing",
     "Units without a gate lead at first and are overtaken, for ReLU, GELU and SiLU, on Gaussian data and MNIST.",
     run,
+    long=True,
 )

@@ -32,4 +32,5 @@ STUDY = Study(
     "Synthetic problems of many inputs",
     "On sin 4x sin 4y and on Friedman's problems the error of the GLU falls faster than that of the MLP.",
     run,
+    long=True,
 )

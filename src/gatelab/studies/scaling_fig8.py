@@ -48,4 +48,5 @@ STUDY = Study(
     "Measured data",
     "On airfoil self-noise the error of the GLU falls faster than that of the MLP, on California housing as slowly.",
     run,
+    long=True,
 )

@@ -107,4 +107,5 @@ STUDY = Study(
     "The law in parameters and data",
     "Not in the paper, which varies the network alone: here data and their noise are varied too.",
     run,
+    long=True,
 )

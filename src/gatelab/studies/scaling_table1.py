@@ -70,4 +70,5 @@ STUDY = Study(
     "The slopes of the GLU are steeper than those of the MLP on every problem but California housing, and fall with "
     "the number of inputs.",
     run,
+    long=True,
 )

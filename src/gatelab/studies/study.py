@@ -65,7 +65,8 @@ class Outcome:
 class Study:
     """A figure of the paper that can be run. `paper` is one sentence: what the paper shows there.
 
-    What is `long` takes more than a few minutes on two cores: with all the others it comes from the committed records.
+    What is `long` takes minutes on two cores, or data that not everybody has: with all the others it comes from the
+    committed records.
     """
 
     name: str

@@ -1,0 +1,213 @@
+"""The figures of the derivations: `python docs/make_figures.py` writes them to docs/figures.
+
+Each function makes one, from the same public calls that the pages use.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.interpolate import make_lsq_spline
+
+import gatelab as gl
+from gatelab.linearize import spectrum
+from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, save, style
+from gatelab.solve import rmse
+
+FOLDER = Path(__file__).parent / "figures"
+NAMES = {"mlp": "MLP", "glu": "GLU", "gqu": "GQU"}
+
+
+def spline_limit() -> Figure:
+    """Trained networks beside the free-knot limit, and the ratio of the two."""
+    widths = (2, 4, 8, 16, 32, 64)
+    target = gl.problem("paper-1d")
+    figure = new_figure(8.0, 3.3)
+    left, right = figure.subplots(1, 2)
+    for name, said in NAMES.items():
+        errors = np.array([gl.fit(name, target, n).test_rmse for n in widths])
+        limits = gl.limit(name, target, np.array(widths))
+        shape = look(name)
+        left.loglog(widths, errors, shape.marker, color=shape.colour, label=said)
+        left.loglog(widths[1:], limits[1:], "--", color=shape.colour, linewidth=1)
+        right.semilogx(widths, errors / limits, shape.marker + "-", color=shape.colour, label=said)
+    left.set(xlabel="neurons n", ylabel="test RMSE", title="trained networks, and the limits (dashed)")
+    right.set(xlabel="neurons n", ylabel="RMSE over the limit", title="approached from below", ylim=(0, 1.2))
+    right.axhline(1, color=GREY, linestyle="--", linewidth=1)
+    left.legend()
+    right.legend(loc="lower right")
+    for panel in (left, right):
+        panel.set_xticks(widths, [str(n) for n in widths])
+        panel.minorticks_off()
+    return figure
+
+
+def jump_discriminants(cells: int) -> tuple[np.ndarray, np.ndarray]:
+    """Knots and (b^2 - 4ac) / (b^2 + 4|ac|) of the jumps (x-t)(a + b(x-t) + c(x-t)^2) of a C0 cubic on equal cells."""
+    target = gl.problem("paper-1d", n=20_000, sampling="grid")
+    x, y = target.train.x[:, 0], target.train.y[:, 0]
+    inner = np.linspace(-1, 1, cells + 1)[1:-1]
+    knots = np.concatenate([[-1.0] * 4, np.repeat(inner, 3), [1.0] * 4])
+    made = make_lsq_spline(x, y, knots, 3)
+    a, b, c = ((made(inner + 1e-9, k) - made(inner - 1e-9, k)) / math.factorial(k) for k in (1, 2, 3))
+    return inner, (b**2 - 4 * a * c) / (b**2 + 4 * np.abs(a * c))
+
+
+def gqu_order_four() -> Figure:
+    """The construction beside its prediction and training; and why the best C0 cubic is out of reach."""
+    widths = np.array([6, 11, 21, 41, 81, 161])
+    target = gl.problem("paper-1d")
+    figure = new_figure(8.0, 3.3)
+    left, right = figure.subplots(1, 2)
+    made = [gl.construct("gqu", target, int(n)) for n in widths]
+    errors = [rmse(m.network, target.test.x, target.test.y) for m in made]
+    left.loglog(widths, errors, "D", color=look("gqu").colour, fillstyle="none", label="constructed")
+    left.loglog(widths, [m.predicted_rmse for m in made], "-", color=GREY, label="predicted, h⁴ rms(f⁗)/(24√630)")
+    small = [int(n) for n in widths if n <= 81]
+    trained = [gl.fit("gqu", target, n).test_rmse for n in small]
+    left.loglog(small, trained, "D", color=look("gqu").colour, label="trained")
+    left.set(xlabel="neurons n", ylabel="test RMSE", title="order 4, written down and trained")
+    left.set_xticks(widths, [str(n) for n in widths])
+    left.minorticks_off()
+    left.legend()
+    knots, discriminant = jump_discriminants(24)
+    right.axhspan(-1.1, 0, color="#f3e3d3", zorder=0)
+    right.axhline(0, color=GREY, linewidth=1)
+    right.plot(knots, discriminant, "o", color=NEURON_COLOURS[0])
+    right.set(xlabel="knot t", ylabel="(b² − 4ac) / (b² + 4|ac|)", ylim=(-1.1, 1.1))
+    right.set_title("jumps of the best C⁰ cubic, 24 cells")
+    right.text(-0.95, 0.85, "real roots: a GQU can make it", fontsize=8, color=GREY)
+    right.text(-0.95, -0.3, "no real roots: it cannot", fontsize=8, color=GREY)
+    return figure
+
+
+def tangent_kernel() -> Figure:
+    """The spectrum of one draw beside our law, and condition numbers beside both estimates."""
+    n, d, m = 400, 100, 1000
+    figure = new_figure(8.0, 3.3)
+    left, right = figure.subplots(1, 2)
+    values = gl.ntk.spectrum(gl.ntk.analytic("glu", gaussian(n, d), width=m), full=True).eigenvalues
+    assert values is not None
+    expected = gl.ntk.estimate("glu", n, d, m)
+    left.hist(values / m, bins=60, density=True, color="#f0c9a8", label="one draw")
+    x = np.linspace(0.1 * m, values[-2] * 1.05, 400)
+    left.plot(x / m, expected.density(x) * m, color=look("glu").colour, label="our law")
+    left.axvline(expected.spike.place / m, color=look("glu").colour, linestyle=":", label="its spike")
+    left.set(xlabel="eigenvalue / m", ylabel="density", title=f"GLU, n = {n}, d = {d}, m = {m}")
+    left.legend()
+    sizes = (50, 100, 200, 300, 400)
+    for name in ("mlp", "glu"):
+        shape = look(name)
+        found = [gl.ntk.spectrum(gl.ntk.analytic(name, gaussian(k, d), width=m)).condition for k in sizes]
+        right.semilogy(sizes, found, shape.marker, color=shape.colour, label=f"{NAMES[name]}, one draw")
+        estimates = [gl.ntk.estimate(name, k, d, m) for k in sizes]
+        right.semilogy(sizes, [e.ours.condition for e in estimates], "-", color=shape.colour)
+        right.semilogy(sizes, [e.paper.condition for e in estimates if e.paper], "--", color=shape.colour)
+    right.plot([], [], "-", color=GREY, label="our estimate")
+    right.plot([], [], "--", color=GREY, label="the paper's")
+    right.set(xlabel=f"samples n, d = {d}", ylabel="condition number", title="condition numbers", ylim=(1, 4000))
+    right.legend(ncols=2, loc="upper left")
+    return figure
+
+
+def gaussian(n: int, d: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def dynamics() -> Figure:
+    """Losses in closed form and of networks; and the eigenvalues that make them."""
+    X, y, m = gaussian(60, 30), gaussian(60, 1, 1)[:, 0], 1024
+    kernels = gl.ntk.analytic(["mlp", "glu"], X, width=m)
+    found = gl.dynamics.crossing(kernels[0], kernels[1], y)
+    lr, steps = found.lr[0], 40
+    figure = new_figure(8.0, 3.3)
+    left, right = figure.subplots(1, 2)
+    for name, K in zip(("mlp", "glu"), kernels, strict=True):
+        shape = look(name)
+        curve = gl.dynamics.expected_loss(K, y, lr=lr, steps=steps)
+        finite = gl.dynamics.finite_width_loss(name, X, y, m, lr, steps)
+        run = gl.dynamics.train(name, X, y, m, lr, steps, seeds=16)
+        low, high = run.interval()
+        left.fill_between(run.steps, low, high, color=shape.colour, alpha=0.2, linewidth=0)
+        left.semilogy(curve.steps, curve.loss, color=shape.colour, label=NAMES[name])
+        left.semilogy(finite.steps, finite.loss, "--", color=shape.colour)
+        left.plot(run.steps[::4], run.mean[::4], shape.marker, color=shape.colour, fillstyle="none")
+        eigenvalues = curve.eigenvalues[::-1] / m
+        right.loglog(np.arange(1, 61), eigenvalues, shape.marker, color=shape.colour, label=NAMES[name])
+    assert found.step is not None
+    left.axvline(found.step, color=GREY, linestyle=":", label=f"crossing, step {found.step:.1f}")
+    left.set(xlabel="step", ylabel="loss", title=f"closed form, 16 networks (marks), m = {m} (dashed)")
+    left.set_yticks((5, 10, 20, 40), ("5", "10", "20", "40"))
+    left.minorticks_off()
+    right.set(xlabel="place k", ylabel="eigenvalue / m", title="one large, or all alike")
+    left.legend()
+    right.legend()
+    return figure
+
+
+def floor() -> Figure:
+    """Singular values by degree, and what polynomials leave on an interval."""
+    figure = new_figure(8.0, 3.3)
+    left, right = figure.subplots(1, 2)
+    _degrees(left)
+    z = np.linspace(-5, 5, 1001)
+    exact = torch.nn.functional.gelu(torch.from_numpy(z)).numpy()
+    made = {
+        "Taylor": gl.linearize("gelu", "taylor", degree=8),
+        "minimax": gl.linearize("gelu", "minimax", degree=8, interval=5.0),
+    }
+    for (name, one), colour in zip(made.items(), (GREY, NEURON_COLOURS[1]), strict=True):
+        assert one.polynomial is not None
+        right.plot(z, one.polynomial(z) - exact, color=colour, label=f"{name}, degree 8")
+    bound = made["minimax"].bound().value
+    right.axhline(bound, color=NEURON_COLOURS[1], linestyle=":", linewidth=1, label=f"proved, ±{bound:.4f}")
+    right.axhline(-bound, color=NEURON_COLOURS[1], linestyle=":", linewidth=1)
+    right.set(xlabel="z = w.x", ylabel="p(z) − GELU(z)", ylim=(-0.09, 0.09), title="errors on [−5, 5]")
+    right.legend(loc="upper center")
+    return figure
+
+
+def _degrees(panel: Axes) -> None:
+    """Each radial function of each degree as a step as long as its multiplicity."""
+    found = spectrum("gelu", 16, 3893, w_scale=0.25)
+    sigma, many, of, _ = found.pieces()
+    colours: dict[int, str] = {}
+    at = 0
+    for value, count, block in zip(sigma, many.astype(int), of, strict=True):
+        if at > 6000:
+            break
+        degree = found.blocks[block].degree
+        label = f"degree {degree}, {count} alike" if degree not in colours else None
+        colour = colours.setdefault(degree, NEURON_COLOURS[len(colours)])
+        ends = [at + 0.7, at + count + 0.3]  # a single one is seen too
+        panel.loglog(ends, [value, value], color=colour, linewidth=3, solid_capstyle="butt", label=label)
+        at += count
+    panel.set(xlabel="place k", ylabel="singular value", title="GELU(w.x), d = 16, w ~ N(0, I/16)")
+    panel.legend()
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "spline-limit": spline_limit,
+    "gqu-order-four": gqu_order_four,
+    "tangent-kernel": tangent_kernel,
+    "dynamics": dynamics,
+    "floor": floor,
+}
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    for name in names or FIGURES:
+        with style():
+            print(save(FIGURES[name](), FOLDER / f"{name}.png"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,147 @@
+"""Every page of docs is executed, what it shows is what came, and what it names is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from executed import SET_UP, blocks, commands, differences, run_page
+from gatelab.studies import studies
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(p for p in DOCS.rglob("*.md") if p.name not in ("api.md", "architecture.md"))
+EXECUTED = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
+DERIVATIONS = sorted((DOCS / "derivations").glob("*.md"))
+ROOMS = sorted((DOCS / "rooms").glob("*.md"))
+
+
+def name(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+def script(path: str) -> ModuleType:
+    """A script of docs as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, DOCS / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and the like look their module up.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("page", EXECUTED, ids=name)
+def test_page_runs_and_says_what_it_shows(page: Path, tmp_path: Path) -> None:
+    wrong = []
+    for block, said in run_page(page, tmp_path):
+        if block.says is not None and (found := differences(block.says, said)):
+            wrong.append(f"{name(page)}, line {block.line}: {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_room_and_derivation_is_executed_and_indexed() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in (*ROOMS, *DERIVATIONS):
+        assert f"({name(page)})" in index, f"{name(page)} is not in docs/README.md"
+        assert any(b.kind == "python" and b.says for b in blocks(page.read_text(encoding="utf-8"))), name(page)
+    assert len(ROOMS) == 12 and len(DERIVATIONS) == 5
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=name)
+def test_room_pages_have_one_form(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for title in ("## The calls that matter", "## What one should know", "## Where the code is"):
+        assert title in text, f"{name(page)} has no {title!r}"
+    for path in re.findall(r"`(src/gatelab/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), f"{name(page)} names {path}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_that_set_up_name_what_is_there(page: Path) -> None:
+    """pip, make and python are not run here: their targets must exist, and examples have a test of their own."""
+    text = page.read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in re.findall(r"'\.\[(\w+)\]'", text):
+        assert extra in extras, f"{name(page)}: no extra {extra}"
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make (\w+)`", text):
+        assert f"\n{target}:" in makefile, f"{name(page)}: no target {target}"
+    for block in blocks(text):
+        for words in commands(block) if block.kind == "sh" else ():
+            assert words[0] in ("gatelab", *SET_UP), f"{name(page)}, line {block.line}: {words}"
+            if words[0] == "python":
+                assert (ROOT / words[1]).exists(), f"{name(page)}, line {block.line}: no {words[1]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_studies_that_pages_name_are_there(page: Path) -> None:
+    """Quick runs of every study are in tests/studies; here it is that the names are right."""
+    known = {s.name for s in studies()} | {"all"}
+    text = page.read_text(encoding="utf-8")
+    for command in re.findall(r"`gatelab reproduce ([^`]*)`", text):
+        for word in command.split():
+            assert word.startswith("--") or word in known, f"{name(page)}: no study {word}"
+    for word in re.findall(r"`((?:scaling|ntk|linearize)/[a-z0-9-]+)`", text):
+        assert word in known, f"{name(page)}: no study {word}"
+
+
+def test_api_reference_is_up_to_date() -> None:
+    made = script("make_api.py").render()
+    assert made == (DOCS / "api.md").read_text(encoding="utf-8"), "docs/api.md is behind: run python docs/make_api.py"
+    assert made == script("make_api.py").render()
+    for title in ("### fit\n", "### GatedRegressor\n", "## gatelab.ntk\n", "## gatelab.linearize\n"):
+        assert title in made
+
+
+def test_every_figure_is_made_by_the_script_and_shown_once() -> None:
+    figures = script("make_figures.py").FIGURES
+    shown = [f for p in DERIVATIONS for f in re.findall(r"\.\./figures/([\w-]+)\.png", p.read_text(encoding="utf-8"))]
+    assert sorted(shown) == sorted(figures)
+    for figure in figures:
+        assert 10_000 < (DOCS / "figures" / f"{figure}.png").stat().st_size < 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", ["spline-limit", "gqu-order-four", "tangent-kernel", "dynamics", "floor"])
+def test_figure_can_be_drawn(figure: str, tmp_path: Path) -> None:
+    made = script("make_figures.py").FIGURES[figure]()
+    assert len(made.axes) == 2 and all(panel.lines or panel.collections for panel in made.axes)
+
+
+@pytest.mark.parametrize(
+    ("shown", "now", "same"),
+    [
+        ("RMSE 1.1e-05", "RMSE 1.16e-05", True),
+        ("RMSE 1.1e-05", "RMSE 1.31e-05", False),
+        ("slope -2.6 [-2.9, -2.5]", "slope -2.65 [-2.93, -2.48]", True),
+        ("12 of 23", "13 of 23", False),
+        ("a ... b", "a and more\nlines b", True),
+        ("passed shape", "FAILED shape", False),
+        ("0.5", "0.5 and more", False),
+    ],
+)
+def test_what_counts_as_the_same(shown: str, now: str, same: bool) -> None:
+    assert (differences(shown, now) == "") == same

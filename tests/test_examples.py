@@ -1,0 +1,69 @@
+"""The examples run as they are, and say what they promise."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.random.fork_rng(devices=[]):
+        yield
+    torch.set_num_threads(before)
+
+
+def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_all_examples_are_here() -> None:
+    assert sorted(p.name for p in EXAMPLES.glob("*.py")) == ["own_data.py", "own_model.py", "own_unit.py"]
+
+
+@pytest.mark.parametrize("name", ["own_data.py", "own_model.py", "own_unit.py"])
+def test_each_says_what_one_learns_and_is_short(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    assert "One learns" in text.split('"""')[1] and f"python examples/{name}" in text
+    assert 40 <= len(text.splitlines()) <= 80
+
+
+def test_own_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run("own_unit.py", monkeypatch, capsys)
+    assert re.search(r"sine_gate +passes", said) and re.search(r"LowRankGLU +passes", said)
+    errors = {n: float(e) for n, e in re.findall(r"(\w+) +n = +\d+, P = \d+ +(\S+)", said)}
+    # A gate that is a sine has the target's own shape; a gate of rank one sees one direction of two.
+    assert errors["sine_gate"] < errors["glu"] < errors["LowRankGLU"]
+
+
+def test_own_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run("own_data.py", monkeypatch, capsys)
+    ours, line = (float(v) for v in re.search(r"GatedRegressor (\S+), a line (\S+)", said).groups())  # type: ignore[union-attr]
+    assert ours > line > 0.5 and "wider is worse: the data set the error" in said
+
+
+def test_own_data_takes_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = "\n".join(f"{i / 60},{i % 7},{(i / 60) ** 2}" for i in range(60))
+    (tmp_path / "mine.csv").write_text(f"a,b,area\n{rows}\n")
+    said = run("own_data.py", monkeypatch, capsys, str(tmp_path / "mine.csv"), "area")
+    assert "48 rows to train on, 12 to test on, inputs a, b" in said
+
+
+def test_own_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run("own_model.py", monkeypatch, capsys)
+    found = {n: float(k) for n, k in re.findall(r"^ +(\w+) +\d+ parameters +(\S+)", said, re.M)}
+    assert all(found[plain] > 1.5 * found[gated] for plain, gated in (("mlp", "glu"), ("silu", "swiglu")))
+    assert len(set(re.findall(r"(\d+) parameters", said))) == 1 and "any maps need" in said
