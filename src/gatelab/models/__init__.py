@@ -4,6 +4,8 @@
     transplant(transformers_model, "swiglu")              another unit in its blocks
     replace_activation(transformers_model, polynomial)    another activation, or {layer: activation}
     replace_map(transformers_model, {0: module})          another map for whole blocks; `folded` makes one of features
+
+What changes a model gives a copy of it.
 """
 
 from gatelab.models.gpt2 import GPT2, GPT2_SIZES, GPT2Config
