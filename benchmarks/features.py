@@ -20,7 +20,7 @@ DEGREE = 4
 def run(
     sizes: tuple[int, ...] = (8, 16, 32), rows: int = 1000, layer: tuple[int, int, int] = (1024, 256, 2048)
 ) -> Iterator[Table]:
-    """`layer` is (neurons, inputs, rows of X); the issue's is (4096, 1024, 8192)."""
+    """`layer` is (neurons, inputs, rows of X); a large one is (4096, 1024, 8192)."""
     yield _monomials(sizes, rows)
     yield _sketches(rows)
     yield _layer(*layer)
