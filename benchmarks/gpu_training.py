@@ -6,6 +6,11 @@ A short pass of each model first tells how many steps `--minutes` allow, unless 
 get the same number. Passes that OUT holds already are not run again. The file is written anew after every pass, and
 what the paper compares comes first: whatever ends the script, what was done is there. `--asked` leaves the other units
 out, `--tiny` is the same in small, for a CPU.
+
+`--whole` asks another question: all 50 000 images of CIFAR-10 and its whole test set, ReLU, GELU and SiLU each with and
+without a gate, for Mixer and ViT; `--schedule constant` the same without the fall of the learning rate, so that runs at
+equal loss also have equal rates. These go into records of their own. The passes wait for Python more than for the GPU:
+NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets six of them run beside each other.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ from gatelab.train.source import Data, load
 
 UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
 TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")
+WHOLE_UNITS = ("mlp", "glu", "gelu", "geglu", "silu", "swiglu")
+WHOLE_IMAGES = 50000
 IMAGES: dict[str, Any] = {"batch": 128, "options": {"layers": 6, "d_model": 128, "width": 480}}
 MODELS: dict[str, dict[str, Any]] = {
     "mixer": {**IMAGES, "options": {**IMAGES["options"], "token_width": 96}},
@@ -58,6 +65,22 @@ class Pass:
         return replace(self, recipes=tuple(replace(r, steps=steps, warmup=warmup) for r in self.recipes))
 
 
+def whole_passes(seeds: int, schedule: str) -> list[Pass]:
+    """ReLU, GELU and SiLU with and without a gate on the whole of CIFAR-10, every one of them asked for."""
+    groups = []
+    for model in ("mixer", "vit"):
+        values = {**MODELS[model], "steps": 100, "schedule": schedule, "test_size": 5000, "evaluations": 30}
+        groups += gap_recipes(WHOLE_UNITS, model=model, optimisers=("sgd", "adamw"), seeds=seeds, **values)
+    return [Pass(tuple(group), asked=True) for group in groups]
+
+
+def require_whole(data: Data) -> None:
+    if len(data.train) != WHOLE_IMAGES:
+        raise typer.BadParameter(
+            f"--whole needs the {WHOLE_IMAGES} images of CIFAR-10, GATELAB_DATA has {len(data.train)}"
+        )
+
+
 def passes(seeds: int, tiny: bool) -> list[Pass]:
     """All of them: first the pairs of the paper, then the units that it did not try."""
     made = []
@@ -76,11 +99,19 @@ def data_of(name: str, model: str, tokenizer: str) -> Data:
     return load(replace(passes(1, True)[0].recipes[0], model=model, data=name, tokenizer=tokenizer))
 
 
-def work(recipes: tuple[Recipe, ...], device: str, compile: bool) -> list[dict[str, Any]]:
-    torch.set_num_threads(1 if device == "cpu" else 4)
+def work(recipes: tuple[Recipe, ...], device: str, compile: bool, folder: Path | None) -> list[dict[str, Any]]:
+    torch.set_num_threads(1)  # a dozen processes with several threads each wait for each other
     first = recipes[0]
-    given = data_of(first.data, first.model, first.tokenizer)
-    return [h.plain() for h in train_many(recipes, data=given, device=device, compile=compile)]
+    data = data_of(first.data, first.model, first.tokenizer)
+    histories = train_many(
+        recipes,
+        data=data,
+        device=device,
+        compile=compile,
+        folder=None if folder is None else folder / first.key(),
+        save_seconds=60,
+    )
+    return [h.plain() for h in histories]
 
 
 def finished(tasks: dict[Future[list[dict[str, Any]]], Pass]) -> Iterator[tuple[Pass, list[History], str]]:
@@ -113,7 +144,7 @@ def trials(
     for model in MODELS:
         first = next(p for p in todo if p.model == model).lasting(short)
         few = tuple(replace(r, evaluations=3) for r in first.recipes)
-        trial[pool.submit(work, few, where, compile)] = first
+        trial[pool.submit(work, few, where, compile, None)] = first
     seconds: dict[str, float] = {}
     for done, found, error in finished(trial):
         if error:
@@ -136,13 +167,23 @@ def main(
     steps_of: Annotated[str, typer.Option("--steps", help="mixer=7600,vit=3000,gpt2=1500: no trial.")] = "",
     asked: Annotated[bool, typer.Option("--asked", help="Only what the paper compares.")] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="Small models, few steps, bytes for tokens.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="All of CIFAR-10, three activations, gated and not.")] = False,
+    schedule: Annotated[str, typer.Option(help="cosine or constant, with --whole.")] = "cosine",
+    optimiser: Annotated[str, typer.Option(help="sgd or adamw alone.", show_default="both")] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="Keeps passes that are under way, which go on from there.")
+    ] = None,
 ) -> None:
     began = time.monotonic()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    todo = [p for p in passes(seeds, tiny) if p.asked or not asked]
-    for model in MODELS:  # before the processes start: what is encoded once is read by all
-        first = next(p for p in todo if p.model == model).recipes[0]
-        load(first)
+    everything = whole_passes(seeds, schedule) if whole else passes(seeds, tiny)
+    todo = [p for p in everything if p.asked or not asked]
+    todo = [p for p in todo if optimiser in ("", p.recipes[0].optimiser)]
+    # Before the processes start: what is encoded once is read by all.
+    for model in dict.fromkeys(p.model for p in todo):
+        data = load(next(p for p in todo if p.model == model).recipes[0])
+        if whole:
+            require_whole(data)
     made: dict[str, Any] = {
         "what": f"{seeds} seeds a unit and optimiser, trained together; {jobs} such passes at a time on one device",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -188,7 +229,7 @@ def main(
                 if time.monotonic() - began + needs > minutes * 60 and not tiny:
                     made.setdefault("left_out", []).append(name_of(one))
                     continue
-                running[pool.submit(work, one.recipes, where, compile)] = one
+                running[pool.submit(work, one.recipes, where, compile, folder)] = one
             if not running:
                 break
             done, found, error = next(finished(running))
