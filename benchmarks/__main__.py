@@ -14,7 +14,7 @@ from rich.table import Table
 # Each is a module of this folder with a run(): imported when asked for, so that a missing peer stops only its own.
 ALL = (
     *("solvers", "limits", "size", "peers", "sweep", "varpro", "regressors"),
-    *("kernels", "eigen", "two_layer", "features"),
+    *("kernels", "eigen", "two_layer", "features", "startup"),
 )
 
 

@@ -25,22 +25,81 @@ it conforms. What they are fitted to are problems: a name (`gl.problems()`), an 
 The flow is one way: units x problems -> solve -> scaling | ntk | linearize -> dynamics | train -> studies -> report.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gatelab import ntk
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
-from gatelab.linearize import linearize
-from gatelab.problems import Problem, problem, problems
-from gatelab.scaling import Law, Scaling, corrected_slope, fit_law, limit, local_slopes, scaling, slope, spline_baseline
-from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
-from gatelab.units import FeedForward, Unit, check_unit, unit, units
+from gatelab.lazy import lazy
 
 if TYPE_CHECKING:
-    from gatelab import dynamics, train
+    from gatelab import (
+        dynamics,
+        estimators,
+        models,
+        ntk,
+        plotting,
+        report,
+        scorecard,
+        solve,
+        studies,
+        sweep,
+        theory,
+        train,
+    )
     from gatelab.estimators import GatedRegressor, scaling_curve
+    from gatelab.linearize import linearize
+    from gatelab.problems import Problem, problem, problems
+    from gatelab.scaling import (
+        Law,
+        Scaling,
+        corrected_slope,
+        fit_law,
+        limit,
+        local_slopes,
+        scaling,
+        slope,
+        spline_baseline,
+    )
     from gatelab.scorecard import compare
+    from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
+    from gatelab.units import FeedForward, Unit, check_unit, unit, units
+
+lazy(
+    __name__,
+    {
+        "estimators": ("GatedRegressor", "scaling_curve"),
+        "linearize": ("linearize",),
+        "problems": ("Problem", "problem", "problems"),
+        "scaling": (
+            "Law",
+            "Scaling",
+            "corrected_slope",
+            "fit_law",
+            "limit",
+            "local_slopes",
+            "scaling",
+            "slope",
+            "spline_baseline",
+        ),
+        "scorecard": ("compare",),
+        "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),
+        "units": ("FeedForward", "Unit", "check_unit", "unit", "units"),
+    },
+    modules=(
+        "dynamics",
+        "estimators",
+        "models",
+        "ntk",
+        "plotting",
+        "report",
+        "scorecard",
+        "solve",
+        "studies",
+        "sweep",
+        "theory",
+        "train",
+    ),
+)
 
 __all__ = [
     "Construction",
@@ -59,35 +118,29 @@ __all__ = [
     "construct",
     "corrected_slope",
     "dynamics",
+    "estimators",
     "fit",
     "fit_law",
     "fit_many",
     "limit",
     "linearize",
     "local_slopes",
+    "models",
     "ntk",
+    "plotting",
     "problem",
     "problems",
+    "report",
     "scaling",
     "scaling_curve",
+    "scorecard",
     "slope",
+    "solve",
     "spline_baseline",
+    "studies",
+    "sweep",
+    "theory",
     "train",
     "unit",
     "units",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What takes long to import, when it is asked for: scikit-learn takes as long as all the rest."""
-    if name in ("GatedRegressor", "scaling_curve"):
-        from gatelab import estimators
-
-        return getattr(estimators, name)
-    if name == "compare":
-        from gatelab.scorecard import compare
-
-        return compare
-    if name in ("dynamics", "train"):
-        return import_module(f"gatelab.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from gatelab.cli import read, show
@@ -17,6 +16,8 @@ from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from gatelab.dynamics import Crossing, MeasuredCrossing, Training, Trajectory
     from gatelab.ntk import Kernel
 
@@ -110,6 +111,8 @@ def _rows(
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Samples, targets, and what they are called."""
+    import numpy as np
+
     given = [name for name, value in (("a problem", problem), ("--data", data), ("--gaussian", gaussian)) if value]
     if len(given) != 1:
         raise GatelabError(
@@ -232,6 +235,8 @@ def _print(
     about: dict[str, Any],
     notes: list[str],
 ) -> None:
+    import numpy as np
+
     show.say(
         f"{about['data']}: n = {about['n']}, d = {about['d']}, width {about['width']}, lr {about['lr']:.3g}; "
         "loss (1/2)|f - y|^2",

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from gatelab.cli import show
@@ -85,6 +84,8 @@ def _made(
     scales: tuple[float, float],
     seed: int,
 ) -> Linearization:
+    import numpy as np
+
     from gatelab.linearize import calibrate
     from gatelab.linearize import linearize as build
     from gatelab.linearize.methods import POLYNOMIALS
@@ -122,6 +123,8 @@ def _made(
 def _facts(made: Linearization, z: Any, d: int | None, scales: tuple[float, float], seed: int) -> dict[str, Any]:
     from dataclasses import asdict
 
+    import numpy as np
+
     from gatelab.linearize import equioscillation
     from gatelab.linearize import export as describe
     from gatelab.linearize.given import values
@@ -147,6 +150,8 @@ def _facts(made: Linearization, z: Any, d: int | None, scales: tuple[float, floa
 
 def _comparison(made: Linearization, z: Any) -> list[dict[str, Any]]:
     """The published approximations of GELU on the same interval, and on the data."""
+    import numpy as np
+
     from gatelab.linearize import published
     from gatelab.linearize.given import values
 
@@ -223,6 +228,8 @@ def _cost(found: Export) -> str:
 
 
 def _plot(made: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
+    import numpy as np
+
     from gatelab.linearize import find_published
     from gatelab.linearize.given import values
     from gatelab.plotting import save
@@ -258,6 +265,8 @@ def read_interval(text: str) -> tuple[float, float]:
 
 def read_numbers(path: Path) -> Any:
     """All numbers of a file: an array of any shape, or every column of a table."""
+    import numpy as np
+
     from gatelab.linearize.calibrate import numbers
     from gatelab.problems.formats import open_columns
 

@@ -16,7 +16,7 @@ PROBLEMS = "Example: gatelab problems"
 
 def units(as_json: Json = False) -> None:
     """List the units with their formulas, orders and parameters."""
-    from gatelab.units import units as every
+    from gatelab.units.catalogue import CATALOGUE
 
     rows = [
         {
@@ -25,7 +25,7 @@ def units(as_json: Json = False) -> None:
             "order": u.order,
             f"parameters_at_{WIDTH}": u.parameter_count(WIDTH),
         }
-        for u in every()
+        for u in CATALOGUE.values()
     ]
     if as_json:
         show.document(rows)

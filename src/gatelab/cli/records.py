@@ -55,10 +55,10 @@ def selected(
 
 def _unit(name: str) -> str:
     """The name under which a unit is kept, which for another name of it is its own."""
-    from gatelab.units import unit
+    from gatelab.units.catalogue import unit_name
 
     try:
-        return unit(name).name
+        return unit_name(name)
     except GatelabError:
         return name  # a unit of the user's own
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import GatelabError
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
 MANY = 20_000  # beyond it a kernel takes gigabytes and its eigenvalues minutes: only when asked for
 # The kernel itself, its copy of unit scale, a shifted copy and that one's Cholesky factor.
 COPIES = 4
@@ -47,6 +49,8 @@ def read_rows(
     seed: int,
 ) -> Rows:
     """The inputs that the options mean, at most `rows` of them, drawn by the seed."""
+    import numpy as np
+
     given = [name for name, value in (("a problem", problem), ("--data", data), ("--gaussian", gaussian)) if value]
     if len(given) != 1:
         raise GatelabError(
@@ -135,9 +139,12 @@ def _gib(size: float) -> str:
 def alike(x: Array) -> str:
     """What makes a kernel singular in these rows, in words; nothing if nothing does.
 
+    >>> import numpy as np
     >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
     '1 row is a copy of another, 1 row is zero, 1 row is a multiple of another'
     """
+    import numpy as np
+
     x = x + 0.0  # -0.0 and 0.0 are the same number in different bits
     distinct = np.unique(x, axis=0)
     length = np.linalg.norm(distinct, axis=1)
@@ -154,6 +161,8 @@ def alike(x: Array) -> str:
 def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
     """One kernel as .npy, several as .npz by their units; whole or not at all."""
     import io
+
+    import numpy as np
 
     from gatelab.files import write_whole
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gatelab.units import Network
 
-Array = NDArray[np.float64]
+    Array = NDArray[np.float64]
+
 _GIVE = "give a file that 'gatelab fit --save' or GatedRegressor.save wrote"
 
 

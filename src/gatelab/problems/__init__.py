@@ -9,13 +9,31 @@ stranger is safe to read; files are read as numbers and never unpickled.
 For training there are images with labels (`image_data("cifar10")`) and text as tokens (`text_data("fineweb-edu")`).
 """
 
-from gatelab.problems.catalogue import ProblemSpec, problems
-from gatelab.problems.data import Data
-from gatelab.problems.expression import Expression, parse
-from gatelab.problems.images import ImageData, image_data
-from gatelab.problems.problem import Problem
-from gatelab.problems.registry import problem
-from gatelab.problems.text import TextData, text_data
+from typing import TYPE_CHECKING
+
+from gatelab.lazy import lazy
+
+if TYPE_CHECKING:
+    from gatelab.problems.catalogue import ProblemSpec, problems
+    from gatelab.problems.data import Data
+    from gatelab.problems.expression import Expression, parse
+    from gatelab.problems.images import ImageData, image_data
+    from gatelab.problems.problem import Problem
+    from gatelab.problems.registry import problem
+    from gatelab.problems.text import TextData, text_data
+
+lazy(
+    __name__,
+    {
+        "catalogue": ("ProblemSpec", "problems"),
+        "data": ("Data",),
+        "expression": ("Expression", "parse"),
+        "images": ("ImageData", "image_data"),
+        "problem": ("Problem",),
+        "registry": ("problem",),
+        "text": ("TextData", "text_data"),
+    },
+)
 
 __all__ = [
     "Data",

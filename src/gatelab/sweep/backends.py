@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import joblib
-
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.sweep.compute import resolve
 from gatelab.sweep.desk import Desk
@@ -125,7 +123,9 @@ def map_runs(
     else:
 
         def pool() -> Pool:
-            workers = 1 if backend == "serial" else jobs or max(1, int(joblib.cpu_count() // cpus_per_run))
+            from joblib import cpu_count
+
+            workers = 1 if backend == "serial" else jobs or max(1, int(cpu_count() // cpus_per_run))
             return ProcessPool(workers, time_limit, memory_limit)
 
     return _sweep(

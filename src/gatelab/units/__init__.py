@@ -5,13 +5,31 @@ that every call of gatelab takes either. `unit.network(width)` makes the module;
 suite.
 """
 
-from gatelab.units.activations import Activation, activation, activations
-from gatelab.units.check import Check, check_unit
-from gatelab.units.feedforward import FeedForward, two_thirds
-from gatelab.units.init import INITIALISERS, initialise
-from gatelab.units.network import Network, factor_names
-from gatelab.units.registry import unit, units
-from gatelab.units.unit import AnyUnit, FunctionUnit, ModuleUnit, Unit
+from typing import TYPE_CHECKING
+
+from gatelab.lazy import lazy
+
+if TYPE_CHECKING:
+    from gatelab.units.activations import Activation, activation, activations
+    from gatelab.units.check import Check, check_unit
+    from gatelab.units.feedforward import FeedForward, two_thirds
+    from gatelab.units.init import INITIALISERS, initialise
+    from gatelab.units.network import Network, factor_names
+    from gatelab.units.registry import unit, units
+    from gatelab.units.unit import AnyUnit, FunctionUnit, ModuleUnit, Unit
+
+lazy(
+    __name__,
+    {
+        "activations": ("Activation", "activation", "activations"),
+        "check": ("Check", "check_unit"),
+        "feedforward": ("FeedForward", "two_thirds"),
+        "init": ("INITIALISERS", "initialise"),
+        "network": ("Network", "factor_names"),
+        "registry": ("unit", "units"),
+        "unit": ("AnyUnit", "FunctionUnit", "ModuleUnit", "Unit"),
+    },
+)
 
 __all__ = [
     "INITIALISERS",

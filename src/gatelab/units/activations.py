@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gatelab.errors import unknown_name
+from gatelab.units.catalogue import POWERS
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,9 @@ def _tanh_slope(z: Tensor) -> Tensor:
 _ACTIVATIONS = {
     a.name: a
     for a in (
-        Activation("relu", torch.relu, growth=1, power=1, derivative=_step),
-        Activation("relu2", _relu2, growth=2, power=2, derivative=_relu2_slope),
-        Activation("relu3", _relu3, growth=3, power=3, derivative=_relu3_slope),
+        Activation("relu", torch.relu, growth=1, power=POWERS["relu"], derivative=_step),
+        Activation("relu2", _relu2, growth=2, power=POWERS["relu2"], derivative=_relu2_slope),
+        Activation("relu3", _relu3, growth=3, power=POWERS["relu3"], derivative=_relu3_slope),
         Activation("gelu", functional.gelu, growth=1, derivative=_gelu_slope),
         Activation("silu", functional.silu, growth=1, derivative=_silu_slope),
         Activation("sigmoid", torch.sigmoid, growth=0, derivative=_sigmoid_slope),

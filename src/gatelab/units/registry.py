@@ -8,26 +8,11 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError
+from gatelab.units.catalogue import CATALOGUE, unit_name
 from gatelab.units.unit import AnyUnit, FunctionUnit, ModuleUnit, Unit
 
-_UNITS = {
-    u.name: u
-    for u in (
-        Unit("relu", 0, "mlp", "relu(Gx+g): piecewise linear, order 2"),
-        Unit("relu2", 0, "relu2", "relu(Gx+g)^2: C1 quadratic spline, order 3 at 3n+1 parameters"),
-        Unit("relu3", 0, "relu3", "relu(Gx+g)^3: C2 cubic spline, order 4 at 3n+1 parameters"),
-        Unit("relu", 1, "glu", "relu(Gx+g)(Ux+u): the paper's GLU (ReGLU), C0 quadratic, order 3"),
-        Unit("relu", 2, "gqu", "relu(Gx+g)(Ux+u)(Qx+q): the paper's Gated Quadratic Unit, order 4"),
-        Unit("gelu", 1, "geglu", "gelu(Gx+g)(Ux+u)"),
-        Unit("silu", 1, "swiglu", "silu(Gx+g)(Ux+u): the block of Llama, Qwen, Gemma"),
-        Unit("sigmoid", 1, "sigmoid-glu", "sigmoid(Gx+g)(Ux+u): the first GLU (Dauphin et al. 2017)"),
-        Unit("identity", 1, "bilinear", "(Gx+g)(Ux+u): no gate, a quadratic form"),
-        Unit("gelu", 0, "gelu", "gelu(Gx+g)"),
-        Unit("silu", 0, "silu", "silu(Gx+g)"),
-    )
-}
-_ALIASES = {"reglu": "glu", "relu": "mlp", "relu^2": "relu2", "relu^3": "relu3"}
+_UNITS = {spec.name: Unit(spec.gate, spec.factors, spec.name, spec.description) for spec in CATALOGUE.values()}
 
 
 def units() -> tuple[Unit, ...]:
@@ -52,10 +37,7 @@ def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUn
     if isinstance(spec, Unit | ModuleUnit):
         return spec
     if isinstance(spec, str):
-        name = _ALIASES.get(spec.lower(), spec.lower())
-        if name not in _UNITS:
-            raise unknown_name("unit", spec, (*_UNITS, *_ALIASES))
-        return _UNITS[name]
+        return _UNITS[unit_name(spec)]
     if inspect.isclass(spec) and issubclass(spec, nn.Module):
         return ModuleUnit(spec)
     if callable(spec):

@@ -11,13 +11,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError
 from gatelab.units.activations import Activation, activation
+from gatelab.units.catalogue import check_width, parameter_count, spline_order
 from gatelab.units.init import initialise
 from gatelab.units.network import Network
 
@@ -62,7 +62,7 @@ class Unit:
     @property
     def order(self) -> int | None:
         """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
-        return None if self.degree is None else self.degree + 1
+        return spline_order(self.gate_power, self.factors)
 
     def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
         """The hidden value from the gate's pre-activation and those of the factors."""
@@ -73,9 +73,7 @@ class Unit:
 
     def parameter_count(self, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
         """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
-        lines = self.factors + 1
-        per_neuron = d_in * lines + d_out + (lines if bias else 0)
-        return per_neuron * check_width(width) + (d_out if bias else 0)
+        return parameter_count(self.factors, width, d_in, d_out, bias)
 
     def network(
         self,
@@ -159,9 +157,3 @@ class ModuleUnit:
 
 
 AnyUnit = Unit | ModuleUnit
-
-
-def check_width(width: Any) -> int:
-    if isinstance(width, bool) or not hasattr(width, "__index__") or int(width) < 1:
-        raise GatelabError(f"width is {width!r}; give a whole number of neurons, 1 or more")
-    return int(width)

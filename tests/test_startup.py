@@ -1,0 +1,95 @@
+"""What is imported when: lists and help come at once because they import nothing that computes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gatelab as gl
+from gatelab.sweep import Record, Run, Store
+
+HEAVY = ("torch", "scipy", "sklearn", "pandas", "matplotlib", "joblib", "transformers")
+
+
+def imported(code: str, cwd: Path | None = None) -> list[str]:
+    """Which of the heavy packages a fresh Python has imported after the code."""
+    report = f"import sys\nprint('imported:', *(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, cwd=cwd, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+def command(*words: str) -> str:
+    return f"""
+import sys
+from gatelab.cli import main
+sys.argv = ["gatelab", *{words!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["--version"], ["units"], ["problems", "--json"]])
+def test_help_and_lists_import_nothing_that_computes(words):
+    assert imported(command(*words)) == []
+
+
+@pytest.mark.parametrize("words", [["list", "--unit", "reglu"], ["show", "key"], ["prune", "--failed", "--yes"]])
+def test_results_need_sqlite_alone(tmp_path, words):
+    path = tmp_path / "gatelab.db"
+    run = Run("lab:fit", {"width": 1, "unit": {"name": "glu"}, "problem": {"spec": "x2"}})
+    with Store(path) as store:
+        store.put(Record(run, "done", {"test_rmse": 0.5}))
+    words = [run.key[:8] if word == "key" else word for word in words]
+    assert imported(command("results", *words), cwd=tmp_path) == []
+
+
+def test_import_gatelab_imports_nothing_that_computes():
+    assert imported("import gatelab as gl; dir(gl); gl.GatelabError; gl.__version__") == []
+    assert imported("import gatelab as gl; gl.problems()") == []
+    assert "torch" in imported("import gatelab as gl; gl.fit")
+
+
+def test_every_public_name_is_there_and_listed():
+    assert {name for name in gl.__all__ if not hasattr(gl, name)} == set()
+    assert set(gl.__all__) <= set(dir(gl))
+    for room in (gl, sys.modules["gatelab.units"], sys.modules["gatelab.problems"]):
+        lazily = {*room.__dict__["_places"], *room.__dict__["_modules"]}
+        assert lazily <= set(room.__all__)
+    with pytest.raises(AttributeError, match="module 'gatelab' has no attribute 'unitz'"):
+        _ = gl.unitz  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("room", ["models", "ntk", "dynamics", "train", "theory", "studies", "solve", "sweep"])
+def test_rooms_are_attributes(room):
+    imported(f"import gatelab as gl; assert gl.{room}.__name__ == 'gatelab.{room}' and gl.{room}.__all__")
+
+
+def test_functions_keep_the_names_that_rooms_have_too():
+    """Python binds a room's name in the package when the room is imported, by whomever; `gl.units` is the function."""
+    code = """
+import gatelab as gl
+import gatelab.units.unit, gatelab.problems.problem, gatelab.scaling.scaling, gatelab.linearize.methods
+for name in ("units", "problems", "scaling", "linearize", "unit", "problem"):
+    assert callable(getattr(gl, name)), name
+from gatelab.units import unit, activations
+from gatelab.problems import problem
+assert unit("glu").name == "glu" and "relu" in activations() and problem("x2", n=10).train.n == 10
+import gatelab.units.activations, gatelab.units.registry
+assert callable(gl.units) and callable(gatelab.units) and gl.units()[0].name == "mlp"
+"""
+    imported(code)
+
+
+def test_the_catalogue_says_what_the_units_are():
+    from gatelab.units.catalogue import CATALOGUE
+
+    for unit in gl.units():
+        spec = CATALOGUE[unit.name]
+        assert (spec.order, spec.parameter_count(7)) == (unit.order, unit.parameter_count(7))
+        assert (spec.gate, spec.factors, spec.description) == (unit.gate.name, unit.factors, unit.description)
