@@ -55,7 +55,7 @@ def test_damaged_foreign_and_missing_files_are_refused(rows, tmp_path) -> None:
         path.write_bytes(content)
         with pytest.raises(GatelabError, match="cannot be read"):
             GatedRegressor.load(path)
-    with pytest.raises(GatelabError, match="cannot be read"):
+    with pytest.raises(GatelabError, match="there is no file"):
         GatedRegressor.load(tmp_path / "nowhere")
     save_file({"a": np.ones(3)}, path)
     with pytest.raises(GatelabError, match="no GatedRegressor"):

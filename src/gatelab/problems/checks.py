@@ -60,6 +60,23 @@ def matrix(value: Any, what: str) -> Array:
     return rows
 
 
+def names_of(value: Any) -> tuple[str, ...]:
+    """The names of the columns of a table, of pandas or polars, or of a single column; none unless all are text.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"a": [1.0], "b": [2.0]})
+    >>> names_of(table), names_of(table["b"]), names_of(table.to_numpy())
+    (('a', 'b'), ('b',), ())
+    """
+    if not hasattr(value, "to_numpy"):
+        return ()
+    names = list(getattr(value, "columns", ()))
+    if not names and len(getattr(value, "shape", ())) == 1:
+        names = [getattr(value, "name", None)]
+    distinct = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    return tuple(names) if distinct else ()
+
+
 def _require_finite(rows: Array, what: str) -> None:
     bad = ~np.isfinite(rows)
     if bad.any():

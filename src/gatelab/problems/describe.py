@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save
 
+from gatelab import tensors
 from gatelab.errors import GatelabError
-from gatelab.files import write_whole
 from gatelab.problems.data import Data
 from gatelab.problems.folders import cache_folder
 from gatelab.problems.problem import Problem
 from gatelab.problems.registry import problem as make
+from gatelab.problems.standardise import Scales
 
 
 def describe(problem: Problem) -> dict[str, Any]:
@@ -45,10 +45,15 @@ def describe(problem: Problem) -> dict[str, Any]:
     key = digest.hexdigest()[:32]
     target = _file(key)
     if not target.exists():
-        write_whole(target, save(arrays))
+        tensors.write_packed(target, tensors.pack(arrays))
     interval = None if problem.interval is None else list(problem.interval)
-    told = {"data": key, "name": problem.name, "interval": interval}
-    return told | {"columns": list(problem.columns)} if problem.columns else told
+    description: dict[str, Any] = {"data": key, "name": problem.name, "interval": interval}
+    # Only where there are any, and no names of targets: the hashes of stored results depend on it.
+    if problem.columns:
+        description["columns"] = list(problem.columns)
+    if problem.scales is not None:
+        description["scales"] = problem.scales.plain()
+    return description
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
@@ -79,9 +84,17 @@ def _restore(text: str) -> Problem:
             f"the data of problem {description['name']!r} are not in {source.parent}; set GATELAB_CACHE to the folder "
             "that the sweep was started with, on every machine"
         )
-    arrays = load_file(source)
+    arrays = tensors.read(source, "delete it and start the sweep anew").arrays
     train, test = (Data(arrays[f"{side}_x"], arrays[f"{side}_y"]) for side in ("train", "test"))
-    return Problem(description["name"], train, test, interval, columns=tuple(description.get("columns", ())))
+    columns, scales = tuple(description.get("columns", ())), description.get("scales")
+    return Problem(
+        description["name"],
+        train,
+        test,
+        interval,
+        columns=columns,
+        scales=None if scales is None else Scales.of_plain(scales),
+    )
 
 
 def _file(key: str) -> Path:

@@ -1,7 +1,7 @@
 """CSV, Parquet and numpy files as columns of numbers; nothing is ever unpickled.
 
-A file is opened first, for the names and the number of its columns, and the columns that are wanted are read then:
-text in a column that nobody asked for does no harm.
+A file is opened first, for the names and the number of its columns, and the columns that are wanted are read then, in
+parts: text in a column that nobody asked for does no harm, and a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -14,18 +14,24 @@ import re
 import zipfile
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from gatelab.errors import GatelabError
 from gatelab.problems.checks import Array
 
+_PART = 2**20  # numbers that are read at once
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 _OUT = "remove or replace it, or leave the column out by naming the inputs"
+
+
+Parts = Iterator[tuple[Array, float]]
+"""Rows of a file, part by part, each with the fraction of the file that is read then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +39,14 @@ class Columns:
     """What a file holds: how many columns, how to read some, their names if any, how many of the last are targets."""
 
     count: int
-    take: Callable[[Sequence[int]], Array]
+    parts: Callable[[Sequence[int]], Parts]
     names: tuple[str, ...] = ()
     targets: int = 1
+
+    def take(self, wanted: Sequence[int]) -> Array:
+        """All rows of these columns."""
+        parts = [values for values, _ in self.parts(wanted)]
+        return np.concatenate(parts) if parts else np.empty((0, len(wanted)))
 
     def label(self, i: int) -> str:
         return repr(self.names[i]) if self.names else f"column {i}"
@@ -56,14 +67,13 @@ def open_columns(path: Path) -> Columns:
 
 
 def _text(path: Path) -> Columns:
-    content = _content(path)
-    beginning = [line for line in content.splitlines()[:1000] if line.strip()][:2]
+    with path.open("rb") as raw:
+        beginning = [line for line in islice(_lines(raw, path), 1000) if line.strip()][:2]
     # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
     delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
 
-    def rows() -> Any:
-        # Universal newlines: csv alone refuses those of old spreadsheets.
-        reader = csv.reader(io.StringIO(content, newline=None), delimiter=delimiter, skipinitialspace=True)
+    def rows(raw: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader(_lines(raw, path), delimiter=delimiter, skipinitialspace=True)
         try:
             for cells in reader:
                 if any(cell.strip() for cell in cells):
@@ -71,40 +81,46 @@ def _text(path: Path) -> Columns:
         except csv.Error as error:
             raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
 
-    first = next(rows(), None)
+    with path.open("rb") as raw:
+        first = next(rows(raw), None)
     if first is None:
         raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
     line, cells = first
     header = not any(_is_number(cell) for cell in cells)
     names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(cells)) if header else ()
 
-    def take(wanted: Sequence[int]) -> Array:
-        body = rows()
-        if header:
-            next(body)
-        values = array("d")
-        for i, found in body:
-            if len(found) != len(cells):
-                raise GatelabError(
-                    f"{path} line {i} has {len(found)} column{'s' * (len(found) != 1)}; line {line} has {len(cells)}:"
-                    " give every line as many"
-                )
-            for k in wanted:
-                values.append(_number(found[k], path, i, made.label(k)))
-        if not values:
+    def parts(wanted: Sequence[int]) -> Parts:
+        size, values, last = path.stat().st_size, array("d"), 0
+        with path.open("rb") as raw:
+            body = rows(raw)
+            if header:
+                next(body)
+            for last, row in body:
+                if len(row) != len(cells):
+                    raise GatelabError(
+                        f"{path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {line} has"
+                        f" {len(cells)}: give every line as many"
+                    )
+                for k in wanted:
+                    values.append(_number(row[k], path, last, columns.label(k)))
+                if len(values) >= _PART:
+                    yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), raw.tell() / size
+                    values = array("d")
+        if not last:
             raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example a line")
-        return np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted))
+        if values:
+            yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), 1.0
 
-    made = Columns(len(cells), take, names)
-    return made
+    columns = Columns(len(cells), parts, names)
+    return columns
 
 
-def _content(path: Path) -> str:
+def _lines(raw: IO[bytes], path: Path) -> Iterator[str]:
+    """The lines of a text, unpacked if need be; universal newlines, since csv alone refuses those of old spreadsheets."""
+    packed = path.suffix.lower() == ".gz"
+    binary = gzip.GzipFile(fileobj=raw) if packed else raw
     try:
-        packed = path.read_bytes()
-        if path.suffix.lower() == ".gz":
-            packed = gzip.decompress(packed)
-        return packed.decode("utf-8-sig")
+        yield from io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None)  # pyright: ignore[reportArgumentType]
     except UnicodeDecodeError:
         raise GatelabError(f"{path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -141,7 +157,9 @@ def _number(cell: str, path: Path, line: int, label: str) -> float:
 
 def _npy(path: Path) -> Columns:
     try:
-        return _of_array(np.load(path, allow_pickle=False), path)
+        # A large file stays on the disk, and its rows are read as they are wanted.
+        large = path.stat().st_size > 8 * _PART
+        return _of_array(np.load(path, mmap_mode="r" if large else None, allow_pickle=False), path)
     except (ValueError, EOFError) as error:
         if isinstance(error, GatelabError):
             raise
@@ -183,17 +201,20 @@ def _of_array(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
         )
     _require_real(values, path)
 
-    def take(wanted: Sequence[int]) -> Array:
-        rows = values[:, list(wanted)].astype(np.float64)
-        bad = ~np.isfinite(rows)
-        if bad.any():
-            row, k = np.argwhere(bad)[0]
-            raise GatelabError(
-                f"{path} row {row} (counted from 0): the value in column {wanted[k]} is {rows[row, k]}; {_OUT}"
-            )
-        return rows
+    def parts(wanted: Sequence[int]) -> Parts:
+        step = max(1, _PART // values.shape[1])
+        for start in range(0, len(values), step):
+            rows = np.array(values[start : start + step, list(wanted)], dtype=np.float64)
+            bad = ~np.isfinite(rows)
+            if bad.any():
+                row, k = np.argwhere(bad)[0]
+                raise GatelabError(
+                    f"{path} row {start + row} (counted from 0): the value in column {wanted[k]} is {rows[row, k]};"
+                    f" {_OUT}"
+                )
+            yield rows, min(1.0, (start + step) / len(values))
 
-    return Columns(values.shape[1], take, (), targets)
+    return Columns(values.shape[1], parts, (), targets)
 
 
 def _require_real(values: np.ndarray, path: Path) -> None:
@@ -223,17 +244,22 @@ def _parquet(path: Path) -> Columns:
     if len(set(names)) < len(names):
         raise GatelabError(f"{path} has two columns of one name ({', '.join(names)}); name them apart")
 
-    def take(wanted: Sequence[int]) -> Array:
+    def parts(wanted: Sequence[int]) -> Parts:
+        chosen = [names[i] for i in wanted]
+        start = 0
         try:
-            table = file.read(columns=[names[i] for i in wanted])
+            for batch in file.iter_batches(max(1, _PART // len(chosen)), columns=chosen):
+                table = pa.Table.from_batches([batch])
+                rows = np.column_stack([_numeric(table.column(name), name, path, start) for name in chosen])
+                start += len(rows)
+                yield rows, start / file.metadata.num_rows
         except pa.ArrowException as error:
             raise GatelabError(f"{path} cannot be read ({error}); write it again") from None
-        return np.column_stack([_numeric(table.column(names[i]), names[i], path) for i in wanted])
 
-    return Columns(len(names), take, names)
+    return Columns(len(names), parts, names)
 
 
-def _numeric(column: Any, name: str, path: Path) -> Array:
+def _numeric(column: Any, name: str, path: Path, start: int) -> Array:
     import pyarrow as pa
 
     kind = column.type
@@ -244,5 +270,5 @@ def _numeric(column: Any, name: str, path: Path) -> Array:
     if bad.any():
         row = int(np.argmax(bad))
         told = "missing" if np.isnan(values[row]) else "infinite"
-        raise GatelabError(f"{path} row {row} (counted from 0): the value in {name!r} is {told}; {_OUT}")
+        raise GatelabError(f"{path} row {start + row} (counted from 0): the value in {name!r} is {told}; {_OUT}")
     return values

@@ -23,6 +23,7 @@ from gatelab.problems.checks import (
     deviation,
     first_row,
     matrix,
+    names_of,
     require_varying,
     seeds,
     varying,
@@ -31,7 +32,7 @@ from gatelab.problems.checks import (
 from gatelab.problems.data import Data, given_test, refuse_shared_rows, split
 from gatelab.problems.expression import Expression
 from gatelab.problems.sample import Function, grid_side, sample, values
-from gatelab.problems.standardise import standardised
+from gatelab.problems.standardise import Scales, standardised
 from gatelab.problems.table import Selector, read_table
 
 PAPER = "{} (paper's protocol)"
@@ -59,6 +60,10 @@ class Problem:
     """How `problem` made it, in plain values, so that another process can make the same; None for data of one's own."""
     columns: tuple[str, ...] = ()
     """The names of the inputs, where the data came with names."""
+    targets: tuple[str, ...] = ()
+    """The names of the targets, likewise."""
+    scales: Scales | None = None
+    """How the data were standardised, None where they are as they came: what is fitted to them predicts by it."""
 
     def __post_init__(self) -> None:
         if (self.train.d_in, self.train.d_out) != (self.test.d_in, self.test.d_out):
@@ -77,6 +82,11 @@ class Problem:
         if self.columns and len(self.columns) != self.d_in:
             raise GatelabError(
                 f"{len(self.columns)} names {self.columns} are given for {self.d_in} inputs; give one for each, or none"
+            )
+        if self.targets and len(self.targets) != self.d_out:
+            raise GatelabError(
+                f"{len(self.targets)} names {self.targets} are given for {self.d_out} targets; give one for each, or"
+                " none"
             )
 
     @property
@@ -114,6 +124,7 @@ class Problem:
         name: str = "arrays",
         interval: tuple[float, float] | None = None,
         columns: tuple[str, ...] = (),
+        targets: tuple[str, ...] = (),
         standardise: bool = False,
         protocol: str = "split",
     ) -> Problem:
@@ -121,10 +132,11 @@ class Problem:
 
         Without `test`, a random `test_fraction` of the distinct rows, the same for the same seed, is set
         aside for testing; copies of a row stay on one side. With one input the interval defaults to the range
-        of all x. `columns` names the inputs.
+        of all x. `columns` names the inputs and `targets` the targets; those of a pandas table are known.
 
-        `standardise` gives inputs and targets mean 0 and standard deviation 1 on the training part. With
-        `protocol="paper"` no row is set aside: all are trained on and tested on.
+        `standardise` gives inputs and targets mean 0 and standard deviation 1 on the training part; `scales` keeps
+        them, so that a fit predicts raw values from raw rows. With `protocol="paper"` no row is set aside: all are
+        trained on and tested on.
 
         >>> x = np.linspace(0, 3, 50)
         >>> p = Problem.from_arrays(x, np.sin(x), seed=1)
@@ -134,6 +146,7 @@ class Problem:
         >>> p.name, p.train.n, p.test is p.train
         ("wave (paper's protocol)", 50, True)
         """
+        columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
         x, y = matrix(x, "x"), matrix(y, "y")
         paper = checked_protocol(protocol)
         if paper and test is not None:
@@ -151,7 +164,7 @@ class Problem:
         told = f"{train_data.n} rows for training and test" if paper else ""
         description = told or f"{train_data.n} training and {test_data.n} test rows"
         name = PAPER.format(name) if paper else name
-        problem = cls(name, train_data, test_data, interval, None, description, columns=tuple(columns))
+        problem = cls(name, train_data, test_data, interval, None, description, columns=columns, targets=targets)
         if test is not None:
             refuse_shared_rows(train_data, test_data)
         return standardised(problem) if standardise else problem
@@ -196,6 +209,7 @@ class Problem:
                 name=name or path.name,
                 interval=interval,
                 columns=table.columns,
+                targets=table.targets,
                 standardise=standardise,
                 protocol=protocol,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -53,19 +54,49 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
+class Scales:
+    """How the inputs and the targets of a problem were standardised, and with that the way back to raw values.
+
+    >>> scales = Scales(Scale(np.array([1.0]), np.array([2.0])), Scale(np.array([10.0]), np.array([5.0])))
+    >>> scales.x.shrink(np.array([[3.0]])), scales.y.stretch(np.array([[1.0]]))
+    (array([[1.]]), array([[15.]]))
+    """
+
+    x: Scale
+    y: Scale
+
+    def plain(self) -> dict[str, dict[str, list[float]]]:
+        """As lists of numbers, which `of_plain` takes back to the last bit."""
+        return {
+            axis: {"mean": scale.mean.tolist(), "deviation": scale.deviation.tolist()}
+            for axis, scale in (("x", self.x), ("y", self.y))
+        }
+
+    @classmethod
+    def of_plain(cls, values: Mapping[str, Mapping[str, Sequence[float]]]) -> Scales:
+        """The scales of such lists; KeyError, TypeError or ValueError where they are none."""
+        scales = []
+        for axis in ("x", "y"):
+            mean, deviation = (np.array(values[axis][name], dtype=np.float64) for name in ("mean", "deviation"))
+            if mean.ndim != 1 or mean.shape != deviation.shape or not (np.isfinite(mean) & (deviation > 0)).all():
+                raise ValueError(f"the means and deviations of {axis} are no scale")
+            scales.append(Scale(mean, deviation))
+        return cls(*scales)
+
+
+@dataclass(frozen=True, eq=False)
 class Standardised:
     """The function between standardised inputs and standardised targets."""
 
     f: Function
-    x: Scale
-    y: Scale
+    scales: Scales
 
     def __call__(self, x: Array) -> Array:
-        return self.y.shrink(self.f(self.x.stretch(x)))
+        return self.scales.y.shrink(self.f(self.scales.x.stretch(x)))
 
 
 def standardised(problem: Problem) -> Problem:
-    """The problem with inputs and targets standardised by its training part.
+    """The problem with inputs and targets standardised by its training part, which its `scales` undo.
 
     Errors are then in units of the target's spread: 1 is what the mean alone achieves.
 
@@ -73,7 +104,11 @@ def standardised(problem: Problem) -> Problem:
     >>> p = standardised(Problem.from_function(np.exp, interval=(0, 1), n=100))
     >>> bool(abs(p.train.y.mean()) < 1e-12), float(p.train.y.std().round(12)), p.test.n
     (True, 1.0, 100)
+    >>> p.scales.y.stretch(p.train.y).min() >= 1
+    np.True_
     """
+    if problem.scales is not None:
+        raise GatelabError(f"the problem {problem.name!r} is standardised already; leave standardise out")
     x, y = Scale.of(problem.train.x), Scale.of(problem.train.y)
     train = Data(x.shrink(problem.train.x), y.shrink(problem.train.y))
     paper = problem.test is problem.train
@@ -86,6 +121,7 @@ def standardised(problem: Problem) -> Problem:
         train=train,
         test=train if paper else Data(x.shrink(problem.test.x), y.shrink(problem.test.y)),
         interval=interval,
-        f=None if problem.f is None else Standardised(problem.f, x, y),
+        f=None if problem.f is None else Standardised(problem.f, Scales(x, y)),
         description="; ".join(filter(None, (problem.description, TOLD))),
+        scales=Scales(x, y),
     )

@@ -21,11 +21,12 @@ Selector = str | int
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Inputs x (N, d_in), targets y (N, d_out) and the names of the inputs, none where the file has none."""
+    """Inputs x (N, d_in), targets y (N, d_out) and the names of both, none where the file has none."""
 
     x: Array
     y: Array
     columns: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
 
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
@@ -57,8 +58,8 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     if not ins:
         raise GatelabError(f"{path}: every column is a target, none is left as input; give fewer targets")
     values = source.take([*ins, *outs])
-    names = tuple(source.names[i] for i in ins) if source.names else ()
-    return Table(values[:, : len(ins)], values[:, len(ins) :], names)
+    columns, targets = (tuple(source.names[i] for i in some) if source.names else () for some in (ins, outs))
+    return Table(values[:, : len(ins)], values[:, len(ins) :], columns, targets)
 
 
 def _chosen(what: str, given: Any, source: Columns, path: Path) -> list[int]:

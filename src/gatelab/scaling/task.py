@@ -9,6 +9,7 @@ from gatelab.problems.describe import describe as describe_problem
 from gatelab.problems.describe import restore as restore_problem
 from gatelab.problems.problem import Problem
 from gatelab.solve import fit
+from gatelab.solve.files import packed
 from gatelab.sweep import Outcome, Run
 from gatelab.units import AnyUnit
 from gatelab.units.describe import describe as describe_unit
@@ -40,7 +41,7 @@ def fit_one(
     solver: str,
     options: Mapping[str, Any],
 ) -> Outcome:
-    """Fit, and keep errors, status and the network's parameters."""
+    """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
     done = fit(restore_unit(unit), restore_problem(problem), width, solver=solver, seed=seed, **options)
     metrics = {
         "parameters": done.parameters,
@@ -50,5 +51,8 @@ def fit_one(
         "solver": done.solver,
         "steps": done.steps,
     }
-    arrays = {name: value.detach().numpy() for name, value in done.network.state_dict().items()}
-    return Outcome(metrics, done.history, arrays=arrays)
+    if "import" in unit:
+        # Code of a user's own cannot be told in a file: the parameters alone are kept.
+        state = {name: value.detach().numpy() for name, value in done.network.state_dict().items()}
+        return Outcome(metrics, done.history, arrays=state)
+    return Outcome(metrics, done.history, arrays=packed(done))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from torch import nn
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
+from gatelab.problems.checks import matrix, names_of
+from gatelab.problems.standardise import Scales
+from gatelab.solve.files import write
 from gatelab.solve.first_order import adam, lbfgs
 from gatelab.solve.knots import knots
 from gatelab.solve.newton import newton
@@ -42,7 +46,13 @@ SOLVERS: Mapping[str, Solver] = {
 class Fit:
     """A trained network with what it reached; errors are of the network's own forward pass.
 
-    `seconds` covers all seeds that were tried; `network` is the one with the least training error.
+    `train_rmse` and `test_rmse` are in the units of the problem that was fitted: where that was standardised
+    (`scales` is then not None), in standard deviations of the target, as in the papers. `test_rmse_raw` is the test
+    error in the target's own units, the same number where nothing was standardised. `predict` takes and gives raw
+    values in either case; `network` alone is a function of the data as they were fitted.
+
+    `seconds` covers all seeds that were tried; `network` is the one with the least training error. `columns` and
+    `targets` are the names of inputs and targets, where the data came with names.
     """
 
     unit: str
@@ -54,19 +64,76 @@ class Fit:
     network: nn.Module
     train_rmse: float
     test_rmse: float
+    test_rmse_raw: float
     status: Status
     steps: int
     seconds: float
     history: tuple[float, ...]
+    d_in: int
+    scales: Scales | None = None
+    columns: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     def predict(self, x: Any) -> np.ndarray:
-        """The network's values at x, (N,) or (N, d_in), as an array with the same number of rows."""
-        return predict(self.network, np.asarray(x, dtype=np.float64))
+        """The targets at rows x, both in the units in which the data came, whether or not they were standardised.
+
+        x is (N, d_in), which gives (N, d_out); with one input (N,) or a single number will do, which give (N,)
+        and a number where there is one output. Of a pandas table the columns with the names of the inputs are taken,
+        in whatever order they are, if the fit knows those names.
+
+        >>> line = as_problem("100 + 50*x", n=40, standardise=True)
+        >>> model = fit("mlp", line, 2)
+        >>> model.predict([0.0, 0.5]).round(6), float(model.predict(0.5).round(6))
+        (array([100., 125.]), 125.0)
+        """
+        values = predict(self.network, self.scaled(self.rows(x)))
+        if self.scales is not None:
+            values = self.scales.y.stretch(values)
+        if np.ndim(x) == 2:
+            return values
+        values = values.reshape(*np.shape(x), -1)
+        return values[..., 0] if values.shape[-1] == 1 else values
+
+    def rows(self, x: Any) -> np.ndarray:
+        """What `predict` makes of x: finite raw numbers, (N, d_in)."""
+        if self.columns and (names := names_of(x)):
+            x = x[self._columns_in(names)]
+        if np.isscalar(x):
+            x = [x]
+        elif getattr(x, "ndim", None) == 0:
+            x = x.reshape(1)
+        rows = matrix(x, "x")
+        if rows.shape[1] != self.d_in:
+            raise GatelabError(
+                f"x has the shape {tuple(np.shape(x))} and the network has {self.d_in} input{'s' * (self.d_in != 1)}; "
+                f"give an array of the shape (N, {self.d_in}), a row for each example"
+            )
+        return rows
+
+    def _columns_in(self, names: Sequence[str]) -> list[str]:
+        missing = [name for name in self.columns if name not in names]
+        if missing:
+            raise GatelabError(
+                f"x has no column {', '.join(map(repr, missing))}, only {', '.join(map(repr, names))}; give a table with "
+                f"the columns {', '.join(map(repr, self.columns))}, or an array with these {self.d_in} in that order"
+            )
+        return list(self.columns)
+
+    def scaled(self, rows: np.ndarray) -> np.ndarray:
+        """Raw rows as the network takes them."""
+        return rows if self.scales is None else self.scales.x.shrink(rows)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fit as safetensors, numbers and text only; `gl.load(path)` gives it back, to the last bit.
+
+        Units are kept by gate and factors: functions and classes of your own are refused.
+        """
+        return write(self, path)
 
     def as_row(self) -> dict[str, Any]:
         """Everything but the network and the history, as plain values."""
-        keep = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse")
-        return {k: getattr(self, k) for k in keep} | {
+        names = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw")
+        return {name: getattr(self, name) for name in names} | {
             "status": str(self.status),
             "advice": self.status.advice,
             "steps": self.steps,
@@ -122,11 +189,24 @@ def _as_fit(
         network=solution.network,
         train_rmse=rmse(solution.network, problem.train.x, problem.train.y),
         test_rmse=rmse(solution.network, problem.test.x, problem.test.y),
+        test_rmse_raw=_raw_rmse(solution.network, problem),
         status=solution.status,
         steps=solution.steps,
         seconds=seconds,
         history=solution.history,
+        d_in=problem.d_in,
+        scales=problem.scales,
+        columns=problem.columns,
+        targets=problem.targets,
     )
+
+
+def _raw_rmse(network: nn.Module, problem: Problem) -> float:
+    """The test error in the target's own units; of several outputs each in its own."""
+    residual = predict(network, problem.test.x) - problem.test.y
+    if problem.scales is not None:
+        residual = residual * problem.scales.y.deviation
+    return math.sqrt(float(np.mean(np.square(residual))))
 
 
 def fit_many(

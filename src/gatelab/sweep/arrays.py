@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
+from gatelab import tensors
 from gatelab.errors import GatelabError
-from gatelab.files import write_whole
 
 _KEY = re.compile(r"[0-9a-f]{32}")
 
@@ -34,8 +32,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
         if not isinstance(array, np.ndarray):
             raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
     try:
-        # save() reads the memory as it lies: transposed views must be laid out anew first.
-        return save({name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()})
+        return tensors.pack(arrays)
     except (SafetensorError, KeyError, TypeError) as error:
         kinds = ", ".join(f"{n}: {a.dtype}" for n, a in arrays.items())
         raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
@@ -43,21 +40,11 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 def write_arrays(path: Path, content: bytes) -> Path:
     """Write all or nothing, and to the disk: a record that is kept must not point at a file that was lost."""
-
-    def put(part: Path) -> None:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    return write_whole(path, put)
+    return tensors.write_packed(path, content)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
     """The arrays, or None where none were stored."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (SafetensorError, OSError) as error:
-        raise GatelabError(f"{path} cannot be read ({error}); delete it and compute the run again") from error
+    return tensors.read(path, "delete it and compute the run again").arrays

@@ -66,7 +66,9 @@ def compute(run: Run) -> Computed:
     began = time.perf_counter()
     try:
         outcome = _outcome(run, resolve(run.task)(**run.arguments))
-        arrays = pack(outcome.arrays) if outcome.arrays else None
+        arrays = outcome.arrays or None
+        if arrays is not None and not isinstance(arrays, bytes):
+            arrays = pack(arrays)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: one run must not end the sweep

@@ -72,13 +72,14 @@ class Run:
 class Outcome:
     """What a task may return instead of a plain mapping of metrics: more than numbers.
 
-    `arrays` (a fitted network's parameters, say) are kept beside the store and dropped without one.
+    `arrays` (a fitted network's parameters, say) are kept beside the store and dropped without one; bytes that
+    `gatelab.tensors.pack` made are kept as they are, with what they say of themselves.
     """
 
     metrics: Mapping[str, Plain]
     history: tuple[float, ...] = ()
     device: str = "cpu"
-    arrays: Mapping[str, np.ndarray] | None = None
+    arrays: Mapping[str, np.ndarray] | bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from gatelab.errors import GatelabError
-from gatelab.files import write_whole
+from gatelab.tensors import pack, write_packed
+from gatelab.tensors import read as read_content
 
 NAME = "checkpoint.safetensors"
-_KEY, _FORMAT = "gatelab.train", 1
+_KIND, _FORMAT = "train", 1
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
     """Tensors by name and plain values beside them; on the disk when the call returns."""
-    # A copy of each: views of one memory cannot be stored as two, and a stacked parameter may be a view.
-    kept = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-    content = save(kept, metadata={_KEY: json.dumps({"format": _FORMAT, **facts})})
-
-    def put(part: Path) -> None:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    return write_whole(path, put)
+    return write_packed(path, pack(tensors, _KIND, {"format": _FORMAT, **facts}))
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """What was written, or None where there is no such file."""
     if not path.exists():
         return None
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
-        facts = json.loads(text) if text else {}
-    except (OSError, SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise GatelabError(f"{path} cannot be read ({reason}); delete it to begin anew") from error
-    if facts.get("format") != _FORMAT:
+    content = read_content(path, "delete it to begin anew", "pt")
+    if content.kind != _KIND or content.facts.get("format") != _FORMAT:
         raise GatelabError(f"{path} is no checkpoint of this version of gatelab; delete it to begin anew")
-    return tensors, facts
+    return content.arrays, content.facts
 
 
 def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

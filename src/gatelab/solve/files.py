@@ -1,0 +1,115 @@
+"""Fits as files: the network's parameters as arrays, everything else as plain values beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gatelab import tensors
+from gatelab.errors import GatelabError
+from gatelab.problems.standardise import Scales
+from gatelab.solve.solution import Status
+from gatelab.units import FunctionUnit, Network, Unit
+from gatelab.units import unit as as_unit
+from gatelab.units.describe import describe, restore
+
+if TYPE_CHECKING:
+    from gatelab.solve.fit import Fit
+
+KIND, _FORMAT = "Fit", 1
+GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wrote"
+_PLAIN = ("problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw", "steps")
+_PLAIN += ("seconds", "d_in", "history", "columns", "targets")
+_TUPLES = ("history", "columns", "targets")
+
+
+def packed(fit: Fit) -> bytes:
+    """The content of the file, which is also how a store keeps a network."""
+    if not isinstance(fit.network, Network):
+        raise GatelabError(
+            f"the network of {fit.unit!r} is a class of your own, which a file of arrays cannot hold; "
+            "save fit.network.state_dict() yourself"
+        )
+    facts = {name: getattr(fit, name) for name in _PLAIN} | {
+        "format": _FORMAT,
+        "unit": described(fit.network.unit),
+        "status": fit.status.value,
+        "scales": None if fit.scales is None else fit.scales.plain(),
+    }
+    return tensors.pack(fit.network.state_dict(), KIND, facts)
+
+
+def write(fit: Fit, path: str | Path) -> Path:
+    content = packed(fit)
+    tensors.check_finite(path, fit.network.state_dict(), "nothing was written: fit again, with a ridge or fewer neurons")
+    return tensors.write_packed(path, content)
+
+
+def read(kind: type[Fit], path: str | Path) -> Fit:
+    """The fit that was saved."""
+    content = tensors.read(path, GIVE, "pt")
+    tensors.check_format(path, content.facts, _FORMAT)
+    tensors.check_finite(path, content.arrays, "the file is damaged: save the fit again")
+    facts = content.facts
+    try:
+        values = {name: facts[name] for name in _PLAIN} | {name: tuple(facts[name]) for name in _TUPLES}
+        unit, scales = restored_unit(facts["unit"]), _restored_scales(facts["scales"])
+        network = restored_network(unit, facts["width"], facts["d_in"], len(content.arrays["D"]), content.arrays)
+        scaled = (network.d_in, network.d_out) if scales is None else (len(scales.x.mean), len(scales.y.mean))
+        if scaled != (network.d_in, network.d_out) or len(facts["columns"]) not in (0, network.d_in):
+            raise ValueError(f"its scales or names are not of {network.d_in} inputs and {network.d_out} outputs")
+        return kind(**values, unit=unit.name, network=network, status=Status(facts["status"]), scales=scales)
+    except DAMAGED as error:
+        raise damaged(path, error) from error
+
+
+def _restored_scales(values: Any) -> Scales | None:
+    return None if values is None else Scales.of_plain(values)
+
+
+DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
+
+def damaged(path: str | Path, error: Exception) -> GatelabError:
+    """What is said of values that do not fit each other."""
+    reason = " ".join(str(error).split())
+    return GatelabError(
+        f"{path} is damaged or was written by another version of gatelab ({type(error).__name__}: {reason}); save it "
+        "again"
+    )
+
+
+def restored_network(unit: Unit, width: int, d_in: int, d_out: int, state: Mapping[str, torch.Tensor]) -> Network:
+    """The network with these parameters; RuntimeError or ValueError where they are of another."""
+    # On no device, since a damaged width must not fill the memory.
+    with torch.device("meta"):
+        network = Network(unit, width, d_in, d_out)
+    network.load_state_dict(state, assign=True)
+    if any(p.dtype != torch.float64 for p in network.parameters()):
+        raise ValueError("its parameters are not float64")
+    return network
+
+
+def described(unit: Any) -> str | dict[str, Any]:
+    """A name as it is; any other unit by gate and factors, since a file must not name code to be imported."""
+    if isinstance(unit, str):
+        return unit
+    chosen = as_unit(unit)
+    if not isinstance(chosen, Unit) or isinstance(chosen, FunctionUnit):
+        raise GatelabError(
+            f"the unit {chosen.name!r} is a function of your own, which a file of arrays cannot hold; "
+            "save the network's state_dict() yourself, or use a gate that gatelab knows"
+        )
+    return describe(chosen)
+
+
+def restored_unit(description: dict[str, Any]) -> Unit:
+    """The unit of such a description; ValueError where it asks for code."""
+    if "import" in description:
+        raise ValueError("it asks for code to be imported")
+    unit = restore(description)
+    assert isinstance(unit, Unit)
+    return unit

@@ -1,0 +1,140 @@
+"""Arrays and the plain values that belong to them in one safetensors file: the one place that reads and writes these.
+
+The plain values are JSON text under the key `gatelab.KIND` of the file's metadata, so that a file says what it holds.
+Such files are numbers and text: reading one executes nothing, and a pickle is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
+
+_PREFIX = "gatelab."
+_PICKLES = (b"PK\x03\x04", b"\x80")  # how files of torch.save and of pickle begin
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a file holds: arrays by name, what they are of (empty where the file does not say) and the plain values."""
+
+    arrays: dict[str, Any]
+    kind: str
+    facts: dict[str, Any]
+
+
+def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | None = None) -> bytes:
+    """The bytes of a file with these arrays, numpy's or torch's, and these plain values.
+
+    >>> len(pack({"G": np.zeros(3)}, "Fit", {"width": 3})) > 3 * 8
+    True
+    """
+    about = {f"{_PREFIX}{kind}": json.dumps(facts or {}, default=_item)} if kind else None
+    if any(isinstance(a, np.ndarray) for a in arrays.values()) or not arrays:
+        from safetensors.numpy import save
+
+        # save() reads the memory as it lies: transposed views must be laid out anew first.
+        return save({name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()}, metadata=about)
+    from safetensors.torch import save as save_tensors
+
+    # A copy of each: views of one memory cannot be stored as two, and a stacked parameter may be a view.
+    copies = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in arrays.items()}
+    return save_tensors(copies, metadata=about)
+
+
+def write_packed(path: str | Path, content: bytes) -> Path:
+    """Write all or nothing, and to the disk: whoever counts on the file finds it after a loss of power."""
+
+    def put(part: Path) -> None:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    return write_whole(path, put)
+
+
+def kind_of(path: str | Path, remedy: str) -> str:
+    """What a file says that it holds, empty where it says nothing of ours; its arrays are not read."""
+    return _read(path, remedy, "numpy", with_arrays=False).kind
+
+
+def read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "numpy") -> Content:
+    """All of a file, with arrays of numpy or tensors of torch; `remedy` ends the sentence where it cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = write_packed(Path(folder) / "a", pack({"G": np.ones(2)}, "Fit", {"width": 2}))
+    ...     content = read(file, "save it again")
+    >>> content.kind, content.facts, content.arrays["G"]
+    ('Fit', {'width': 2}, array([1., 1.]))
+    """
+    return _read(path, remedy, framework, with_arrays=True)
+
+
+def _read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"], with_arrays: bool) -> Content:
+    path = Path(path)
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; {remedy}")
+    try:
+        with safe_open(path, framework=framework) as file:
+            about = file.metadata() or {}
+            names = file.keys() if with_arrays else ()
+            arrays = {name: file.get_tensor(name) for name in names}
+        key = next((key for key in about if key.startswith(_PREFIX)), "")
+        facts = json.loads(about.get(key, "{}"))
+        if not isinstance(facts, dict):
+            raise ValueError(f"its metadata are {facts!r}, no names with values")
+    # TypeError and AttributeError: kinds of numbers that numpy does not have.
+    except (AttributeError, OSError, SafetensorError, TypeError, ValueError) as error:
+        raise GatelabError(f"{path} cannot be read ({_reason(path, error)}); {remedy}") from error
+    return Content(arrays, key.removeprefix(_PREFIX), facts)
+
+
+def _reason(path: Path, error: Exception) -> str:
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(4)
+    except OSError as unreadable:
+        return str(unreadable.strerror or unreadable)
+    if beginning.startswith(_PICKLES):
+        return "it looks like a pickle, which could execute anything and is never loaded"
+    return f"no whole safetensors file: {' '.join(str(error).split())}"
+
+
+def check_format(path: str | Path, facts: Mapping[str, Any], known: int) -> None:
+    """Refuse what a later gatelab wrote, and what no gatelab wrote."""
+    number = facts.get("format")
+    if isinstance(number, int) and number > known:
+        raise GatelabError(
+            f"{path} was written by a newer gatelab (format {number}; this one reads {known}); update gatelab"
+        )
+    if number != known:
+        raise GatelabError(
+            f"{path} is damaged or was written by another version of gatelab (format {number!r}, not {known}); save it"
+            " again"
+        )
+
+
+def check_finite(path: str | Path, arrays: Mapping[str, Any], remedy: str) -> None:
+    """Refuse arrays with NaN or infinite values."""
+    for name, array in arrays.items():
+        values = np.asarray(array)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad = int((~np.isfinite(values)).sum())
+            raise GatelabError(f"{path}: {bad} of {values.size} values of {name} are NaN or infinite; {remedy}")
+
+
+def _item(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise GatelabError(f"{value!r} cannot be saved; give parameters that are numbers or text")
