@@ -181,7 +181,8 @@ def test_fit_saves_parameters_that_load(here: Path) -> None:
     row = json.loads(ok("fit", "glu", "x3", "--width", "4", "--points", "200", "--save", "m/glu.safetensors", "--json"))
     with safe_open(here / "m/glu.safetensors", framework="pt") as file:
         about, state = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    assert (about["unit"], about["width"]) == ("glu", "4")
+    facts = json.loads(about["gatelab.Fit"])
+    assert (facts["unit"]["name"], facts["width"], facts["scales"]) == ("glu", 4, None)
     net = gl.unit("glu").network(4)
     net.load_state_dict(state)
     target = gl.problem("x3", n=200)

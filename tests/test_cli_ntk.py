@@ -17,7 +17,7 @@ import gatelab as gl
 from gatelab.cli import app
 from gatelab.cli import rows as rows_of
 from gatelab.cli.ntk import NTK
-from gatelab.cli.saved import read_network
+from gatelab.cli.saved import read_model
 from gatelab.ntk import analytic, empirical, estimate, spectrum
 
 
@@ -185,7 +185,7 @@ def test_the_kernel_of_a_saved_fit(fitted: Path, here: Path) -> None:
     found = said("--data", "points.csv", "--target", "price", "--model", "mlp.safetensors", "--save", "k.npy")
     (kernel,) = found["kernels"]
     x = table()[:, :3]
-    network = read_network(fitted, x).network
+    network = read_model(fitted).network
     np.testing.assert_allclose(np.load(here / "k.npy"), jacobian_kernel(network, x), rtol=1e-10, atol=1e-12)
     assert kernel["kernel"] == "mlp of width 2"
     # Two neurons of three inputs have 11 parameters: 40 rows cannot be independent.
@@ -201,6 +201,24 @@ def test_the_kernel_of_a_saved_regressor(here: Path) -> None:
     expected = empirical(model.network_, torch.tensor(scaled)).numpy()
     np.testing.assert_allclose(np.load(here / "k.npy"), expected, rtol=1e-10)
     np.testing.assert_allclose(expected, jacobian_kernel(model.network_, scaled), rtol=1e-9, atol=1e-9)
+
+
+def test_rows_are_raw_and_the_model_scales_them(here: Path) -> None:
+    """A standardised fit: rows of a file, found by name, and rows of a problem that is standardised by default."""
+    problem = gl.problem("friedman1", n=60, n_test=40)
+    fit = gl.fit("mlp", problem, 2, starts=1, rounds=0, steps=5)
+    fit.save(here / "mlp.safetensors")
+    raw = gl.problem("friedman1", n=60, n_test=40, standardise=False).train.x
+    lines = "".join(f"{','.join(map(repr, [7.0, *row[::-1]]))}\n" for row in raw.tolist())
+    (here / "raw.csv").write_text(f"id,x5,x4,x3,x2,x1\n{lines}")
+    ok("--data", "raw.csv", "--model", "mlp.safetensors", "--save", "k.npy")
+    np.testing.assert_allclose(np.load(here / "k.npy"), jacobian_kernel(fit.network, problem.train.x), rtol=1e-9)
+
+    ok("friedman1", "--rows", "20", "--model", "mlp.safetensors", "--save", "k.npy")
+    whole = gl.problem("friedman1", standardise=False).train.x
+    kept = np.sort(np.random.default_rng(0).choice(len(whole), 20, replace=False))
+    expected = jacobian_kernel(fit.network, fit.scaled(whole[kept]))
+    np.testing.assert_allclose(np.load(here / "k.npy"), expected, rtol=1e-9)
 
 
 def test_a_problem_by_name() -> None:
@@ -234,7 +252,8 @@ ERRORS = {
     "no model": (["--data", "points.csv", "--model", "no.safetensors"], "there is no file no.safetensors"),
     "model and unit": (["--data", "points.csv", "--model", "m.safetensors", "--unit", "glu"], "leave --unit"),
     "a pickle": (["--data", "points.csv", "--model", "m.pt"], "cannot be read"),
-    "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "holds no network"),
+    "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "another program wrote it"),
+    "scaled twice": (["--data", "points.csv", "--standardise", "--model", "mlp.safetensors"], "leave --standardise"),
     "columns of the model": (["--data", "points.npy", "--no-target", "--model", "mlp.safetensors"], "has 3 inputs"),
     "plot": (["--gaussian", "9,3", "--plot", "a.pdf"], ".png or .svg"),
     "save": (["--gaussian", "9,3", "--save", "a.csv"], ".npy or .npz"),

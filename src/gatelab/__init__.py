@@ -15,6 +15,7 @@
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
+    gl.load("glu.safetensors").predict(x)                  whatever was saved; no pickle, ever
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
 What we study are units: `gl.units()` lists them, `gl.unit("glu")` finds one, `gl.Unit(activation="silu", factors=2)`
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         slope,
         spline_baseline,
     )
+    from gatelab.saved import load
     from gatelab.scorecard import compare
     from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
     from gatelab.units import FeedForward, Unit, check_unit, unit, units
@@ -81,6 +83,7 @@ lazy(
             "slope",
             "spline_baseline",
         ),
+        "saved": ("load",),
         "scorecard": ("compare",),
         "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),
         "units": ("FeedForward", "Unit", "check_unit", "unit", "units"),
@@ -124,6 +127,7 @@ __all__ = [
     "fit_many",
     "limit",
     "linearize",
+    "load",
     "local_slopes",
     "models",
     "ntk",

@@ -92,6 +92,20 @@ def test_data_travel_by_their_hash(tmp_path, monkeypatch):
     assert int(out.stdout) == made.train.n
 
 
+def test_scales_travel_with_standardised_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path))
+    x = np.linspace(5, 9, 30)
+    raw, made, other = (gl.Problem.from_arrays(k * x, np.sin(x), name="mine", standardise=k > 0) for k in (-1, 1, 2))
+    told = json.loads(json.dumps(describe(made)))
+    again = restore(told)
+    _same(again, made)
+    np.testing.assert_array_equal(again.scales.x.mean, made.scales.x.mean)
+    np.testing.assert_array_equal(again.scales.y.deviation, made.scales.y.deviation)
+    # Twice the input is the same standardised data, and another problem: its fits take other rows.
+    assert describe(other) != told
+    assert "scales" not in describe(raw) and restore(describe(raw)).scales is None
+
+
 def test_missing_data_and_an_unwritable_cache_are_said(tmp_path, monkeypatch):
     monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "a"))
     told = {"data": "0" * 32, "name": "gone", "interval": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem, parse, problem
+from gatelab.problems.standardise import Scales, standardised
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * [1, 100, 1e-3] + [5, -200, 0]
@@ -39,6 +41,32 @@ def test_functions_of_several_inputs_follow(d_out):
     np.testing.assert_allclose(p.f(p.test.x), p.test.y, atol=1e-12)
     q = Problem.from_function(parse("x*y**2"), interval=(1, 9), n=50, standardise=True)
     np.testing.assert_allclose(q.f(q.test.x), q.test.y[:, 0], atol=1e-12)
+
+
+def test_the_scales_are_kept_and_lead_back():
+    raw, p = (Problem.from_arrays(X, Y, standardise=s) for s in (False, True))
+    assert raw.scales is None
+    for scale, side in ((p.scales.x, "x"), (p.scales.y, "y")):
+        np.testing.assert_allclose(
+            scale.stretch(getattr(p.test, side)), getattr(raw.test, side), rtol=1e-12, atol=1e-12
+        )
+    again = Scales.of_plain(json.loads(json.dumps(p.scales.plain())))
+    np.testing.assert_array_equal(again.x.deviation, p.scales.x.deviation)
+    np.testing.assert_array_equal(again.y.mean, p.scales.y.mean)
+    with pytest.raises(GatelabError, match="standardised already"):
+        standardised(p)
+    for name in ("friedman1", "friedman2"):
+        assert problem(name, n=20).scales is not None and problem(name, n=20, standardise=False).scales is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"mean": [[1.0]]}, {"deviation": [0.0]}, {"deviation": [1.0, 1.0]}, {"mean": [np.nan]}]
+)
+def test_scales_that_are_none_are_refused(change):
+    plain = {axis: {"mean": [0.0], "deviation": [1.0]} for axis in ("x", "y")}
+    plain["x"] |= change
+    with pytest.raises(ValueError, match="no scale"):
+        Scales.of_plain(plain)
 
 
 def test_a_column_that_does_not_vary_becomes_zero():

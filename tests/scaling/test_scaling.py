@@ -202,3 +202,14 @@ def test_an_error_in_a_fit_is_not_swallowed():
 
     with pytest.raises(RuntimeError, match="luck"):
         gl.scaling("mlp", "x2", [2], solver=broken, jobs=1)
+
+
+@pytest.mark.parametrize("width", [0, -1, 2.5, True, "3", None, [4, 0], [4, 1.5], np.array([2.0])])
+def test_the_limit_of_no_network_is_refused(width):
+    with pytest.raises(gl.GatelabError, match="give a whole number of neurons, 1 or more"):
+        gl.limit("glu", "paper-1d", width)
+
+
+def test_the_limit_takes_one_width_or_many():
+    alone = [gl.limit("glu", "paper-1d", n) for n in (np.int64(3), 8)]
+    assert alone == list(gl.limit("glu", "paper-1d", [3, 8])) == list(gl.limit("glu", "paper-1d", np.array([3, 8])))

@@ -69,6 +69,23 @@ def test_networks_are_kept_beside_the_store(tmp_path):
             assert rmse(net, p.test.x, p.test.y) == point.test_rmse
 
 
+def test_networks_of_a_store_load_as_fits_and_predict_raw_values(tmp_path, monkeypatch):
+    """Standardised data of one's own: what a worker restored from the store's description knows the scales too."""
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path))
+    x = np.linspace(100, 400, 200)
+    p = gl.Problem.from_arrays(x, 1000 + x**2, name="mine", columns=("speed",), standardise=True)
+    gl.scaling(["glu"], p, [3], jobs=1, store=tmp_path / "runs.db")
+    with Store(tmp_path / "runs.db") as store:
+        (record,) = store.records()
+        (file,) = store.folder.glob(f"{record.key}*")
+    fit = gl.load(file)
+    alone = gl.fit("glu", p, 3)
+    assert isinstance(fit, gl.Fit) and fit.columns == ("speed",)
+    np.testing.assert_array_equal(fit.predict(x), alone.predict(x))
+    assert np.abs(fit.predict(x) - (1000 + x**2)).max() < 1
+    assert (fit.test_rmse, fit.test_rmse_raw) == (record.metrics["test_rmse"], alone.test_rmse_raw)
+
+
 def failing(z):
     raise FloatingPointError("no such gate")
 

@@ -1,6 +1,7 @@
 """`fit`: one result type, its checks, and the claim that the knot solver is the best of the solvers."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -81,3 +82,89 @@ def test_predict_in_slices_is_the_plain_forward_pass(monkeypatch):
     assert f.predict([0.0, 0.5]).shape == (2,)
     assert f.predict([[0.0], [0.5]]).shape == (2, 1)
     assert set(f.as_row()) >= {"unit", "width", "test_rmse", "status", "advice"}
+
+
+ROOMS = np.random.default_rng(1).uniform([1, 0], [9, 100], (120, 2))
+PRICES = 50_000 * ROOMS[:, 0] * np.exp(-ROOMS[:, 1] / 100)
+QUICK = {"starts": 1, "rounds": 0, "steps": 30}
+
+
+def test_a_standardised_fit_predicts_raw_targets_from_raw_rows():
+    problem = gl.Problem.from_arrays(ROOMS, PRICES, test=(ROOMS[:40] + 1e-3, PRICES[:40]), standardise=True)
+    f = gl.fit("swiglu", problem, 3, **QUICK)
+    error = f.predict(ROOMS[:40] + 1e-3)[:, 0] - PRICES[:40]
+    assert np.sqrt(np.mean(error**2)) == pytest.approx(f.test_rmse_raw, rel=1e-9)
+    assert f.test_rmse_raw == pytest.approx(f.test_rmse * PRICES.std(), rel=1e-9)
+    assert f.test_rmse < 0.1 and f.as_row()["test_rmse_raw"] == f.test_rmse_raw
+    (many,) = gl.fit_many("swiglu", problem, [3], **QUICK)
+    np.testing.assert_array_equal(many.predict(ROOMS), f.predict(ROOMS))
+    with torch.no_grad():
+        inside = f.network(torch.from_numpy(problem.scales.x.shrink(ROOMS))).numpy()
+    np.testing.assert_allclose(f.predict(ROOMS), problem.scales.y.stretch(inside), rtol=1e-12)
+
+
+def test_a_standardised_curve_keeps_its_units_with_the_knot_solver():
+    f = gl.fit("glu", gl.problem("1000*sin(x/100)", interval=(0, 300), n=500, standardise=True), 8)
+    assert f.solver == "knots"
+    x = np.linspace(10, 290, 50)
+    assert np.abs(f.predict(x) - 1000 * np.sin(x / 100)).max() < 20
+
+
+def test_raw_errors_of_several_outputs_are_each_in_its_own_units():
+    targets = np.c_[PRICES, ROOMS[:, 0] ** 2]
+    raw, scaled = (gl.Problem.from_arrays(ROOMS, targets, standardise=s) for s in (False, True))
+    f = gl.fit("mlp", scaled, 2, **QUICK)
+    error = f.predict(raw.test.x) - raw.test.y
+    assert f.predict(raw.test.x).shape == raw.test.y.shape
+    assert f.test_rmse_raw == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-9)
+    plain = gl.fit("mlp", raw, 2, **QUICK)
+    assert plain.test_rmse_raw == plain.test_rmse and plain.scales is None
+
+
+@pytest.fixture(scope="module")
+def line():
+    return gl.fit("mlp", gl.problem("2*x + 1", n=50), 2)
+
+
+@pytest.fixture(scope="module")
+def houses():
+    table = pd.DataFrame(ROOMS, columns=["rooms", "age"])
+    return gl.fit("mlp", gl.Problem.from_arrays(table, pd.Series(PRICES, name="price")), 2, **QUICK)
+
+
+def test_a_number_and_no_rows_are_predicted_too(line):
+    assert line.predict(0.5).shape == () and float(line.predict(0.5)) == pytest.approx(2, abs=1e-6)
+    assert float(line.predict(torch.tensor(0.5, requires_grad=True))) == pytest.approx(2, abs=1e-6)
+    assert line.predict([]).shape == (0,) and line.predict(np.empty((0, 1))).shape == (0, 1)
+
+
+def test_columns_of_a_table_are_taken_by_name(houses):
+    assert (houses.columns, houses.targets) == (("rooms", "age"), ("price",))
+    table = pd.DataFrame(ROOMS, columns=["rooms", "age"])
+    expected = houses.predict(ROOMS)
+    np.testing.assert_array_equal(houses.predict(table.assign(id=7)[["id", "age", "rooms"]]), expected)
+    np.testing.assert_array_equal(houses.predict(pd.DataFrame(ROOMS)), expected)
+    with pytest.raises(gl.GatelabError, match=r"no column 'age', only 'rooms', 'id'; give a table with 'rooms', 'age'"):
+        houses.predict(table.rename(columns={"age": "id"}))
+
+
+@pytest.mark.parametrize(
+    ("x", "says"),
+    [
+        (0.5, r"shape \(\) and the network has 2 inputs; give an array of the shape \(N, 2\)"),
+        ([1.0, 2.0], r"shape \(2,\) and the network has 2 inputs"),
+        (np.zeros((4, 3)), r"shape \(4, 3\) and the network has 2 inputs"),
+        (np.zeros((4, 2, 1)), r"shape \(4, 2, 1\)"),
+        ([[1.0, np.nan]], "1 NaN and 0 infinite values, the first in row 0"),
+        ([[1.0, 2.0], [np.inf, 2.0]], "0 NaN and 1 infinite values, the first in row 1"),
+        ([["a", "b"]], "cannot be read as real numbers"),
+        ("a", "cannot be read as real numbers"),
+        ([[1.0, 2.0], [1.0]], "cannot be read as real numbers"),
+        (None, "x has the shape"),
+        ({"rooms": 1}, "cannot be read as real numbers"),
+        (np.ones((1, 2)) * 1j, "cannot be read as real numbers"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(houses, x, says):
+    with pytest.raises(gl.GatelabError, match=says):
+        houses.predict(x)

@@ -18,6 +18,7 @@ from gatelab.cli import (
     measure,
     ntk,
     paper,
+    predict,
     report,
     results,
     scale,
@@ -37,6 +38,7 @@ app.command(epilog=paper.DEMO)(paper.demo)
 app.command(epilog=lists.UNITS)(lists.units)
 app.command(epilog=lists.PROBLEMS)(lists.problems)
 app.command(epilog=measure.FIT)(measure.fit)
+app.command(epilog=predict.PREDICT)(predict.predict)
 app.command(epilog=scale.SCALE)(scale.scale)
 app.command(epilog=law.LAW)(law.law)
 app.command(epilog=ntk.NTK)(ntk.ntk)

@@ -63,7 +63,7 @@ def export(
         raise unknown_name("format", format, FORMATS)
     check_file(out, [f".{format}"] if format else [f".{known}" for known in FORMATS])
     if kind == "parquet":
-        _need_pyarrow()
+        need_pyarrow()
     with opened(store) as file:
         found = selected(file, status, unit, width, problem)
     write_whole(out, _content(found, kind))
@@ -106,7 +106,7 @@ def _column(values: list[Any]) -> Any:
     return pd.array([None if v is None else str(v) for v in values], dtype="string")
 
 
-def _need_pyarrow() -> None:
+def need_pyarrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:

@@ -12,7 +12,6 @@ from gatelab.cli import read, show
 from gatelab.cli.lists import Json
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.problems import Problem
@@ -77,7 +76,7 @@ def fit(
     inputs: Inputs = None,
     standardise: Standardise = None,
     protocol: Protocol = "split",
-    save: Annotated[Path | None, typer.Option(help="Write the parameters, .safetensors.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the model, .safetensors, for gatelab predict.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train one network and say how near it is to the limit."""
@@ -99,15 +98,16 @@ def fit(
     bound = _limit(unit, chosen, width)
     row = best.as_row() | {"limit": bound, "ratio": best.test_rmse / bound if bound else None, "saved": save}
     if save:
-        _save(best, save)
+        best.save(save)
     if as_json:
         show.document(row)
         return
     show.say(f"{best.unit} of width {best.width}, {best.parameters} parameters, fitted to {best.problem}")
+    raw = f", {best.test_rmse_raw:.3e} in the target's own units" if best.scales is not None else ""
     show.pairs(
         [
             ("train RMSE", f"{best.train_rmse:.3e}"),
-            ("test RMSE", f"{best.test_rmse:.3e}"),
+            ("test RMSE", f"{best.test_rmse:.3e}{raw}"),
             ("limit", _against(bound, best.test_rmse)),
             ("status", f"{best.status} ({best.status.advice})"),
             ("solver", f"{best.solver}, {best.steps} steps, seed {best.seed}"),
@@ -166,10 +166,3 @@ def _against(bound: float | None, error: float) -> str:
     if bound is None:
         return "none known here"
     return f"{bound:.3e}, test RMSE is {error / bound:.2f} times that" if bound else "0, the unit can be exact here"
-
-
-def _save(best: Fit, path: Path) -> None:
-    from safetensors.torch import save
-
-    about = {"unit": best.unit, "width": str(best.width), "problem": best.problem, "format": "pt"}
-    write_whole(path, save({k: v.contiguous() for k, v in best.network.state_dict().items()}, metadata=about))

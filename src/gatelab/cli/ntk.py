@@ -14,7 +14,7 @@ from gatelab.cli import show
 from gatelab.cli.lists import Json
 from gatelab.cli.measure import Data, Inputs, Standardise, Target
 from gatelab.cli.rows import Rows, alike, check_memory, read_rows, save_kernels
-from gatelab.cli.saved import read_network
+from gatelab.cli.saved import Model, check_inputs, read_model
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
 
@@ -62,6 +62,9 @@ def ntk(
     check_file(plot, (".png", ".svg"))
     check_file(save, (".npy", ".npz"))
     names = _units(unit, model, width, save)
+    saved = None if model is None else _read(model, standardise)
+    if saved and problem:
+        standardise = False  # the model scales raw rows by itself
     chosen = read_rows(
         problem,
         data,
@@ -72,10 +75,13 @@ def ntk(
         standardise=standardise,
         rows=rows,
         seed=seed,
+        names=saved.columns if saved else (),
     )
+    if model and saved:
+        check_inputs(model, saved, chosen.d)
     together = check_memory(chosen.n, len(names))
     keep: dict[str, Kernel] | None = {} if save else None
-    found = _of_model(chosen, model, full, keep) if model else _of_units(chosen, names, width, full, together, keep)
+    found = _of_model(chosen, saved, full, keep) if saved else _of_units(chosen, names, width, full, together, keep)
     if save and keep is not None:
         save_kernels(save, keep)
     if plot:
@@ -126,15 +132,21 @@ def _of_units(
     return found
 
 
-def _of_model(chosen: Rows, path: Path, full: bool, keep: dict[str, Kernel] | None) -> list[Found]:
-    """The kernel of the network as it is; of several outputs the sum."""
+def _read(path: Path, standardise: bool | None) -> Model:
+    if standardise:
+        raise GatelabError(f"{path} says how its inputs are scaled; leave --standardise out and give raw rows")
+    return read_model(path)
+
+
+def _of_model(chosen: Rows, saved: Model, full: bool, keep: dict[str, Kernel] | None) -> list[Found]:
+    """The kernel of the network as it is, at the rows as it takes them; of several outputs the sum."""
     import torch
 
     from gatelab.ntk import empirical
 
-    saved = read_network(path, chosen.x)
+    x = torch.as_tensor(saved.scaled(chosen.x))
     with show.progress("kernel of the network") as report:
-        kernel = empirical(saved.network, torch.as_tensor(saved.x), outputs=torch.Tensor.clone, progress=report)
+        kernel = empirical(saved.network, x, outputs=torch.Tensor.clone, progress=report)
     if keep is not None:
         keep[saved.name] = kernel
     return [Found(saved.name, _spectrum(kernel, full), None)]

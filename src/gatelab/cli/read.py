@@ -76,13 +76,14 @@ def target(
         raise GatelabError(f"--points, --sampling and --noise are for formulas; leave them out with --data {data}")
     return Given.from_file(
         data,
-        target=_columns(target),
-        inputs=_columns(inputs),
+        target=column_names(target),
+        inputs=column_names(inputs),
         interval=interval,
         standardise=bool(standardise),
         protocol=protocol,
     )
 
 
-def _columns(text: str | None) -> list[str] | None:
+def column_names(text: str | None) -> list[str] | None:
+    """Columns with commas between."""
     return None if text is None else [name.strip() for name in text.split(",")]

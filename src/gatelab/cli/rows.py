@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatelab.cli.saved import columns_by_name
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
@@ -47,8 +49,9 @@ def read_rows(
     standardise: bool | None,
     rows: int | None,
     seed: int,
+    names: Sequence[str] = (),
 ) -> Rows:
-    """The inputs that the options mean, at most `rows` of them, drawn by the seed."""
+    """The inputs that the options mean, at most `rows` of them, drawn by the seed; `names` are those of a model."""
     import numpy as np
 
     given = [name for name, value in (("a problem", problem), ("--data", data), ("--gaussian", gaussian)) if value]
@@ -66,7 +69,7 @@ def read_rows(
         _check_many(n, rows)
         found = Rows(np.random.default_rng(seed).standard_normal((n, d)), f"Gaussian, seed {seed}", True)
     elif data is not None:
-        x = _columns(data, target, inputs, all_inputs)
+        x = _columns(data, target, inputs, all_inputs, names)
         if standardise:
             from gatelab.problems.standardise import Scale
 
@@ -92,17 +95,20 @@ def _pair(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: bool) -> Array:
+def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: bool, names: Sequence[str]) -> Array:
     from gatelab.problems.formats import open_columns
     from gatelab.problems.table import read_table
 
-    if all_inputs:
-        if target is not None or inputs is not None:
-            raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
-        if not path.is_file():
-            raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+    unsaid = target is None and inputs is None
+    if all_inputs and not unsaid:
+        raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+    if all_inputs or (unsaid and names):
         columns = open_columns(path)
-        return columns.take(range(columns.count))
+        by_name = None if all_inputs else columns_by_name(columns, path, names)
+        if all_inputs or by_name is not None:
+            return columns.take(by_name or range(columns.count))
     split = [None if text is None else [name.strip() for name in text.split(",")] for text in (target, inputs)]
     return read_table(path, target=split[0], inputs=split[1]).x
 

@@ -70,7 +70,7 @@ def names_of(value: Any) -> tuple[str, ...]:
     """
     if not hasattr(value, "to_numpy"):
         return ()
-    names = list(getattr(value, "columns", ()))
+    names: list[Any] = list(getattr(value, "columns", ()))
     if not names and len(getattr(value, "shape", ())) == 1:
         names = [getattr(value, "name", None)]
     distinct = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)

@@ -116,7 +116,7 @@ def _text(path: Path) -> Columns:
 
 
 def _lines(raw: IO[bytes], path: Path) -> Iterator[str]:
-    """The lines of a text, unpacked if need be; universal newlines, since csv alone refuses those of old spreadsheets."""
+    """The lines of a text, unpacked if need be, whatever ends them: csv alone refuses those of old spreadsheets."""
     packed = path.suffix.lower() == ".gz"
     binary = gzip.GzipFile(fileobj=raw) if packed else raw
     try:

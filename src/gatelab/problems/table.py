@@ -51,8 +51,8 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
             " semicolons or tabs between"
         )
     everything = range(source.count)
-    outs = everything[-source.targets :] if target is None else _chosen("target", target, source, path)
-    ins = [i for i in everything if i not in outs] if inputs is None else _chosen("inputs", inputs, source, path)
+    outs = everything[-source.targets :] if target is None else indices("target", target, source, path)
+    ins = [i for i in everything if i not in outs] if inputs is None else indices("inputs", inputs, source, path)
     if both := [source.label(i) for i in ins if i in outs]:
         raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
     if not ins:
@@ -62,14 +62,15 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     return Table(values[:, : len(ins)], values[:, len(ins) :], columns, targets)
 
 
-def _chosen(what: str, given: Any, source: Columns, path: Path) -> list[int]:
-    many = list(given) if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) else [given]
+def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
+    """The places of columns that are given by name or by number, one or several, each once."""
+    many = list(columns) if isinstance(columns, Sequence | np.ndarray) and not isinstance(columns, str) else [columns]
     if not many:
         raise GatelabError(f"{what} is empty; give one column of {path} or more, or leave {what} out")
-    found = [_index(what, one, source, path) for one in many]
-    if len(set(found)) < len(found):
+    places = [_index(what, one, source, path) for one in many]
+    if len(set(places)) < len(places):
         raise GatelabError(f"{what} names a column of {path} twice: {many}; give each once")
-    return found
+    return places
 
 
 def _index(what: str, one: Any, source: Columns, path: Path) -> int:

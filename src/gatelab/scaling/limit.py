@@ -14,6 +14,7 @@ from gatelab.theory import free_knot_rmse, norm_of_data, norm_of_function
 from gatelab.theory.limits import sigma
 from gatelab.units import AnyUnit
 from gatelab.units import unit as as_unit
+from gatelab.units.unit import check_width
 
 
 def limit(unit: str | AnyUnit | Callable[..., Any], problem: str | Callable | Problem, width: Any) -> Any:
@@ -29,7 +30,8 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: str | Callable | Pr
         raise GatelabError(f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes")
     if target.interval is None or target.d_out != 1:
         raise GatelabError(f"the free-knot limit is for one input and one output, not for problem {target.name!r}")
-    value = free_knot_rmse(_norm(target, chosen.order), width, chosen.order, target.interval[1] - target.interval[0])
+    widths = np.vectorize(check_width, otypes=[float])(np.asarray(width, dtype=object))
+    value = free_knot_rmse(_norm(target, chosen.order), widths, chosen.order, target.interval[1] - target.interval[0])
     return float(value) if np.ndim(width) == 0 else value
 
 

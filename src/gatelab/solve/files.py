@@ -44,7 +44,9 @@ def packed(fit: Fit) -> bytes:
 
 def write(fit: Fit, path: str | Path) -> Path:
     content = packed(fit)
-    tensors.check_finite(path, fit.network.state_dict(), "nothing was written: fit again, with a ridge or fewer neurons")
+    tensors.check_finite(
+        path, fit.network.state_dict(), "nothing was written: fit again, with a ridge or fewer neurons"
+    )
     return tensors.write_packed(path, content)
 
 
@@ -55,7 +57,8 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
     tensors.check_finite(path, content.arrays, "the file is damaged: save the fit again")
     facts = content.facts
     try:
-        values = {name: facts[name] for name in _PLAIN} | {name: tuple(facts[name]) for name in _TUPLES}
+        values: dict[str, Any] = {name: facts[name] for name in _PLAIN}
+        values |= {name: tuple(facts[name]) for name in _TUPLES}
         unit, scales = restored_unit(facts["unit"]), _restored_scales(facts["scales"])
         network = restored_network(unit, facts["width"], facts["d_in"], len(content.arrays["D"]), content.arrays)
         scaled = (network.d_in, network.d_out) if scales is None else (len(scales.x.mean), len(scales.y.mean))

@@ -91,7 +91,7 @@ class Fit:
             values = self.scales.y.stretch(values)
         if np.ndim(x) == 2:
             return values
-        values = values.reshape(*np.shape(x), -1)
+        values = values.reshape(*np.shape(x), values.shape[1])
         return values[..., 0] if values.shape[-1] == 1 else values
 
     def rows(self, x: Any) -> np.ndarray:
@@ -99,10 +99,11 @@ class Fit:
         if self.columns and (names := names_of(x)):
             x = x[self._columns_in(names)]
         if np.isscalar(x):
-            x = [x]
+            rows = matrix([x], "x")
         elif getattr(x, "ndim", None) == 0:
-            x = x.reshape(1)
-        rows = matrix(x, "x")
+            rows = matrix(x.reshape(1), "x")
+        else:
+            rows = matrix(x, "x")
         if rows.shape[1] != self.d_in:
             raise GatelabError(
                 f"x has the shape {tuple(np.shape(x))} and the network has {self.d_in} input{'s' * (self.d_in != 1)}; "
@@ -114,8 +115,8 @@ class Fit:
         missing = [name for name in self.columns if name not in names]
         if missing:
             raise GatelabError(
-                f"x has no column {', '.join(map(repr, missing))}, only {', '.join(map(repr, names))}; give a table with "
-                f"the columns {', '.join(map(repr, self.columns))}, or an array with these {self.d_in} in that order"
+                f"x has no column {', '.join(map(repr, missing))}, only {', '.join(map(repr, names))}; give a table"
+                f" with {', '.join(map(repr, self.columns))}, or an array of these {self.d_in} columns in this order"
             )
         return list(self.columns)
 
@@ -265,11 +266,13 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
 
 def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:
     """The network's forward pass over rows of x, in slices of bounded memory."""
-    rows = torch.from_numpy(np.ascontiguousarray(x.reshape(len(x), -1)))
+    rows = torch.from_numpy(np.ascontiguousarray(x if x.ndim == 2 else x[:, None]))
     slice_rows = max(1, 2**22 // max(1, getattr(network, "width", 64)))
     with torch.no_grad():
         out = torch.cat([network(part) for part in rows.split(slice_rows)]).numpy()
-    return out[:, 0] if x.ndim == 1 and out.shape[1] == 1 else out
+    if x.ndim == 1 and out.shape[1] == 1:
+        return out[:, 0]
+    return out
 
 
 def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:

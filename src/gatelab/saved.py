@@ -1,0 +1,82 @@
+"""`load`: whatever gatelab saved, as the thing itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gatelab.errors import GatelabError
+from gatelab.solve import Fit
+from gatelab.solve import files as fits
+from gatelab.solve.files import GIVE
+from gatelab.tensors import kind_of
+
+if TYPE_CHECKING:
+    from gatelab.estimators import GatedRegressor
+    from gatelab.linearize import Polynomial
+    from gatelab.train import Gap
+
+
+def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | Gap:
+    """What a file holds that gatelab wrote: the file says what it is.
+
+    `Fit.save`, `gatelab fit --save` and the networks of a store give a `Fit`, `GatedRegressor.save` a `GatedRegressor`,
+    `gatelab linearize --export` a `Polynomial`, `Gap.save` a `Gap`. Predictions are the same to the last bit. Nothing
+    in a file is ever executed; a pickle is refused.
+
+    >>> import gatelab as gl
+    >>> import tempfile
+    >>> fit = gl.fit("glu", "exp(x)", 4)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = gl.load(fit.save(Path(folder) / "glu.safetensors"))
+    >>> again.unit, bool((again.predict([0.1, 0.2]) == fit.predict([0.1, 0.2])).all())
+    ('glu', True)
+    """
+    path = Path(path)
+    beginning = _beginning(path)
+    # Text has no zero bytes; a safetensors file begins with the length of its header, which has.
+    if beginning.lstrip().startswith(b"{") and b"\0" not in beginning:
+        return _of_json(path)
+    if beginning.startswith(b"SQLite"):
+        raise GatelabError(f"{path} is a store of runs; its networks are in the folder {path}.arrays: give one of them")
+    kind = kind_of(path, GIVE)
+    if kind == fits.KIND:
+        return fits.read(Fit, path)
+    if kind == "GatedRegressor":
+        from gatelab.estimators import GatedRegressor
+
+        return GatedRegressor.load(path)
+    if kind == "train":
+        raise GatelabError(
+            f"{path} is the state of a training; gl.train.trained({str(path.parent)!r}) gives its models"
+        )
+    if kind:
+        raise GatelabError(f"{path} holds a {kind!r}, which this gatelab does not know; update gatelab")
+    raise GatelabError(f"{path} holds arrays and nothing that says what of: another program wrote it; {GIVE}")
+
+
+def _beginning(path: Path) -> bytes:
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; {GIVE}")
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as error:
+        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); {GIVE}") from error
+
+
+def _of_json(path: Path) -> Polynomial | Gap:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise GatelabError(f"{path} cannot be read (no whole JSON: {error}); {GIVE}") from error
+    if str(content.get("format", "")).startswith("gatelab polynomial"):
+        from gatelab.linearize.export import read_polynomial
+
+        return read_polynomial(path)
+    if "runs" in content:
+        from gatelab.train import Gap
+
+        return Gap.load(path)
+    raise GatelabError(f"{path} is JSON and nothing that gatelab saves; {GIVE}")

@@ -1,0 +1,343 @@
+"""Saved, loaded, predicted: the same bits from every kind of file, by `gl.load` and by `gatelab predict`; or a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+import gatelab as gl
+from gatelab.cli import app, predict
+from gatelab.linearize.export import export
+from gatelab.problems import formats
+
+QUICK = {"starts": 1, "rounds": 0, "steps": 8}
+X = np.random.default_rng(0).uniform([1, 0], [9, 100], (90, 2))
+Y = 50_000 * X[:, 0] * np.exp(-X[:, 1] / 100)
+
+
+def table(x: np.ndarray = X, y: np.ndarray = Y) -> pd.DataFrame:
+    return pd.DataFrame({"rooms": x[:, 0], "age": x[:, 1], "price": y})
+
+
+def run(*args: str):
+    return CliRunner().invoke(app, ["predict", *args], env={"COLUMNS": "80", "NO_COLOR": "1"}, prog_name="gatelab")
+
+
+def ok(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def fit() -> gl.Fit:
+    rows = table()
+    problem = gl.Problem.from_arrays(rows[["rooms", "age"]], rows["price"], name="houses", standardise=True)
+    return gl.fit("swiglu", problem, 2, **QUICK)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fit: gl.Fit) -> Path:
+    monkeypatch.chdir(tmp_path)
+    fit.save("model.safetensors")
+    table().to_csv("points.csv", index=False)
+    return tmp_path
+
+
+def altered(path: str, change) -> None:
+    """The file with its metadata or arrays changed."""
+    with safe_open(path, framework="pt") as file:
+        about, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    ((key, text),) = about.items()
+    facts = json.loads(text)
+    change(facts, arrays)
+    save_file(arrays, path, metadata={key: json.dumps(facts)})
+
+
+# load
+
+
+@pytest.mark.parametrize("unit", ["glu", "gqu", gl.Unit("tanh", 2)])
+def test_a_fit_comes_back_to_the_last_bit(unit) -> None:
+    problem = gl.Problem.from_arrays(X, np.c_[Y, X[:, 0]], name="two", standardise=True)
+    fit = gl.fit(unit, problem, 2, **QUICK)
+    again = gl.load(fit.save("new/fit.safetensors"))
+    assert isinstance(again, gl.Fit)
+    np.testing.assert_array_equal(again.predict(X), fit.predict(X))
+    assert again.as_row() == fit.as_row() and again.history == fit.history
+    assert (again.d_in, again.columns, again.targets) == (2, (), ())
+    assert (again.network.unit, again.network.G.requires_grad) == (fit.network.unit, True)
+    assert gl.fit("mlp", gl.problem("x2", n=40), 2).save("raw") and gl.load("raw").scales is None
+
+
+def test_every_kind_of_file_is_known_by_what_it_says() -> None:
+    model = gl.GatedRegressor("glu", width=2, ridge=0.1, random_state=0).fit(X, Y)
+    loaded = gl.load(model.save("regressor"))
+    assert isinstance(loaded, gl.GatedRegressor)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    polynomial = gl.linearize("gelu", "minimax", degree=4).polynomial
+    export(polynomial).save("gelu.json")
+    assert gl.load("gelu.json") == polynomial
+    with pytest.raises(gl.GatelabError, match=r"holds a Fit, no GatedRegressor; gl.load\(path\) reads it"):
+        gl.GatedRegressor.load("model.safetensors")
+
+
+def test_no_code_is_told_in_a_file() -> None:
+    def softgate(z, v):
+        return torch.nn.functional.softplus(z) * v
+
+    class Own(torch.nn.Linear):
+        def __init__(self, width: int, d_in: int, d_out: int) -> None:
+            super().__init__(d_in, d_out)
+
+    problem = gl.problem("x2", n=40)
+    for unit, options in ((softgate, QUICK), (Own, {"solver": "adam", "steps": 2})):
+        with pytest.raises(gl.GatelabError, match="of your own, which a file of arrays cannot hold"):
+            gl.fit(unit, problem, 2, **options).save("own.safetensors")
+    assert not Path("own.safetensors").exists()
+
+
+DAMAGE = {
+    "newer": (lambda facts, _: facts.update(format=99), r"newer gatelab \(format 99; this one reads 1\); update"),
+    "older": (lambda facts, _: facts.pop("format"), r"another version of gatelab \(format None, not 1\)"),
+    "no unit": (lambda facts, _: facts.pop("unit"), "damaged"),
+    "code": (lambda facts, _: facts.update(unit={"import": "os:system"}), "asks for code to be imported"),
+    "gate": (lambda facts, _: facts["unit"].update(gate="rellu"), "damaged"),
+    "huge": (lambda facts, _: facts.update(width=10**15), "damaged"),
+    "inputs": (lambda facts, _: facts.update(d_in=3), "damaged"),
+    "text": (lambda facts, _: facts.update(width="two"), "damaged"),
+    "status": (lambda facts, _: facts.update(status="splendid"), "damaged"),
+    "names": (lambda facts, _: facts.update(columns=["a"]), "not of 2 inputs and 1 outputs"),
+    "scales": (lambda facts, _: facts["scales"].update(x={"mean": [0.0], "deviation": [1.0]}), "not of 2 inputs"),
+    "no scale": (lambda facts, _: facts["scales"]["y"].update(deviation=[0.0]), "no scale"),
+    "NaN": (lambda _, arrays: arrays["G"].fill_(torch.nan), "4 of 4 values of G are NaN or infinite; .* damaged"),
+    "missing": (lambda _, arrays: arrays.pop("U"), "damaged"),
+    "single": (lambda _, arrays: arrays.update(G=arrays["G"].float()), "not float64"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_metadata_and_arrays_that_do_not_fit_are_refused(name: str) -> None:
+    change, says = DAMAGE[name]
+    altered("model.safetensors", change)
+    with pytest.raises(gl.GatelabError, match=says) as refused:
+        gl.load("model.safetensors")
+    assert "\n" not in str(refused.value)
+
+
+def foreign(folder: Path) -> dict[str, tuple[str, str]]:
+    """Files that are not ours, and what is said of each."""
+    content = (folder / "model.safetensors").read_bytes()
+    torch.save({"G": torch.zeros(2)}, folder / "torch.pt")
+    pd.to_pickle({"a": 1}, folder / "a.pickle", compression=None)
+    save_file({"weight": torch.zeros(2)}, folder / "other.safetensors")
+    save_file({"weight": torch.zeros(2)}, folder / "future.safetensors", metadata={"gatelab.Oracle": "{}"})
+    save_file({"w": torch.zeros(2, dtype=torch.bfloat16)}, folder / "half.safetensors", metadata={"format": "pt"})
+    (folder / "short.safetensors").write_bytes(content[:-8])
+    (folder / "header.safetensors").write_bytes(content[:100])
+    (folder / "empty.safetensors").write_bytes(b"")
+    (folder / "text.safetensors").write_text("hello, this is no model at all")
+    (folder / "a.json").write_text('{"format": 1}')
+    (folder / "list.json").write_text('{"format": ')
+    (folder / "runs.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    return {
+        "torch.pt": ("looks like a pickle", "never loaded"),
+        "a.pickle": ("looks like a pickle", "never loaded"),
+        "other.safetensors": ("another program wrote it", "gatelab fit --save"),
+        "half.safetensors": ("another program wrote it", "gatelab fit --save"),
+        "future.safetensors": ("holds a 'Oracle'", "update gatelab"),
+        "short.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
+        "header.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
+        "empty.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
+        "text.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
+        "a.json": ("nothing that gatelab saves", "gatelab fit --save"),
+        "list.json": ("no whole JSON", "gatelab fit --save"),
+        "runs.db": ("a store of runs", "networks"),
+        "nowhere": ("there is no file", "gatelab fit --save"),
+        ".": ("there is no file", "gatelab fit --save"),
+    }
+
+
+def test_foreign_files_are_refused_in_a_line(here: Path) -> None:
+    files = foreign(here)
+    before = sorted(here.iterdir())
+    for name, says in files.items():
+        with pytest.raises(gl.GatelabError) as refused:
+            gl.load(name)
+        assert all(part in str(refused.value) for part in says), (name, str(refused.value))
+        result = run(name, "--data", "points.csv", "--out", "p.csv")
+        assert result.exit_code == 2 and result.stdout == "", result.output
+        assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says[0] in result.stderr
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_network_that_ran_away_is_not_saved(fit: gl.Fit) -> None:
+    problem = gl.problem("x2", n=40)
+    broken = gl.fit("mlp", problem, 2)
+    broken.network.G.data.fill_(torch.nan)
+    with pytest.raises(gl.GatelabError, match=r"2 of 2 values of G are NaN .* nothing was written"):
+        broken.save("broken.safetensors")
+    assert not Path("broken.safetensors").exists()
+
+
+# gatelab predict
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "npy", "npz"])
+@pytest.mark.parametrize("out", [".csv", ".npy", ".npz", ".parquet"])
+def test_files_in_and_out(fit: gl.Fit, here: Path, ending: str, out: str) -> None:
+    rows = table()
+    if ending == "npz":
+        np.savez("in.npz", x=X, y=Y)
+    elif ending == "npy":
+        np.save("in.npy", rows.to_numpy())
+    elif ending == "parquet":
+        rows.to_parquet("in.parquet")
+    else:
+        rows.to_csv(f"in.{ending}", index=False)
+    said = ok("model.safetensors", "--data", f"in.{ending}", "--out", f"new/p{out}")
+    values = fit.predict(X)
+    error = np.sqrt(np.mean((values[:, 0] - Y) ** 2))
+    assert said == f"wrote new/p{out}, 90 rows by the swiglu of width 2, RMSE {error:.4g}\n"
+    readers = {".npy": np.load, ".npz": lambda p: np.load(p)["predicted"]}
+    if out in readers:
+        written = readers[out](f"new/p{out}")
+    else:
+        frame = pd.read_csv("new/p.csv") if out == ".csv" else pd.read_parquet("new/p.parquet")
+        assert list(frame.columns) == ["predicted_price"]
+        written = frame.to_numpy()
+    np.testing.assert_allclose(written, values, rtol=1e-15)
+
+
+def test_columns_are_found_by_name_and_others_ignored(fit: gl.Fit) -> None:
+    rows = table().assign(id="a house")[["id", "age", "rooms"]]
+    rows.to_csv("new.csv", index=False)
+    result = run("model.safetensors", "--data", "new.csv")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "predicted_price" and result.stderr == "gatelab: 90 rows by the swiglu of width 2\n"
+    np.testing.assert_allclose([float(line) for line in lines[1:]], fit.predict(X)[:, 0], rtol=1e-15)
+    document = json.loads(ok("model.safetensors", "--data", "new.csv", "--json"))
+    assert document["rmse"] is None and document["out"] is None and document["rows"] == 90
+    np.testing.assert_array_equal(document["predictions"], fit.predict(X))
+    rows.rename(columns={"age": "years"}).to_csv("renamed.csv", index=False)
+    document = json.loads(ok("model.safetensors", "--data", "renamed.csv", "--inputs", "rooms,years", "--json"))
+    np.testing.assert_array_equal(document["predictions"], fit.predict(X))
+
+
+def test_an_unknown_target_spoils_no_prediction(fit: gl.Fit) -> None:
+    rows = table()
+    rows.loc[3, "price"] = np.nan
+    rows.to_csv("new.csv", index=False)
+    document = json.loads(ok("model.safetensors", "--data", "new.csv", "--json"))
+    assert document["rmse"] is None and "line 5: the value in 'price' is missing" in document["note"]
+    assert len(document["predictions"]) == 90
+    assert "no RMSE: new.csv line 5" in run("model.safetensors", "--data", "new.csv").stderr
+
+
+def test_a_regressor_predicts_files_too() -> None:
+    model = gl.GatedRegressor("glu", width=2, ridge=0.1, random_state=0).fit(table()[["rooms", "age"]], Y)
+    model.save("regressor.safetensors")
+    document = json.loads(ok("regressor.safetensors", "--data", "points.csv", "--target", "price", "--json"))
+    expected = model.predict(table()[["rooms", "age"]])
+    np.testing.assert_allclose(np.ravel(document["predictions"]), expected, rtol=1e-15)
+    assert document["rmse"] == pytest.approx(np.sqrt(np.mean((expected - Y) ** 2)))
+
+
+@pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])
+def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    monkeypatch.setattr(formats, "_PART", 7)
+    rows = table()
+    writers = {
+        "csv": lambda p: rows.to_csv(p, index=False),
+        "npy": lambda p: np.save(p, rows),
+        "parquet": rows.to_parquet,
+    }
+    writers[ending](f"in.{ending}")
+    sizes = []
+    monkeypatch.setattr(predict, "read_model", spied(predict.read_model, sizes))
+    document = json.loads(ok("model.safetensors", "--data", f"in.{ending}", "--json"))
+    np.testing.assert_array_equal(document["predictions"], fit.predict(X))
+    assert document["rmse"] == pytest.approx(float(np.sqrt(np.mean((fit.predict(X)[:, 0] - Y) ** 2))))
+    assert sum(sizes) == 90 and max(sizes) <= 4
+
+
+def spied(read, sizes: list[int]):
+    """A reader of models that note how many rows they are given at once."""
+    from dataclasses import replace
+
+    def wrapped(path: Path):
+        model = read(path)
+        return replace(model, predict=lambda rows: sizes.append(len(rows)) or model.predict(rows))
+
+    return wrapped
+
+
+def test_the_command_line_saves_what_it_fitted() -> None:
+    words = ["fit", "mlp", "--data", "points.csv", "--width", "2", "--standardise", "--steps", "5"]
+    told = CliRunner().invoke(app, [*words, "--save", "mlp.safetensors", "--json"], prog_name="gatelab")
+    row = json.loads(told.stdout)
+    assert row["test_rmse_raw"] == pytest.approx(row["test_rmse"] * gl.load("mlp.safetensors").scales.y.deviation[0])
+    fit = gl.load("mlp.safetensors")
+    assert (fit.columns, fit.targets) == (("rooms", "age"), ("price",))
+    said = CliRunner().invoke(app, words, prog_name="gatelab").stdout
+    assert f"{row['test_rmse_raw']:.3e} in the target's own units" in said
+    plain = CliRunner().invoke(app, words[:-3] + words[-2:], prog_name="gatelab").stdout
+    assert "test RMSE" in plain and "own units" not in plain
+
+
+ERRORS = {
+    "no data": (["model.safetensors"], "--data"),
+    "no file": (["model.safetensors", "--data", "no.csv"], "there is no file no.csv"),
+    "ending": (["model.safetensors", "--data", "points.csv", "--out", "p.xlsx"], ".csv or .npy or .npz or .parquet"),
+    "missing": (["model.safetensors", "--data", "missing.csv"], "no column 'age', which the model was fitted with"),
+    "twice": (["model.safetensors", "--data", "twice.csv"], "several columns called 'age'"),
+    "too many": (["model.safetensors", "--data", "four.npy"], "has 2 inputs and the data have 4; choose columns with"),
+    "too few": (["model.safetensors", "--data", "points.csv", "--inputs", "age"], "has 2 inputs and the data have 1"),
+    "unknown": (["model.safetensors", "--data", "points.csv", "--inputs", "age,size"], "no column of points.csv"),
+    "text": (["model.safetensors", "--data", "text.csv"], "'old' in 'age' is not a number"),
+    "blank": (["model.safetensors", "--data", "blank.csv"], "line 3: the value in 'age' is missing"),
+    "header alone": (["model.safetensors", "--data", "header.csv"], "has a header and no rows"),
+    "no rows": (["model.safetensors", "--data", "none.npy"], "no rows"),
+    "no network": (["gelu.json", "--data", "points.csv"], "holds a Polynomial, no network"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_line_and_nothing_is_written(name: str, here: Path) -> None:
+    args, says = ERRORS[name]
+    texts = {
+        "missing": "rooms,years\n1,2\n",
+        "twice": "rooms,age,age\n1,2,3\n",
+        "text": "rooms,age\n1,2\n1,old\n",
+        "blank": "rooms,age\n1,2\n1,\n",
+        "header": "rooms,age\n",
+    }
+    for file, text in texts.items():
+        (here / f"{file}.csv").write_text(text)
+    np.save("four.npy", np.ones((3, 4)))
+    np.save("none.npy", np.ones((0, 2)))
+    export(gl.linearize("gelu", "minimax", degree=2).polynomial).save("gelu.json")
+    before = sorted(here.iterdir())
+    for more in ([], ["--json"], ["--out", "p.csv"]):
+        result = run(*args, *(more if "--out" not in args else []))
+        assert result.exit_code == 2 and result.stdout == "", result.output
+        assert says in " ".join(result.stderr.split()), result.stderr
+        assert name == "no data" or re.fullmatch(r"gatelab: .+\n", result.stderr)
+    assert sorted(here.iterdir()) == before
+
+
+@pytest.mark.parametrize("line", [line for line in predict.PREDICT.removeprefix("Examples: ").splitlines() if line])
+def test_every_example_runs(line: str, fit: gl.Fit) -> None:
+    fit.save("mlp.safetensors")
+    words = line.split()
+    assert words[:2] == ["gatelab", "predict"]
+    assert ok(*words[2:])
