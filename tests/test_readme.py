@@ -32,7 +32,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     few = ("scaling/fig2", "scaling/fig3", "linearize/table2")
     monkeypatch.setattr(registry, "_STUDIES", {name: registry.study(name) for name in few})
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
-    assert len(COMMANDS) == 16
+    assert len(COMMANDS) == 17
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         words += QUICK if words[0] == "reproduce" and "--list" not in words else []
