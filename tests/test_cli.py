@@ -370,11 +370,10 @@ def test_usage_error_points_to_help(here: Path, args: list[str]) -> None:
 
 
 def test_full_disk_is_an_error_of_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, content: bytes) -> int:
-        self.touch()
+    def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     result = run("fit", "glu", "x3", "--width", "2", "--points", "100", "--save", "a.safetensors")
     assert result.exit_code == 2 and result.stdout == "" and "No space left" in result.stderr
     assert not names(here)
