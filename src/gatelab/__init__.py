@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gatelab.estimators import GatedRegressor, scaling_curve
     from gatelab.linearize import linearize
     from gatelab.problems import Problem, problem, problems
+    from gatelab.saved import load
     from gatelab.scaling import (
         Law,
         Scaling,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
         slope,
         spline_baseline,
     )
-    from gatelab.saved import load
     from gatelab.scorecard import compare
     from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
     from gatelab.units import FeedForward, Unit, check_unit, unit, units
