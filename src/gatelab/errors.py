@@ -6,8 +6,12 @@ line on stderr and exit code 2; anything else that escapes is a defect of ours a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+MOST = 2**63 - 1
 
 
 class GatelabError(ValueError):
@@ -30,3 +34,34 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
     near = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     guess = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     return GatelabError(f"no {kind} is called {name!r}{guess} Known: {', '.join(known)}")
+
+
+def whole_number(what: str, value: Any, least: int, most: int = MOST) -> int:
+    """The value as an int from `least` to `most`; numpy's whole numbers are taken, True and False are not.
+
+    >>> whole_number("seed", 7, 0)
+    7
+    >>> whole_number("seed", 1.5, 0)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: seed is 1.5; give a whole number, 0 or more
+    """
+    span = f"{least} or more" if most == MOST else f"from {least} to {most}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or not least <= number <= most:
+        raise GatelabError(f"{what} is {value!r}; give a whole number, {span}")
+    return number
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as an int that every generator takes, from 0 on; `whole_number` says what is wrong with others.
+
+    >>> check_seed(-1)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: seed is -1; give a whole number, 0 or more
+    """
+    return whole_number("seed", seed, 0)

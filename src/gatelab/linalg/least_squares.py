@@ -9,12 +9,17 @@ goes its own way, so that its result does not depend on what else is in the batc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from gatelab.linalg.interruptible import stop_if_asked
+
 _BLOCK = 96
+# Multiplications that are done in one piece, some tenths of a second: a thread can be stopped between pieces.
+_PIECE = 1e9
 # Pivots (squared, of unit columns) above this bound leave 1e-6 of error after squaring, which refinement removes.
 _WELL = 1e-10
 _REFINEMENTS = 3
@@ -48,15 +53,66 @@ class Projection:
 
     def reduced_gram(self, F: Tensor, J: Tensor) -> Tensor:
         """J^T P J, where P projects on what F leaves: the normal matrix of a variable projection."""
-        T = torch.linalg.solve_triangular(self.lower, self.scale[..., None] * (F.mT @ J), upper=False)
+        T = torch.linalg.solve_triangular(self.lower, self.scale[..., None] * crossed(F, J), upper=False)
         K = gram(J) - gram(T)
         if bool(self.careful.any()):
             # The difference of squares has lost half the digits: take the products of what was projected instead.
             i = self.careful.nonzero()[:, 0]
-            Q = torch.linalg.solve_triangular(self.lower[i].mT, self.scale[i, None] * F[i], upper=True, left=False)
-            rest = J[i] - Q @ (Q.mT @ J[i])
-            K[i] = gram(rest - Q @ (Q.mT @ rest))
+            Q = _right_solved(self.lower[i].mT, self.scale[i, None] * F[i])
+            rest = J[i] - _times(Q, crossed(Q, J[i]))
+            K[i] = gram(rest - _times(Q, crossed(Q, rest)))
         return K
+
+
+def crossed(A: Tensor, B: Tensor) -> Tensor:
+    """A^T B for batches (b, N, k) and (b, N, m): member by member and some columns at a time where it is large.
+
+    >>> A, B = torch.randn(2, 30, 4), torch.randn(2, 30, 3)
+    >>> torch.equal(crossed(A, B), A.mT @ B)
+    True
+    """
+    stop_if_asked()
+    if len(A) * _work(A, B.shape[-1]) <= _PIECE:
+        return A.mT @ B
+    columns = 64 * int(max(1, B.shape[-1] * _PIECE // _work(A, B.shape[-1]) // 64))
+    return torch.stack([_columns_crossed(a, b, columns) for a, b in zip(A, B, strict=True)])
+
+
+def _columns_crossed(a: Tensor, b: Tensor, columns: int) -> Tensor:
+    parts = []
+    for some in b.split(columns, -1):
+        stop_if_asked()
+        parts.append(a.mT @ some)
+    return torch.cat(parts, -1)
+
+
+def _work(A: Tensor, columns: int) -> float:
+    return float(A.shape[-2]) * A.shape[-1] * columns
+
+
+def _by_rows(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor) -> Tensor:
+    """function(A, B), of which rows of A (b, N, k) are independent, some of them at a time where it is large."""
+    if len(A) * _work(A, B.shape[-1]) <= _PIECE:
+        return function(A, B)
+    # A multiple of what the libraries cut rows into, so that the bits are those of the whole.
+    rows = 256 * int(max(1, A.shape[-2] * _PIECE // _work(A, B.shape[-1]) // 256))
+    parts = []
+    for a, b in zip(A, B, strict=True):
+        pieces = []
+        for some in a.split(rows):
+            stop_if_asked()
+            pieces.append(function(some, b))
+        parts.append(torch.cat(pieces))
+    return torch.stack(parts)
+
+
+def _times(A: Tensor, B: Tensor) -> Tensor:
+    return _by_rows(torch.matmul, A, B)
+
+
+def _right_solved(R: Tensor, A: Tensor) -> Tensor:
+    """A R^-1 for upper triangular R."""
+    return _by_rows(lambda a, r: torch.linalg.solve_triangular(r, a, upper=True, left=False), A, R)
 
 
 def gram(A: Tensor) -> Tensor:
@@ -68,10 +124,10 @@ def gram(A: Tensor) -> Tensor:
     """
     k = A.shape[-1]
     if k <= _BLOCK:
-        return A.mT @ A
+        return crossed(A, A)
     half = -(-k // 2)
     left, right = A[..., :half], A[..., half:]
-    corner = left.mT @ right
+    corner = crossed(left, right)
     return torch.cat(
         [torch.cat([gram(left), corner], -1), torch.cat([corner.mT, gram(right)], -1)],
         -2,
@@ -148,7 +204,7 @@ def cholesky_qr(A: Tensor) -> tuple[Tensor, Tensor]:
     Q, R = A, None
     for _ in range(3):
         L = _shifted_cholesky(gram(Q))
-        Q = torch.linalg.solve_triangular(L.mT, Q, upper=True, left=False)
+        Q = _right_solved(L.mT, Q)
         R = L.mT if R is None else L.mT @ R
     assert R is not None
     return Q, R

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import cache
+from threading import Lock
+from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
+
+from gatelab.linalg.interruptible import on_threads as shared_out
 
 _CPU_BYTES, _CUDA_BYTES = 1 << 30, 48 << 30
 _Part = TypeVar("_Part")
@@ -43,14 +47,41 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device
     """The results in order, the pieces on a CPU shared out among as many threads as torch has.
 
     Each computes with one thread of torch, even if there is but one: that keeps all cores busy, where sharing out every
-    small product of matrices would keep them waiting for each other.
+    small product of matrices would keep them waiting for each other. And the main thread is free to hear Ctrl-C.
     """
-    threads = min(torch.get_num_threads(), len(pieces))
-    if device.type != "cpu" or torch.get_num_threads() == 1:
-        yield from map(work, pieces)
-        return
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield from pool.map(work, pieces)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    if device.type != "cpu":
+        return map(work, pieces)
+    return shared_out(work, pieces, min(torch.get_num_threads(), len(pieces)))
+
+
+class _OneBlasThread:
+    """A context in which numpy's and scipy's products of matrices use one thread each.
+
+    Products of many small matrices, shared out among cores, keep the cores waiting for each other: a network of ten
+    neurons took five times as long on two as on one. The setting belongs to the process, so that the first to enter
+    makes it and the last to leave takes it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._limit = _libraries().limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._limit.restore_original_limits()
+
+
+one_blas_thread = _OneBlasThread()
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()

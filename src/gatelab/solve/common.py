@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.units import AnyUnit, ModuleUnit
 
 if TYPE_CHECKING:
     from gatelab.problems import Problem
+
+# More steps than any solver takes: a solver whose `steps` is None has limits of its own.
+UNLIMITED = 2**62
 
 UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
 
@@ -45,7 +48,7 @@ def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str |
         width,
         x.shape[1],
         y.shape[1],
-        seed=seed,
+        seed=check_seed(seed),
         init=init or default_init(unit, x.shape[1]),
         interval=problem.interval or (float(x.min()), float(x.max())),
     )
@@ -64,7 +67,6 @@ def mean_square(net: nn.Module, x: Tensor, y: Tensor) -> float:
     return (net(x) - y).square().mean().item()
 
 
-def check_steps(steps: int) -> int:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise GatelabError(f"steps is {steps!r}; give a whole number, 1 or more")
-    return steps
+def check_steps(steps: Any) -> int:
+    """The most steps that a network may take in all; `UNLIMITED` for None, the solver's own measure."""
+    return UNLIMITED if steps is None else whole_number("steps", steps, 1)

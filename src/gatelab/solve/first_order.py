@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError
-from gatelab.solve.common import UnitLike, check_steps, start, tensors
+from gatelab.errors import GatelabError, whole_number
+from gatelab.solve.common import UnitLike, start, tensors
 from gatelab.solve.solution import Solution, Status
 from gatelab.units import unit as as_unit
 
@@ -34,7 +34,7 @@ def adam(
     lr: float = 1e-2,
     init: str | None = None,
 ) -> Solution:
-    """Adam with lr(t) = lr (1 + cos(pi t / steps)) / 2.
+    """At most `steps` steps of Adam with lr(t) = lr (1 + cos(pi t / steps)) / 2.
 
     >>> import numpy as np
     >>> from gatelab.problems import Problem
@@ -45,7 +45,7 @@ def adam(
     """
     if not (math.isfinite(lr) and lr > 0):
         raise GatelabError(f"lr is {lr}; give a finite learning rate above 0")
-    steps = check_steps(steps)
+    steps = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     optimiser = torch.optim.Adam(net.parameters(), lr=lr)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -60,7 +60,7 @@ def adam(
 def lbfgs(
     unit: UnitLike, problem: Problem, width: int, *, seed: int = 0, steps: int = 500, init: str | None = None
 ) -> Solution:
-    """L-BFGS with a strong Wolfe search and 50 pairs of history.
+    """At most `steps` steps of L-BFGS with a strong Wolfe search and 50 pairs of history.
 
     >>> import numpy as np
     >>> from gatelab.problems import Problem
@@ -68,7 +68,7 @@ def lbfgs(
     >>> lbfgs("glu", wave, 4, steps=60).history[-1] < 0.03
     True
     """
-    steps = check_steps(steps)
+    steps = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     # torch's own tolerances are absolute and would end a fit whose loss is small: the loop below decides.
     # With one iteration a call, the default max_eval would leave the line search without one evaluation.

@@ -63,20 +63,23 @@ def optimise(
 ) -> tuple[Spline, tuple[float, ...], bool]:
     """Move the knots downhill; the best spline, its RMSE after each step, and whether it has settled.
 
+    The RMSE is that of the best spline so far: a step that data do not allow, or that gains nothing, is one too.
     `start` must satisfy the constraints. Settled means three steps in a row gained less than `tolerance` of the
     error, or no damping finds an improvement.
     """
     x, y = start.data.x, start.data.y
     floor = 1e-15 * float(np.abs(y).max())
-    best, damping, history, idle = start, 1e-2, [start.rmse], 0
-    for _ in range(steps):
-        if idle == 3 or damping > 1e8 or best.rmse <= floor or not len(best.knots):
-            return best, tuple(history), True
+    best, damping, idle = start, 1e-2, 0
+    history: list[float] = []
+    while not (idle == 3 or damping > 1e8 or best.rmse <= floor or not len(best.knots)):
+        if len(history) >= steps:
+            return best, tuple(history), False
         try:
             breaks = _moved(best, damping, constrain)
             trial = project(x, y, breaks, best.degree, best.multiplicity, constrain)
         except np.linalg.LinAlgError:  # a cell without enough data: shorter steps
             damping *= 10
+            history.append(best.rmse)
             continue
         if trial.rmse < best.rmse:
             idle = idle + 1 if trial.rmse > (1 - tolerance) * best.rmse else 0
@@ -84,7 +87,7 @@ def optimise(
         else:
             damping *= 5
         history.append(best.rmse)
-    return best, tuple(history), False
+    return best, tuple(history), True
 
 
 def _moved(spline: Spline, damping: float, constrain: Constrain | None) -> Array:

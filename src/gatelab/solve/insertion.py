@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gatelab.linalg.least_squares import Projection
+from gatelab.linalg.least_squares import Projection, crossed
 from gatelab.solve.features import ProductModel
 
 _PER_NEURON = 16
@@ -56,7 +56,7 @@ def gains(model: ProductModel, theta: Tensor, found: Projection, candidates: Ten
     F = model.columns(theta)
     # Column k of a candidate is H x_k: the products below are those with all its columns, which are never formed.
     basis = model.x if model.lines else model.x[:, -1:]
-    lost = torch.stack([found.scale[..., None] * (F.mT @ (H * basis[:, k, None])) for k in range(basis.shape[1])])
+    lost = torch.stack([found.scale[..., None] * crossed(F, H * basis[:, k, None]) for k in range(basis.shape[1])])
     lost = torch.linalg.solve_triangular(found.lower, lost, upper=False).permute(1, 3, 0, 2)
     pairs = (basis[:, :, None] * basis[:, None]).flatten(1)
     own = (H.square().mT @ pairs).view(*lost.shape[:3], -1)

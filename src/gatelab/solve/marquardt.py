@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gatelab.linalg.interruptible import stop_if_asked
 from gatelab.linalg.least_squares import Projection
 from gatelab.solve.solution import Status
 
@@ -62,6 +63,7 @@ def descend(model: Model, theta: Tensor, steps: Sequence[int], *, tolerance: flo
     g = torch.zeros(batch, p, dtype=theta.dtype, device=device)
     fresh = torch.ones(batch, dtype=torch.bool, device=device)
     for count in range(max(steps, default=0)):
+        stop_if_asked()
         on = ((ended == _RUNNING) & (budget > count)).nonzero()[:, 0]
         if not len(on):
             break

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, LinAlgWarning, lstsq, solve
 from torch import Tensor, nn
 
-from gatelab.errors import unknown_name
-from gatelab.solve.common import UnitLike, check_steps, mean_square, start, tensors
+from gatelab.errors import unknown_name, whole_number
+from gatelab.solve.common import UnitLike, mean_square, start, tensors
 from gatelab.solve.curvature import Curvature, dense_curvature, is_elementwise, structured_curvature
 from gatelab.solve.solution import Solution, Status
 from gatelab.units import Network, factor_names
@@ -60,7 +60,7 @@ def newton(
     tolerance: float = 1e-12,
     hessian: Literal["structured", "autodiff"] = "structured",
 ) -> Solution:
-    """Minimise the training MSE L from one start; `history` has one RMSE for each step taken.
+    """Minimise the training MSE L from one start, in at most `steps` steps; `history` has one RMSE for each.
 
     `hessian="autodiff"` differentiates the gradient, as the paper's code does; a product unit's structure gives the
     same matrix many times faster, so that is the default.
@@ -76,7 +76,7 @@ def newton(
     """
     if schedule not in tuple(Schedule):
         raise unknown_name("schedule", str(schedule), [s.value for s in Schedule])
-    budget = check_steps(steps)
+    budget = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     x, y = tensors(problem)
     if hessian not in ("structured", "autodiff"):

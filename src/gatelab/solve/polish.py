@@ -8,24 +8,28 @@ a batch of networks (a leading dimension of `Neurons`) shares every array operat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gatelab.linalg.splines import Array
+from gatelab.solve.common import UNLIMITED
 from gatelab.solve.facing import Neurons
 from gatelab.units import Unit
 
 _CHUNK = 50_000
+# The RMSE of a network after each of its steps.
+Path = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Polished:
-    """A batch after polishing, best first: networks, their RMSE, the best RMSE after each step, which have settled."""
+    """A batch after polishing, best first: networks, their RMSE, the RMSE of each after its steps, who has settled."""
 
     neurons: Neurons
     rmse: Array
-    history: tuple[float, ...]
+    histories: tuple[Path, ...]
     settled: Array
 
     def best(self, count: int) -> Neurons:
@@ -71,20 +75,27 @@ def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
 
 
 def grow(
-    unit: Unit, width: int, interval: tuple[float, float], x: Array, y: Array, generator: np.random.Generator
-) -> Neurons:
-    """Networks grown neuron by neuron: at each width the best few each try several chance neurons more.
+    unit: Unit,
+    width: int,
+    interval: tuple[float, float],
+    x: Array,
+    y: Array,
+    generator: np.random.Generator,
+    most: int = UNLIMITED,
+) -> Polished:
+    """Networks grown neuron by neuron: at each width the best few each try several random neurons more.
 
     A wider network contains the narrower one, so that its error should never be larger: growth sees to that
-    where starts by chance alone would miss.
+    where random starts alone would miss. No network takes more than `most` steps in all.
     """
     batch = random_neurons(unit, 1, interval, 32, generator)
-    for n in range(1, width + 1):
-        if n > 1:
-            parents = take(batch, np.repeat(np.arange(6), 6))
-            batch = join(parents, random_neurons(unit, 1, interval, 36, generator))
-        batch = polish(solve_linear(batch, unit, x, y), unit, x, y, steps=10).neurons
-    return batch
+    grown = polish(solve_linear(batch, unit, x, y), unit, x, y, steps=10, most=most)
+    for _ in range(1, width):
+        parents = np.repeat(np.arange(6), 6)
+        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, 36, generator))
+        paths = [grown.histories[p] for p in parents]
+        grown = polish(solve_linear(batch, unit, x, y), unit, x, y, steps=10, paths=paths, most=most)
+    return grown
 
 
 def join(a: Neurons, b: Neurons) -> Neurons:
@@ -112,15 +123,31 @@ def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
     return Neurons(neurons.knots[which], neurons.sign[which], neurons.lines[which], offset)
 
 
-def polish(neurons: Neurons, unit: Unit, x: Array, y: Array, *, steps: int, tolerance: float = 1e-7) -> Polished:
-    """A batch of networks after at most `steps` damped steps each; stops when all have settled."""
+def polish(
+    neurons: Neurons,
+    unit: Unit,
+    x: Array,
+    y: Array,
+    *,
+    steps: int,
+    tolerance: float = 1e-7,
+    paths: Sequence[Path] | None = None,
+    most: int = UNLIMITED,
+) -> Polished:
+    """A batch of networks after at most `steps` damped steps each; stops when all have settled.
+
+    `paths` are the histories that the networks come with; a network whose history has `most` entries moves no more.
+    """
     r = residual(neurons, unit, x, y)
     error = _rms(r)
-    damping, idle = np.full(len(error), 1e-2), np.zeros(len(error), int)
-    history = []
-    for _ in range(steps):
-        settled = (idle >= 3) | (damping > 1e8)
-        if settled.all():
+    batch = len(error)
+    paths = [()] * batch if paths is None else paths
+    budget = np.array([min(steps, most - len(path)) for path in paths])
+    damping, idle = np.full(batch, 1e-2), np.zeros(batch, int)
+    errors: list[Array] = []
+    for count in range(steps):
+        done = (idle >= 3) | (damping > 1e8) | (budget <= count)
+        if done.all():
             break
         gram, gradient = _normal_systems(neurons, unit, x, r)
         scale = np.sqrt(np.maximum(np.einsum("...ii->...i", gram), 1e-300))
@@ -131,15 +158,17 @@ def polish(neurons: Neurons, unit: Unit, x: Array, y: Array, *, steps: int, tole
             trial = _moved(neurons, step)
             r_trial = residual(trial, unit, x, y)
             trial_error = _rms(r_trial)
-            better = trial_error < error
+            better = (trial_error < error) & (budget > count)
         idle = np.where(better, np.where(trial_error > (1 - tolerance) * error, idle + 1, 0), idle)
-        damping = np.where(better, np.maximum(damping / 5, 1e-12), np.maximum(damping * 4, 1e-8))
+        raised = np.where(budget > count, np.maximum(damping * 4, 1e-8), damping)
+        damping = np.where(better, np.maximum(damping / 5, 1e-12), raised)
         neurons, r = _where(better, trial, neurons), np.where(better[:, None], r_trial, r)
         error = np.where(better, trial_error, error)
-        history.append(float(error.min()))
+        errors.append(error)
     rank = np.argsort(error, kind="stable")
     settled = (idle >= 3) | (damping > 1e8)
-    return Polished(take(neurons, rank), error[rank], tuple(history), settled[rank])
+    histories = [(*path, *(float(e[b]) for e in errors[: max(budget[b], 0)])) for b, path in enumerate(paths)]
+    return Polished(take(neurons, rank), error[rank], tuple(histories[b] for b in rank), settled[rank])
 
 
 def _rms(r: Array) -> Array:

@@ -28,14 +28,17 @@ class Status(StrEnum):
 _ADVICE = {
     Status.CONVERGED: "a local optimum: more seeds may find a better one, more steps will not",
     Status.STALLED: "no step improves the loss but the gradient is not small: try another solver or start",
-    Status.FLOOR: "the error is at the rounding of float64: a wider network cannot show less",
+    Status.FLOOR: "the training error is at the rounding of float64: a wider network cannot show less",
     Status.BUDGET: "ran out of steps while still improving: give it more steps",
 }
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The network that a solver found, how it ended and the training RMSE after each step."""
+    """The network that a solver found, how it ended and the training RMSE after each step that led to it.
+
+    A history has at least one entry. Stages that work on some of the rows give the RMSE on those.
+    """
 
     network: nn.Module
     status: Status

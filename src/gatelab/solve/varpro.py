@@ -8,6 +8,10 @@ left moves by Levenberg-Marquardt (`marquardt`), and neurons come and go (`inser
 3. settles.
 
 Every member of a batch has its own generator and its own course: the result is that of fitting it alone.
+
+`steps` cuts this course where a network has used them up: its steps are those of its growth, of the rounds whose change
+it kept and of its settling. Steps that do not cover its growth all go into its settling: neurons are then inserted one
+after the other without a step between them.
 """
 
 from __future__ import annotations
@@ -21,9 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.solve.batches import on_threads, parts
-from gatelab.solve.common import UnitLike, check_steps
+from gatelab.solve.common import UNLIMITED, UnitLike, check_steps
 from gatelab.solve.features import ProductModel
 from gatelab.solve.insertion import inserted, removed
 from gatelab.solve.marquardt import Descent, descend
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
 _GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3
 _FEW, _SHARE = 4, 0.16
-_SETTLINGS = 6
+_SETTLINGS, _SETTLING_STEPS = 6, 100
 _LARGEST = 1e3
 _SETTLED = 1e-6
 
@@ -52,12 +56,16 @@ def varpro(
     seed: int = 0,
     starts: int = 4,
     rounds: int = 24,
-    steps: int = 100,
+    steps: int | None = None,
     ridge: float = 0.0,
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Solution:
-    """The best of `starts` networks, each grown, changed in `rounds` and settled in at most `steps` steps.
+    """The best of `starts` networks, each grown, changed in `rounds` and settled, in at most `steps` steps in all.
+
+    `steps` counts every iteration that the network went through from its start to its end. None lets it settle for 100
+    steps after growth and rounds, and again where the error still falls fast. A class has no growth and no rounds: None
+    is 100 steps and eight for each of `rounds`.
 
     `ridge` adds ridge times the sum of squares of what is linear, for inputs and targets of unit variance.
 
@@ -70,7 +78,7 @@ def varpro(
     """
     chosen, x, y = as_unit(unit), problem.train.x, problem.train.y
     if isinstance(chosen, ModuleUnit):
-        how = _Course(_whole("starts", starts, 1), _whole("rounds", rounds, 0), check_steps(steps))
+        how = _Course.of(starts, rounds, steps)
         return _solve_module(chosen, x, y, check_width(width), seed, how, _ridges(ridge, 1)[0])
     return varpro_many(
         chosen,
@@ -94,7 +102,7 @@ def varpro_many(
     *,
     starts: int = 4,
     rounds: int = 24,
-    steps: int = 100,
+    steps: int | None = None,
     ridge: float | Sequence[float] = 0.0,
     weights: np.ndarray | None = None,
     device: str = "cpu",
@@ -113,7 +121,7 @@ def varpro_many(
     chosen = as_unit(unit)
     if not isinstance(chosen, Unit):
         raise GatelabError(f"{chosen.name!r} is a class, which is fitted one at a time; use varpro, or gl.fit")
-    how = _Course(_whole("starts", starts, 1), _whole("rounds", rounds, 0), check_steps(steps))
+    how = _Course.of(starts, rounds, steps)
     data = Standard.of(x, y, _weights(weights, len(members), len(x)), _device(device))
     ridges = _ridges(ridge, len(members))
     starts_of = [
@@ -121,7 +129,7 @@ def varpro_many(
         for m, (width, seed) in enumerate(members)
         for s in range(how.starts)
     ]
-    found: dict[int, tuple[float, Solution]] = {}
+    best: dict[int, tuple[float, Solution]] = {}
     row = 16 * len(x) * 2 * (chosen.factors + 1) * data.x.shape[1]  # what F, J and copies of them take for a neuron
     pieces = [[starts_of[i] for i in part] for part in parts([s.width for s in starts_of], row, data.x.device)]
     tick = _ticker(progress, len(pieces) * (how.rounds + 2))
@@ -131,9 +139,9 @@ def varpro_many(
 
     for piece, solutions in zip(pieces, on_threads(solve, pieces, data.x.device), strict=True):
         for start, (loss, solution) in zip(piece, solutions, strict=True):
-            if start.member not in found or loss < found[start.member][0]:
-                found[start.member] = (loss, solution)
-    return tuple(found[m][1] for m in range(len(members)))
+            if start.member not in best or loss < best[start.member][0]:
+                best[start.member] = (loss, solution)
+    return tuple(best[m][1] for m in range(len(members)))
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,10 @@ class _Course:
     starts: int
     rounds: int
     steps: int
+
+    @classmethod
+    def of(cls, starts: Any, rounds: Any, steps: Any) -> _Course:
+        return cls(whole_number("starts", starts, 1), whole_number("rounds", rounds, 0), check_steps(steps))
 
 
 @dataclass(frozen=True)
@@ -164,13 +176,13 @@ def _solve(
         weight = data.root_weight[rows]
     empty = torch.zeros(len(part), 0, dtype=torch.bool, device=device)
     ridge = torch.tensor([s.ridge for s in part], dtype=torch.float64, device=device)
-    course = _Batch(ProductModel(unit, data.x, data.y, empty, ridge, weight), part)
+    course = _Batch(ProductModel(unit, data.x, data.y, empty, ridge, weight), part, how.steps)
     course.grow()
     tick()
     for _ in range(how.rounds):
         course.change()
         tick()
-    course.settle(how.steps)
+    course.settle()
     tick()
     now = course.now
     losses = now.found.loss.tolist()
@@ -186,54 +198,81 @@ def _solve(
 
 
 class _Batch:
-    """A batch on its course: the model and where it is now, both replaced as it goes."""
+    """A batch on its course: the model and where it is now, both replaced as it goes, and the steps that are left."""
 
-    def __init__(self, model: ProductModel, part: Sequence[_Start]) -> None:
+    def __init__(self, model: ProductModel, part: Sequence[_Start], steps: int) -> None:
         self.model, self.ridge = model, model.ridge
         self.widths, self.generators = [s.width for s in part], [s.generator for s in part]
         self.histories: list[list[float]] = [[] for _ in part]
+        self.limited = steps < UNLIMITED
+        self.left = [steps] * len(part)
+        self.grown = [n >= growing_steps(w) for n, w in zip(self.left, self.widths, strict=True)]
         shape = (len(part), model.maps, 0, model.x.shape[1])
         nothing = torch.zeros(shape, dtype=torch.float64, device=model.x.device)
         self.floor = model.project(nothing).loss
         self.now = self._descended(nothing, [0] * len(part), _ROUGH)
 
     def grow(self) -> None:
+        """Insert all neurons; between stages the members with enough steps descend."""
         for stage in _stages(max(self.widths)):
-            held = self.model.present.sum(1).tolist()
-            wanted = [min(stage, w) - int(n) for w, n in zip(self.widths, held, strict=True)]
+            present = self.model.present.sum(1).tolist()
+            wanted = [min(stage, w) - int(n) for w, n in zip(self.widths, present, strict=True)]
             self.model, theta = inserted(self.model, self.now.theta, self.now.found, wanted, self.generators)
-            self.now = self._descended(theta, [_GROWING_STEPS if k else 0 for k in wanted], _ROUGH)
+            steps = [_GROWING_STEPS * bool(k and g) for k, g in zip(wanted, self.grown, strict=True)]
+            self.now = self._descended(theta, steps, _ROUGH)
             self._remember(self.now)
 
     def change(self) -> None:
-        """One round: some of the cheapest neurons are exchanged for new ones, and members that gain by it keep it."""
+        """One round: some of the cheapest neurons are exchanged for new ones, and members that gain by it keep it.
+
+        A gain that needs more steps than are left ends the member's course: so more steps continue the same course.
+        """
+        takes_part = [g and n > 0 for g, n in zip(self.grown, self.left, strict=True)]
+        if not any(takes_part):
+            return
         most = [min(max(_FEW, round(_SHARE * n)), max(n - 1, 1)) for n in self.model.present.sum(1).tolist()]
         count = [int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)]
-        theta, found = self.now.theta, self.now.found
-        fewer = removed(self.model, found, count, self.generators)
+        theta, here = self.now.theta, self.now.found
+        fewer = removed(self.model, here, count, self.generators)
         other, moved = inserted(fewer, theta, fewer.project(theta), count, self.generators)
-        trial = descend(other, moved, [_ROUND_STEPS] * len(theta), tolerance=_ROUGH, floor=self.floor)
-        better = (trial.found.loss < found.loss).nonzero()[:, 0]
+        steps = [_ROUND_STEPS * p for p in takes_part]
+        trial = descend(other, moved, steps, tolerance=_ROUGH, floor=self.floor)
+        gained = [p and g for p, g in zip(takes_part, (trial.found.loss < here.loss).tolist(), strict=True)]
+        fits = [len(losses) <= n for losses, n in zip(trial.losses, self.left, strict=True)]
+        self.left = [n * (f or not g) for n, f, g in zip(self.left, fits, gained, strict=True)]
+        members = [b for b, (g, f) in enumerate(zip(gained, fits, strict=True)) if g and f]
+        better = torch.tensor(members, dtype=torch.long, device=theta.device)
         theta, present = theta.clone(), self.model.present.clone()
         theta[better], present[better] = trial.theta[better], other.present[better]
-        found.put(better, trial.found.take(better))
+        here.put(better, trial.found.take(better))
         self.model, self.now = replace(self.model, present=present), replace(self.now, theta=theta)
-        self._remember(trial, keep=set(better.tolist()))
+        self._remember(trial, keep=set(members))
 
-    def settle(self, steps: int) -> None:
-        """To the end, and again where the loss has fallen so far that the prior, which follows it, is out of date."""
-        left = [steps] * len(self.widths)
-        for _ in range(_SETTLINGS):
+    def settle(self) -> None:
+        """To the end, and again where the loss has fallen so far that the prior, which follows it, is out of date.
+
+        Where steps were given it also goes on until it has come to rest or they are spent.
+        """
+        status = [Status.BUDGET] * len(self.widths)
+        steps = [min(_SETTLING_STEPS, n) for n in self.left]
+        settlings = 0
+        while any(steps) or not settlings:
             before = self.now.found.loss
             self.weigh()
-            settled = self._descended(self.now.theta, left, _SETTLED)
-            self._remember(settled)
-            kept = [old if not n else new for old, new, n in zip(self.now.status, settled.status, left, strict=True)]
-            self.now = replace(settled, status=tuple(kept))
+            self.now = self._descended(self.now.theta, steps, _SETTLED)
+            self._remember(self.now)
+            status = [
+                new if n or new is Status.FLOOR else old
+                for old, new, n in zip(status, self.now.status, steps, strict=True)
+            ]
+            settlings += 1
             fell = (self.now.found.loss < 0.01 * before).tolist()
-            left = [steps if f and s is not Status.FLOOR else 0 for f, s in zip(fell, kept, strict=True)]
-            if not any(left):
-                break
+            on = [
+                s is not Status.FLOOR and ((f and settlings < _SETTLINGS) or (self.limited and s is Status.BUDGET))
+                for f, s in zip(fell, status, strict=True)
+            ]
+            steps = [min(_SETTLING_STEPS, n) * o for n, o in zip(self.left, on, strict=True)]
+        self.now = replace(self.now, status=tuple(status))
 
     def weigh(self) -> None:
         """Make coefficients beyond a thousand as unlikely as they should be.
@@ -245,18 +284,16 @@ class _Batch:
         """
         error = self.now.found.loss / len(self.model.x)
         self.model = replace(self.model, ridge=self.ridge + error / _LARGEST**2)
-        self.now = self._descended(self.now.theta, [0] * len(self.widths), _ROUGH, self.now.status)
+        self.now = self._descended(self.now.theta, [0] * len(self.widths), _ROUGH)
 
-    def _descended(
-        self, theta: Tensor, steps: Sequence[int], tolerance: float, status: tuple[Status, ...] | None = None
-    ) -> Descent:
-        now = descend(self.model, theta, steps, tolerance=tolerance, floor=self.floor)
-        return now if status is None else replace(now, status=status)
+    def _descended(self, theta: Tensor, steps: Sequence[int], tolerance: float) -> Descent:
+        return descend(self.model, theta, steps, tolerance=tolerance, floor=self.floor)
 
     def _remember(self, descent: Descent, keep: set[int] | None = None) -> None:
         for b, losses in enumerate(descent.losses):
             if keep is None or b in keep:
                 self.histories[b].extend(losses)
+                self.left[b] -= len(losses)
 
 
 def _solve_module(
@@ -268,8 +305,9 @@ def _solve_module(
     model = ModuleModel.of(nets[0], inputs, targets, ridge)
     theta = torch.stack([model.start(net) for net in nets])
     floor = targets.square().sum().expand(len(theta))
-    steps = [how.steps + how.rounds * _ROUND_STEPS] * len(theta)
-    now = descend(model, theta, steps, tolerance=_SETTLED, floor=floor)
+    own = _SETTLING_STEPS + how.rounds * _ROUND_STEPS
+    steps = how.steps if how.steps < UNLIMITED else own
+    now = descend(model, theta, [steps] * len(theta), tolerance=_SETTLED, floor=floor)
     loss = now.found.loss.nan_to_num(torch.inf)
     best = int(loss.argmin())
     if not math.isfinite(float(loss[best])):
@@ -278,6 +316,15 @@ def _solve_module(
         )
     history = tuple(math.sqrt(v / targets.numel()) for v in now.losses[best])
     return Solution(model.network(now.theta[best], now.found.coefficients[best]), now.status[best], history)
+
+
+def growing_steps(width: int) -> int:
+    """The most steps that a network takes while it grows to `width`; fewer given steps all go into its settling.
+
+    >>> growing_steps(1), growing_steps(20)
+    (10, 100)
+    """
+    return _GROWING_STEPS * len(list(_stages(width)))
 
 
 def _stages(width: int) -> Iterator[int]:
@@ -315,17 +362,11 @@ def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable
 
 
 def _state(seed: int, start: int) -> int:
-    return int(np.random.SeedSequence((int(seed), start)).generate_state(1, np.uint64)[0]) % 2**63
+    return int(np.random.SeedSequence((check_seed(seed), start)).generate_state(1, np.uint64)[0]) % 2**63
 
 
 def _generator(seed: int, start: int) -> torch.Generator:
     return torch.Generator().manual_seed(_state(seed, start))
-
-
-def _whole(what: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
-        raise GatelabError(f"{what} is {value!r}; give a whole number, {least} or more")
-    return int(value)
 
 
 def _ridges(ridge: float | Sequence[float], members: int) -> list[float]:

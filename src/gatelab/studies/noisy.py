@@ -38,7 +38,7 @@ class Plan:
     tests: int = 4000
     starts: int = 2
     rounds: int = 8
-    steps: int = 60
+    steps: int | None = None
 
     def target(self, data: int, draw: int, noise: float | None = None) -> Problem:
         """Friedman 1 in its own units: standardised, every draw would have a noise of its own."""

@@ -1,0 +1,139 @@
+"""`steps` means one thing in every solver, the most iterations of the network that is returned; the status agrees."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gatelab as gl
+from gatelab.solve import SOLVERS
+from gatelab.solve.varpro import growing_steps, varpro_many
+
+LINE = gl.problem("paper-1d", n=500)
+PLANE = gl.problem("sin(4*x)*sin(4*y)", n=300)
+
+
+class TwoLayers(nn.Module):
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(d_in, width), nn.Linear(width, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.inner(x).tanh())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 40])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_no_solver_takes_more_steps_than_it_was_given(solver: str, steps: int) -> None:
+    fit = gl.fit("glu", LINE, 5, solver=solver, steps=steps)
+    assert fit.steps == len(fit.history) <= steps
+    assert fit.network.width == 5  # pyright: ignore[reportAttributeAccessIssue]
+    if fit.status is gl.Status.BUDGET and solver != "varpro":  # which has a test of its own
+        more = gl.fit("glu", LINE, 5, solver=solver, steps=20 * steps)
+        assert more.train_rmse < fit.train_rmse
+
+
+@pytest.mark.parametrize(("unit", "width"), [("mlp", 1), ("glu", 8), ("gqu", 9), ("relu2", 13), ("mlp", 60)])
+@pytest.mark.parametrize("steps", [1, 5, 50])
+def test_networks_of_every_size_keep_to_their_steps(unit: str, width: int, steps: int) -> None:
+    assert gl.fit(unit, LINE, width, steps=steps).steps <= steps
+    if width < 60:
+        (solution,) = varpro_many(unit, PLANE.train.x, PLANE.train.y, [(width, 0)], starts=1, rounds=2, steps=steps)
+        assert solution.steps <= steps
+        assert solution.network.width == width  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_class_of_ones_own_keeps_to_its_steps() -> None:
+    fits = [gl.fit(TwoLayers, PLANE, 3, starts=2, steps=n) for n in (1, 6, 30)]
+    assert [f.steps for f in fits][:2] == [1, 6]
+    assert fits[2].steps <= 30
+    assert fits[0].train_rmse > fits[1].train_rmse > fits[2].train_rmse
+
+
+@pytest.mark.parametrize("unit", ["mlp", "glu", "swiglu"])
+def test_more_steps_of_varpro_are_never_worse(unit: str) -> None:
+    """Insertion costs no step, and a course is cut, not changed: below what growth takes, and from there on.
+
+    What falls is the error with its prior on large coefficients, which is a share of 1e-4 at most here.
+    """
+    growth = growing_steps(6)
+    how = {"starts": 1, "rounds": 4, "solver": "varpro"}
+    short = [gl.fit(unit, PLANE, 6, steps=n, **how).train_rmse for n in (1, 3, 10, growth - 1)]
+    whole = [gl.fit(unit, PLANE, 6, steps=n, **how).train_rmse for n in (growth, growth + 5, growth + 20, 500)]
+    for errors in (short, whole):
+        assert all(b <= a * (1 + 1e-4) for a, b in itertools.pairwise(errors)), errors
+    assert whole[-1] < short[0]
+
+
+def test_steps_that_cover_the_course_of_varpro_change_nothing() -> None:
+    default = gl.fit("mlp", PLANE, 4, solver="varpro", starts=2, rounds=3)
+    assert default.status is gl.Status.CONVERGED
+    for steps in (default.steps, 10 * default.steps):
+        covered = gl.fit("mlp", PLANE, 4, solver="varpro", starts=2, rounds=3, steps=steps)
+        assert covered.history == default.history
+        assert covered.status is default.status
+
+
+def test_more_steps_help_where_a_default_ended_still_improving() -> None:
+    """A sharp optimum of smooth gates takes varpro more steps than it takes by itself."""
+    target = gl.problem("paper-1d", n=300)
+    default = gl.fit("swiglu", target, 6, starts=1, rounds=0)
+    assert default.status is gl.Status.BUDGET
+    same, more = (gl.fit("swiglu", target, 6, starts=1, rounds=0, steps=n) for n in (default.steps, 4 * default.steps))
+    assert same.train_rmse == default.train_rmse
+    assert more.train_rmse < default.train_rmse
+    assert default.steps < more.steps <= 4 * default.steps
+
+
+def test_the_knot_solver_uses_steps_until_it_has_settled() -> None:
+    """7, 100 and 1000 steps once gave the same network and asked for more of them."""
+    few, some, many = (gl.fit("glu", "paper-1d", 3, steps=n) for n in (7, 100, 1000))
+    assert (few.status, few.steps) == (gl.Status.BUDGET, 7)
+    assert some.status is many.status is gl.Status.CONVERGED
+    assert many.train_rmse == some.train_rmse < few.train_rmse
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 12])
+@pytest.mark.parametrize("unit", ["mlp", "glu"])
+def test_small_networks_settle_by_themselves(unit: str, width: int) -> None:
+    assert gl.fit(unit, "paper-1d", width).status is gl.Status.CONVERGED
+
+
+@pytest.mark.parametrize("target", ["abs(x)", "abs(x - 0.3)", "abs(x) + abs(x - 0.5)"])
+@pytest.mark.parametrize(("unit", "width"), [("mlp", 3), ("glu", 3), ("glu", 8), ("mlp", 16)])
+def test_a_kinked_target_is_met_between_the_rows_too(unit: str, width: int, target: str) -> None:
+    """Two knots on both sides of a kink, no row between them, once passed for the exact network."""
+    fit = gl.fit(unit, target, width)
+    assert fit.status is gl.Status.FLOOR
+    assert fit.train_rmse < 1e-13
+    assert fit.test_rmse < 1e-13
+
+
+def test_floor_is_of_the_network_itself() -> None:
+    """The status comes from the forward pass, not from coordinates in which large parameters cancel."""
+    for width in (2, 3, 8):
+        fit = gl.fit("gqu", "maximum(0.5*x, 2*x - 0.4)", width)
+        assert fit.train_rmse < 1e-6
+        assert (fit.status is gl.Status.FLOOR) == (fit.train_rmse <= 1e-12 * np.abs(fit.predict([1.0]))[0])
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True, "a"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_steps_are_whole_numbers(solver: str, steps: object) -> None:
+    with pytest.raises(gl.GatelabError, match=r"steps is .*; give a whole number, 1 or more"):
+        gl.fit("glu", LINE, 2, solver=solver, steps=steps)
+
+
+def test_small_products_leave_the_threads_of_blas_as_they_were() -> None:
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        gl.fit("glu", LINE, 3)
+        assert threads() == before
+    assert torch.get_num_threads() >= 1
