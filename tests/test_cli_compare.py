@@ -80,6 +80,15 @@ def test_a_problem_by_name_is_compared_too():
     assert len(card["methods"]) == 6 and {p["width"] for p in card["scaling"]["points"]} >= {1, 2}
 
 
+def test_what_is_left_out_and_every_line_is_printed():
+    done = run("--data", "smooth.csv", "--unit", "mlp,glu", "--widths", "1,2,4", "--seeds", "1", *QUICK[4:])
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.stdout.split())
+    assert "Left out:" in text and "glu of width 4 is left out of the comparison: it has 29 parameters" in text
+    assert "beside error parameters FLOPs steps conditioning throughput" in text
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def bad(name: str) -> tuple[str, np.ndarray]:
     rows = table(0.1)
     if name == "nan":

@@ -88,6 +88,47 @@ def test_a_unit_with_a_hostile_name_is_text_in_the_page(card: Scorecard):
     assert "<script>alert(1)" not in scorecard_page(bad)
 
 
+@pytest.fixture(scope="module")
+def uneven() -> Scorecard:
+    """Two widths of units that have different numbers of parameters at the same width."""
+    return compare(["mlp", "glu"], rows(), widths=[2, 3], seeds=1, features=4, d_model=8)
+
+
+def test_what_was_fitted_is_compared_or_left_out_with_a_reason(uneven: Scorecard):
+    """glu of width 3 has 22 parameters; units are held against each other at the 13 of mlp of width 3."""
+    fitted = {(p.unit, p.width) for p in uneven.scaling.points}
+    compared = {(n.unit, n.width) for n in uneven.networks}
+    absent = {(one.unit, one.width) for one in uneven.left_out if one.left_out_of == "comparison"}
+    assert uneven.settings.budget == 13 and absent == {("glu", 2), ("glu", 3)} == fitted - compared
+    largest = next(one for one in uneven.left_out if one.width == 3)
+    assert largest.parameters == 22 and "a budget of 22 would compare it" in str(largest)
+    page = re.sub(r"<[^>]+>", "", scorecard_page(uneven))
+    document = json.loads(json.dumps(plain(uneven), allow_nan=False))
+    assert [one["width"] for one in document["left_out"]] == [2, 3]
+    for one in uneven.left_out:
+        assert str(one) in page
+    again = compare(["mlp", "glu"], rows(), widths=[2, 3], budget=22, seeds=1, features=4, d_model=8)
+    assert not again.left_out and ("glu", 3) in {(n.unit, n.width) for n in again.networks}
+
+
+def test_points_that_the_slope_leaves_out_are_named():
+    x = np.linspace(-1, 1, 40)
+    card = compare(["mlp", "bilinear"], (x, x**2), widths=[1, 6], seeds=1, features=4, d_model=8)
+    flagged = {(p.unit, p.width) for p in card.scaling.points if p.flag}
+    assert flagged and {(one.unit, one.width) for one in card.left_out if one.left_out_of == "slope"} == flagged
+    assert any("exact to rounding" in one.reason for one in card.left_out)
+    assert any("half of the 32 values" in one.reason for one in card.left_out)
+
+
+def test_two_widths_are_not_called_one(uneven: Scorecard):
+    """mlp was fitted at widths 2 and 3, 9 and 13 parameters: less than twice the width."""
+    first = uneven.recommendation.reasons[0]
+    assert "alone" not in first and "from 9 to 13 parameters" in first
+    alone = compare(["mlp", "relu2"], rows(), widths=[2], seeds=1, features=4, d_model=8)
+    assert "was fitted at width 2 alone" in alone.recommendation.reasons[0]
+    assert "One width" not in scorecard_page(alone)
+
+
 def test_equal_calls_give_equal_numbers_but_for_the_clock():
     first, second = (compare(["mlp", "glu"], rows(), widths=[1], seeds=1, features=4, d_model=8) for _ in range(2))
     clock = [c for c in first.table().columns if c.startswith("rows_per_second")]

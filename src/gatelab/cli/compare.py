@@ -16,7 +16,7 @@ from gatelab.cli.write import check_file
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    from gatelab.scorecard import Score, Scorecard
+    from gatelab.scorecard import Line, Score, Scorecard
 
 COMPARE = """Examples: gatelab compare --unit glu --unit gqu --unit relu2 --data mine.csv
 
@@ -172,13 +172,28 @@ def _print(card: Scorecard) -> None:
         right=(1, 2, 3, 4, 5),
         wrap=(6,),
     )
+    if card.left_out:
+        show.say("", "Left out:")
+        show.points(map(str, card.left_out))
     r = card.recommendation
     show.say("", f"Take {r}.", "")
     show.points(r.reasons)
+    show.say("")
+    show.table(
+        (f"{r.unit} beside", *(line.name for line in r.rivals[0].lines)),
+        [[rival.unit, *(_side(line, rival.unit) for line in rival.lines)] for rival in r.rivals],
+    )
     show.say("", "Keep in mind:")
     show.points(r.caveats)
     show.say("", "How it was measured:")
     show.points(card.methods())
+
+
+def _side(line: Line, rival: str) -> str:
+    """Whether a line is for the recommended unit."""
+    if not line.decided:
+        return "undecided"
+    return "against" if line.favours == rival else "for"
 
 
 def _triple(value: float, low: float, high: float) -> str:

@@ -9,14 +9,14 @@ import pandas as pd
 from gatelab.plotting.chart import chart
 from gatelab.report.markup import Markup, escape, points, table
 from gatelab.report.page import Section, page
-from gatelab.scorecard import Estimate, Score, Scorecard
+from gatelab.scorecard import Estimate, Line, Score, Scorecard
 
 LIMITED = {
     "units": "The units limit the error: more parameters lower it still, so the least error at equal ones counts.",
     "noise": "Noise limits the error: more parameters do not lower it, so the cheapest unit that is as good counts.",
     "rows": "The rows limit the error: there are too few, so the cheapest unit that is as good counts.",
     "exact": "Nothing limits the error: the target is fitted to rounding, so the cheapest unit that does it counts.",
-    "open": "One width alone was fitted; the least error counts.",
+    "open": "What limits the error is open: the widths that were fitted do not tell, so the least error counts.",
 }
 
 
@@ -33,8 +33,21 @@ def scorecard_page(card: Scorecard, command: str = "") -> str:
 
 def _advice(card: Scorecard, command: str) -> Section:
     r = card.recommendation
-    body = Markup(f"<h3>Because</h3>{points(r.reasons)}<h3>Keep in mind</h3>{points(r.caveats)}")
+    lines = table(
+        (f"{r.unit} beside", *(line.name for line in r.rivals[0].lines)),
+        [[rival.unit, *(_side(line, rival.unit) for line in rival.lines)] for rival in r.rivals],
+        caption=f"Each cell has the number of {r.unit} first, and whether it is decided for or against {r.unit}.",
+    )
+    body = Markup(
+        f"<h3>Because</h3>{points(r.reasons)}<h3>For and against</h3>{lines}<h3>Keep in mind</h3>{points(r.caveats)}"
+    )
     return Section("recommendation", f"Take {r}", LIMITED[r.regime], body, command=command)
+
+
+def _side(line: Line, rival: str) -> str:
+    if not line.decided:
+        return f"{line.text}: undecided"
+    return f"{line.text}: {'against' if line.favours == rival else 'for'}"
 
 
 def _numbers(card: Scorecard) -> Section:
@@ -121,6 +134,8 @@ def _networks(card: Scorecard) -> Section:
     ]
     headings = ("unit", "width", "parameters", "FLOPs", "train RMSE", "test RMSE", "over best")
     body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+    if card.left_out:
+        body = Markup(f"{body}<h3>Left out</h3>{points(map(str, card.left_out))}")
     lead = "Every network within the budget, the least error first; one that cannot be told from the best has 1 or less"
     return Section(
         "networks", "All networks", f"{lead} at the lower end of the last column.", body, tables={"all": frame}

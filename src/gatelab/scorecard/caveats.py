@@ -38,7 +38,7 @@ def caveats(e: Evidence, regime: Regime, chosen: Chosen, equals: tuple[str, ...]
 
 
 def _ties(equals: tuple[str, ...]) -> list[str]:
-    return [f"{_and(equals)} would do as well, as far as these rows can tell"] if equals else []
+    return [f"{and_list(equals)} would do as well, as far as these rows can tell"] if equals else []
 
 
 def _rows(e: Evidence) -> list[str]:
@@ -78,7 +78,9 @@ def _slopes(scores: tuple[Score, ...], regime: Regime, unit: str) -> list[str]:
     ]
     if not like:
         return []
-    return [f"the interval of {unit}'s slope overlaps with {_and(like)}: with more parameters their order may change"]
+    return [
+        f"the interval of {unit}'s slope overlaps with {and_list(like)}: with more parameters their order may change"
+    ]
 
 
 def _kernels(e: Evidence) -> list[str]:
@@ -86,13 +88,14 @@ def _kernels(e: Evidence) -> list[str]:
     unsure = [s.unit for s in e.scores if not s.resolved]
     if unsure:
         said.append(
-            f"the smallest eigenvalue of {_and(unsure)} cannot be told from zero in float64: of the condition number "
-            "only a lower end is known"
+            f"the smallest eigenvalue of {and_list(unsure)} cannot be told from zero in float64: of the condition "
+            "number only a lower end is known"
         )
     sampled = [s.unit for s in e.scores if s.kernel_networks]
     if sampled:
         said.append(
-            f"the kernel of {_and(sampled)} is a mean over sampled networks, whose condition number comes out too large"
+            f"the kernel of {and_list(sampled)} is a mean over sampled networks, whose condition number comes out too "
+            "large"
         )
     if e.facts.kernel_rows < e.facts.train_rows:
         said.append(f"kernels are of {e.facts.kernel_rows} of {e.facts.train_rows} training rows")
@@ -114,5 +117,5 @@ def _fits(e: Evidence, regime: Regime, chosen: Chosen) -> list[str]:
     return said
 
 
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def and_list(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -13,11 +14,11 @@ from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.scaling import Scaling
 from gatelab.scorecard import cost, ladder
-from gatelab.scorecard.evidence import Evidence, Facts, Network, Score
+from gatelab.scorecard.evidence import Evidence, Facts, Growth, LeftOut, Network, Score
 from gatelab.scorecard.fits import ROUNDING, Trials, fit_units, study
 from gatelab.scorecard.given import Given, problem_of
 from gatelab.scorecard.linear import Linearity, check_features, linearity
-from gatelab.scorecard.paired import Draws, Estimate, draw
+from gatelab.scorecard.paired import Draws, draw
 from gatelab.scorecard.recommend import recommend
 from gatelab.scorecard.result import Scorecard, Settings
 from gatelab.scorecard.training import Training, check_loss, rows_of, training
@@ -86,24 +87,28 @@ def compare(
     evidence = Evidence(
         scores,
         _networks(chosen, trials, draws, budget, problem),
-        _growth(trials, draws, min(scores, key=lambda s: s.rmse), budget),
+        _growth(trials, draws, min(scores, key=lambda s: s.rmse)),
         budget,
         _facts(problem, trials, draws, int(seeds), len(rows_here.x), bench),
     )
-    found = recommend(evidence)
+    recommendation = recommend(evidence)
     interval = next((one.interval for one in linear if np.isfinite(one.interval[0])), (np.nan, np.nan))
+    floor = None
+    if recommendation.regime in ("noise", "rows"):
+        floor = evidence.best.rmse
     return Scorecard(
-        problem.name,
-        problem.d_in,
-        problem.d_out,
-        problem.train.n,
-        problem.test.n,
-        Settings(budget, int(seeds), features, loss, bench, interval),
-        scores,
-        evidence.networks,
-        scaling,
-        found,
-        evidence.best.rmse if found.regime in ("noise", "rows") else None,
+        problem=problem.name,
+        inputs=problem.d_in,
+        outputs=problem.d_out,
+        train_rows=problem.train.n,
+        test_rows=problem.test.n,
+        settings=Settings(budget, int(seeds), features, loss, bench, interval),
+        scores=scores,
+        networks=evidence.networks,
+        scaling=scaling,
+        recommendation=recommendation,
+        floor=floor,
+        left_out=_left_out(scaling, budget, problem.train.n * problem.d_out),
     )
 
 
@@ -234,12 +239,44 @@ def _networks(
     )
 
 
-def _growth(trials: Sequence[Trials], draws: Draws, leader: Score, budget: int) -> Estimate | None:
-    half = [t for t in trials if t.unit == leader.unit and 2 * t.parameters <= budget]
-    if not half:
+def _growth(trials: Sequence[Trials], draws: Draws, leader: Score) -> Growth | None:
+    """What more parameters do for the leader: from half its width or less, or from the narrowest that was fitted."""
+    smaller = [t for t in trials if t.unit == leader.unit and t.width < leader.width]
+    if not smaller:
         return None
-    smaller = _place(trials, leader.unit, max(t.width for t in half))
-    return draws.ratio(_place(trials, leader.unit, leader.width), smaller)
+    halves = [t for t in smaller if 2 * t.width <= leader.width]
+    start = min(smaller, key=lambda t: t.width)
+    if halves:
+        start = max(halves, key=lambda t: t.width)
+    ratio = draws.ratio(_place(trials, leader.unit, leader.width), _place(trials, start.unit, start.width))
+    return Growth(leader.unit, (start.width, leader.width), (start.parameters, leader.parameters), ratio)
+
+
+def _left_out(scaling: Scaling, budget: int, values: int) -> tuple[LeftOut, ...]:
+    """Every network that was fitted and is not compared, or does not count for its unit's slope."""
+    networks = {(p.unit, p.width): p.parameters for p in scaling.points}
+    beyond = [
+        LeftOut(
+            unit,
+            width,
+            parameters,
+            "comparison",
+            f"it has {parameters} parameters and units are compared at {budget}; it counts for the slope alone, and a "
+            f"budget of {parameters} would compare it",
+        )
+        for (unit, width), parameters in networks.items()
+        if parameters > budget
+    ]
+    reasons = {
+        "floor": "{fits} of its fits are exact to rounding",
+        "interpolation": f"its parameters are half of the {values} values or more, and such networks interpolate",
+    }
+    flagged = Counter((p.unit, p.width, p.flag) for p in scaling.points if p.flag)
+    unfit = [
+        LeftOut(unit, width, networks[unit, width], "slope", reasons[flag].format(fits=count))
+        for (unit, width, flag), count in flagged.items()
+    ]
+    return (*beyond, *unfit)
 
 
 def _facts(

@@ -1,10 +1,19 @@
-"""What a recommendation rests on: numbers alone, so that rules can be tried on numbers made by hand."""
+"""What a recommendation rests on: numbers, and lines that say of two units which one a kind of number favours.
+
+Numbers alone, so that the rules can be tried on numbers made by hand. A line is *decided* where the difference is more
+than what the number is worth (`lines`); else it is *undecided*, whichever unit it leans to.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gatelab.scorecard.paired import Estimate
+
+LineName = Literal["error", "parameters", "FLOPs", "steps", "conditioning", "throughput"]
+COUNTED = 1.1  # parameters and operations nearer than that are equal: widths are whole numbers
+PREDICTED = 2.0  # condition numbers and steps nearer than that are equal: they are of a network before it is trained
 
 
 @dataclass(frozen=True)
@@ -92,12 +101,41 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """What more parameters do for one unit: the ratio of its RMSEs at two widths, the wider over the narrower."""
+
+    unit: str
+    widths: tuple[int, int]
+    parameters: tuple[int, int]
+    ratio: Estimate
+
+    @property
+    def doubled(self) -> bool:
+        """Whether the step is large enough for an error that does not fall over it to be called flat."""
+        return self.widths[1] >= 2 * self.widths[0]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Fits of one unit at one width that do not count for the `comparison`, or for the `slope`, and why."""
+
+    unit: str
+    width: int
+    parameters: int
+    left_out_of: Literal["comparison", "slope"]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.unit} of width {self.width} is left out of the {self.left_out_of}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """`growth` is the RMSE of the best unit at the budget over that at half the budget; None without such a width."""
+    """All that was measured; `growth` is of the unit with the least error at the budget, None if it has one width."""
 
     scores: tuple[Score, ...]
     networks: tuple[Network, ...]
-    growth: Estimate | None
+    growth: Growth | None
     budget: int
     facts: Facts
 
@@ -113,3 +151,106 @@ class Evidence:
 
     def network(self, unit: str, width: int) -> Network:
         return next(n for n in self.networks if (n.unit, n.width) == (unit, width))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One unit as the rules weigh it: a network of it, with its score at the budget.
+
+    `behind` is its RMSE over the least one; `equal` says whether the rules take it for as good as that.
+    """
+
+    unit: str
+    width: int
+    parameters: int
+    flops: int
+    rmse: Estimate
+    behind: Estimate
+    equal: bool
+    score: Score
+
+
+@dataclass(frozen=True)
+class Line:
+    """One kind of evidence on two units: which one has the better number, if they differ, and if that is decided."""
+
+    name: LineName
+    favours: str | None
+    decided: bool
+    text: str
+
+
+def lines(a: Contender, b: Contender) -> tuple[Line, ...]:
+    """All lines on two units, the numbers of `a` first in their texts.
+
+    Errors are decided where one cannot be told from the least and the other can (95 %); parameters and operations where
+    they differ by more than a tenth; predicted steps, and condition numbers by their proved bounds, where they differ
+    by more than a factor of 2; rows a second where the quartiles are apart. The condition number of a sampled kernel
+    comes out too large and decides nothing.
+    """
+    nearer, further = sorted((a, b), key=lambda c: c.rmse.value)
+    told = nearer.equal and further.behind.low > 1
+    known = not (a.score.kernel_networks or b.score.kernel_networks)
+    fewer = (min(a.score.steps, b.score.steps), max(a.score.steps, b.score.steps))
+    return (
+        _line("error", a, b, (a.rmse.value, b.rmse.value), told, (str(a.rmse), str(b.rmse))),
+        _line("parameters", a, b, (a.parameters, b.parameters), _apart(a.parameters, b.parameters)),
+        _line("FLOPs", a, b, (a.flops, b.flops), _apart(a.flops, b.flops)),
+        _line("steps", a, b, (a.score.steps, b.score.steps), fewer[1] > PREDICTED * fewer[0]),
+        _line(
+            "conditioning",
+            a,
+            b,
+            (_known_condition(a.score), _known_condition(b.score)),
+            known and (_better_conditioned(a.score, b.score) or _better_conditioned(b.score, a.score)),
+            (condition_text(a.score), condition_text(b.score)),
+        ),
+        _line(
+            "throughput",
+            a,
+            b,
+            (-a.score.rows_per_second, -b.score.rows_per_second),
+            _quartiles_apart(a.score, b.score),
+            (f"{a.score.rows_per_second:,.0f}", f"{b.score.rows_per_second:,.0f}"),
+        ),
+    )
+
+
+def _line(
+    name: LineName,
+    a: Contender,
+    b: Contender,
+    values: tuple[float, float],
+    decided: bool,
+    texts: tuple[str, str] | None = None,
+) -> Line:
+    """The line of one number, of which less is better."""
+    first, second = texts or (f"{values[0]:.3g}", f"{values[1]:.3g}")
+    favours = None
+    if values[0] != values[1]:
+        favours = min((values[0], a.unit), (values[1], b.unit))[1]
+    return Line(name, favours, decided and favours is not None, f"{first} beside {second}")
+
+
+def _apart(a: float, b: float) -> bool:
+    return max(a, b) > COUNTED * min(a, b)
+
+
+def _better_conditioned(a: Score, b: Score) -> bool:
+    return a.resolved and b.condition_low > PREDICTED * a.condition_high
+
+
+def _quartiles_apart(a: Score, b: Score) -> bool:
+    return a.rows_per_second_low > b.rows_per_second_high or b.rows_per_second_low > a.rows_per_second_high
+
+
+def _known_condition(s: Score) -> float:
+    if s.resolved:
+        return s.condition
+    return s.condition_low
+
+
+def condition_text(s: Score) -> str:
+    if s.resolved:
+        return f"{s.condition:.2g}"
+    return f"above {s.condition_low:.2g}"

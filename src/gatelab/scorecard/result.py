@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gatelab.scaling import Scaling
 from gatelab.scorecard.cost import Bench
-from gatelab.scorecard.evidence import Network, Score
+from gatelab.scorecard.evidence import LeftOut, Network, Score
 from gatelab.scorecard.paired import DRAWS, Estimate
 from gatelab.scorecard.recommend import Recommendation
 
@@ -34,6 +34,7 @@ class Scorecard:
     """What `compare` found: a `Score` a unit at the budget, every network on the way, and what follows from them.
 
     `floor` is the least test RMSE reached, with its interval, where the data set it and not the units; else None.
+    `left_out` are the networks that were fitted and do not count for the comparison or the slope, each with its reason.
     """
 
     problem: str
@@ -47,6 +48,7 @@ class Scorecard:
     scaling: Scaling
     recommendation: Recommendation
     floor: Estimate | None
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def units(self) -> tuple[str, ...]:
