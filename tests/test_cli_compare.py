@@ -85,7 +85,7 @@ def test_what_is_left_out_and_every_line_is_printed():
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
     assert "Left out:" in text and "glu of width 4 is left out of the comparison: it has 29 parameters" in text
-    assert "beside error parameters FLOPs steps conditioning throughput" in text
+    assert "beside error parameters FLOPs steps condition throughput" in text
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -106,21 +106,21 @@ def test_where_more_parameters_help_the_least_error_at_the_budget_wins():
     assert sides(advice) == dict.fromkeys(NAMES, "undecided") | {"error": "for"}
 
 
-NAMES = ("error", "parameters", "FLOPs", "steps", "conditioning", "throughput")
+NAMES = ("error", "parameters", "FLOPs", "steps", "condition", "throughput")
 TIED = score("b", 0.11, (1.1, 0.95, 1.3))
 # The numbers of one kind that are decided for b, beside those of SCORE.
 BETTER: dict[str, dict[str, Any]] = {
     "parameters": {"parameters": 60},
     "FLOPs": {"flops": 120},
     "steps": {"steps": 4.0},
-    "conditioning": {"condition": 10.0, "condition_low": 10.0, "condition_high": 10.0},
+    "condition": {"condition": 10.0, "condition_low": 10.0, "condition_high": 10.0},
     "throughput": {"rows_per_second": 2000.0, "rows_per_second_low": 1900.0, "rows_per_second_high": 2100.0},
 }
 WORSE: dict[str, dict[str, Any]] = {
     "parameters": {"parameters": 100},
     "FLOPs": {"flops": 200},
     "steps": {"steps": 40.0},
-    "conditioning": {"condition": 1e4, "condition_low": 1e4, "condition_high": 1e4},
+    "condition": {"condition": 1e4, "condition_low": 1e4, "condition_high": 1e4},
     "throughput": {"rows_per_second": 500.0, "rows_per_second_low": 490.0, "rows_per_second_high": 510.0},
 }
 
@@ -141,7 +141,7 @@ NEAR: dict[str, dict[str, Any]] = {
     "parameters": {"parameters": 73},
     "FLOPs": {"flops": 146},
     "steps": {"steps": 5.1},
-    "conditioning": {"condition": 51.0, "condition_low": 45.0, "condition_high": 55.0},
+    "condition": {"condition": 51.0, "condition_low": 45.0, "condition_high": 55.0},
     "throughput": {"rows_per_second": 2000.0, "rows_per_second_low": 1005.0, "rows_per_second_high": 2100.0},
 }
 
@@ -156,14 +156,14 @@ def test_a_difference_within_the_tolerance_is_undecided_and_the_least_error_as_m
 
 def test_one_line_does_not_outweigh_the_others():
     """The report that led to the rule: all is for b but the condition number."""
-    a = score("a", 0.11, (1.1, 0.95, 1.3), **BETTER["conditioning"])
+    a = score("a", 0.11, (1.1, 0.95, 1.3), **BETTER["condition"])
     cheap = {**BETTER["parameters"], **BETTER["FLOPs"], **BETTER["steps"]}
     advice = advise(
         a, score("b", 0.1, (1, 1, 1), **cheap), networks=(NETWORKS[1], network("b", 8, 120, 0.1, (1, 1, 1)))
     )
     assert advice.unit == "b"
     assert "the majority of decided lines, 3 to 1, decides" in advice.reasons[2]
-    assert "for it: parameters, FLOPs and steps; against it: conditioning; undecided: error and th" in advice.reasons[2]
+    assert "for it: parameters, FLOPs and steps; against it: condition; undecided: error and th" in advice.reasons[2]
 
 
 def test_an_error_that_is_told_from_the_least_is_out_against_every_other_line_and_the_reason_says_so():
@@ -172,7 +172,7 @@ def test_an_error_that_is_told_from_the_least_is_out_against_every_other_line_an
     assert advice.unit == "a" and advice.rivals[0].decided_by == "error" and advice.rivals[0].votes == (1, 5)
     assert "error decides, that of b is 2 [1.5, 2.5] times the least" in advice.reasons[2]
     assert "against the majority of decided lines, 5 to 1" in advice.reasons[2]
-    assert "against it: parameters, FLOPs, steps, conditioning and throughput" in advice.reasons[2]
+    assert "against it: parameters, FLOPs, steps, condition and throughput" in advice.reasons[2]
 
 
 def test_a_wide_interval_makes_no_equal_of_a_unit_that_is_measured_worse_than_one_that_is_told_apart():
@@ -196,12 +196,12 @@ def test_majorities_in_a_circle_leave_the_least_error_as_measured():
 def test_a_condition_number_that_is_not_known_decides_only_by_what_is_proved():
     unknown: dict[str, Any] = {"condition": float("inf"), "condition_high": float("inf"), "resolved": False}
     beyond = replace(TIED, rmse=0.09, condition_low=1e12, **unknown)
-    assert sides(advise(A, beyond))["conditioning"] == "for"
+    assert sides(advise(A, beyond))["condition"] == "for"
     # Nothing is proved against a unit whose lower end is not above the others'.
-    assert sides(advise(A, replace(TIED, condition_low=50.0, **unknown)))["conditioning"] == "undecided"
+    assert sides(advise(A, replace(TIED, condition_low=50.0, **unknown)))["condition"] == "undecided"
     # A sampled kernel's condition number comes out too large and decides nothing.
     sampled = replace(TIED, condition_low=1e12, kernel_networks=20, **unknown)
-    assert sides(advise(A, sampled))["conditioning"] == "undecided"
+    assert sides(advise(A, sampled))["condition"] == "undecided"
 
 
 def test_steps_that_never_come_are_decided_against():

@@ -36,18 +36,18 @@ def _advice(card: Scorecard, command: str) -> Section:
     lines = table(
         (f"{r.unit} beside", *(line.name for line in r.rivals[0].lines)),
         [[rival.unit, *(_side(line, rival.unit) for line in rival.lines)] for rival in r.rivals],
-        caption=f"Each cell has the number of {r.unit} first, and whether it is decided for or against {r.unit}.",
     )
     body = Markup(
-        f"<h3>Because</h3>{points(r.reasons)}<h3>For and against</h3>{lines}<h3>Keep in mind</h3>{points(r.caveats)}"
+        f"<h3>Because</h3>{points(r.reasons)}<h3>For and against {escape(r.unit)}, its number first</h3>{lines}"
+        f"<h3>Keep in mind</h3>{points(r.caveats)}"
     )
     return Section("recommendation", f"Take {r}", LIMITED[r.regime], body, command=command)
 
 
 def _side(line: Line, rival: str) -> str:
     if not line.decided:
-        return f"{line.text}: undecided"
-    return f"{line.text}: {'against' if line.favours == rival else 'for'}"
+        return f"undecided: {line.text}"
+    return f"{'against' if line.favours == rival else 'for'}: {line.text}"
 
 
 def _numbers(card: Scorecard) -> Section:

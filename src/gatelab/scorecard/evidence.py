@@ -11,7 +11,7 @@ from typing import Literal
 
 from gatelab.scorecard.paired import Estimate
 
-LineName = Literal["error", "parameters", "FLOPs", "steps", "conditioning", "throughput"]
+LineName = Literal["error", "parameters", "FLOPs", "steps", "condition", "throughput"]
 COUNTED = 1.1  # parameters and operations nearer than that are equal: widths are whole numbers
 PREDICTED = 2.0  # condition numbers and steps nearer than that are equal: they are of a network before it is trained
 
@@ -198,7 +198,7 @@ def lines(a: Contender, b: Contender) -> tuple[Line, ...]:
         _line("FLOPs", a, b, (a.flops, b.flops), _apart(a.flops, b.flops)),
         _line("steps", a, b, (a.score.steps, b.score.steps), fewer[1] > PREDICTED * fewer[0]),
         _line(
-            "conditioning",
+            "condition",
             a,
             b,
             (_known_condition(a.score), _known_condition(b.score)),
