@@ -34,7 +34,18 @@ except SystemExit as end:
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["--version"], ["units"], ["problems", "--json"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["fit", "--help"],
+        ["--version"],
+        ["units"],
+        ["problems", "--json"],
+        ["glossary"],
+        ["glossary", "gap"],
+    ],
+)
 def test_help_and_lists_import_nothing_that_computes(words):
     assert imported(command(*words)) == []
 

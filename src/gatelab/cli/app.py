@@ -37,6 +37,7 @@ app = typer.Typer(
 app.command(epilog=paper.DEMO)(paper.demo)
 app.command(epilog=lists.UNITS)(lists.units)
 app.command(epilog=lists.PROBLEMS)(lists.problems)
+app.command(epilog=lists.GLOSSARY)(lists.glossary)
 app.command(epilog=measure.FIT)(measure.fit)
 app.command(epilog=predict.PREDICT)(predict.predict)
 app.command(epilog=scale.SCALE)(scale.scale)
@@ -58,7 +59,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example: gatelab demo")
+@app.callback(epilog="Example: gatelab demo. Words: gatelab glossary")
 def gatelab(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`gatelab units` and `gatelab problems`: what there is."""
+"""`gatelab units`, `gatelab problems` and `gatelab glossary`: what there is, and what the words mean."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of
 WIDTH = 50
 UNITS = "Example: gatelab units --json"
 PROBLEMS = "Example: gatelab problems"
+GLOSSARY = "Example: gatelab glossary condition number"
 
 
 def units(as_json: Json = False) -> None:
@@ -50,3 +51,22 @@ def problems(as_json: Json = False) -> None:
         "any formula is taken too, such as 'exp(sin(3*x))' or 'sin(4*x)*sin(4*y)';",
         "your own data: gatelab fit UNIT --data FILE",
     )
+
+
+def glossary(
+    word: Annotated[
+        list[str] | None, typer.Argument(help="A word, such as knot; all of them if none is given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what the words mean: knot, order, limit, floor, kernel, facing, gap and more."""
+    from gatelab.glossary import define, definitions
+
+    entries = definitions()
+    if word:
+        name = " ".join(word)
+        entries = {name.lower(): define(name)}
+    if as_json:
+        show.document([{"word": name, "text": text} for name, text in entries.items()])
+        return
+    show.pairs(entries.items())
