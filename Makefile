@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
-.PHONY: help demo test lint unit bench wheel reproduce report browser clean
+.PHONY: help demo test lint unit bench docs release wheel reproduce report browser clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -52,12 +52,18 @@ report: reproduce ## one page of all of it
 browser: $(VENV)/.dev ## what the tests of the page need beside a Chromium of the system's (apt install chromium)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[browser]'
 
-wheel: $(VENV)/.dev ## build the wheel and run the demo from it, away from the sources
+docs: $(VENV)/.dev ## the documentation as a site in site/, without the network; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+release: $(VENV)/.dev ## source archive and wheel in dist/, the wheel made from the archive, their metadata checked
 	rm -rf dist build
-	$(BIN)/python -m build --no-isolation --wheel --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/twine check --strict dist/*
+
+wheel: release ## run the demo from the wheel of the release, away from the sources
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/wheel dist/*.whl
 	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -c "import gatelab; assert 'build/wheel' in gatelab.__file__"
 	cd build && PYTHONPATH=$(CURDIR)/build/wheel $(abspath $(BIN))/python -m gatelab.cli demo --out demo
 
 clean: ## remove what was built (not the virtual environment)
-	rm -rf build dist gatelab-out .pytest_cache .ruff_cache
+	rm -rf build dist site gatelab-out .pytest_cache .ruff_cache

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import json
 import re
+import shlex
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,8 +15,14 @@ from types import ModuleType
 
 import pytest
 import torch
+import yaml
+from typer.main import get_command
+from typer.testing import CliRunner
 
+import gatelab as gl
 from executed import SET_UP, blocks, commands, differences, run_page
+from gatelab.cli import app
+from gatelab.glossary import definitions
 from gatelab.studies import studies
 
 ROOT = Path(__file__).parents[1]
@@ -114,6 +124,98 @@ def test_api_reference_is_up_to_date() -> None:
     assert made == script("make_api.py").render()
     for title in ("### fit\n", "### GatedRegressor\n", "## gatelab.ntk\n", "## gatelab.linearize\n"):
         assert title in made
+
+
+# What a stranger meets in the help, the pages and the tables without having been told what it is.
+WORDS = """claim, condition number, crossing, facing, fit, floor, gap, gate, kernel, knot, limit, noise floor, order,
+problem, record, slope, store, unit, verdict, width"""
+
+
+def test_glossary_explains_the_words_with_examples() -> None:
+    entries = definitions()
+    assert {" ".join(word.split()) for word in WORDS.split(",")} <= set(entries)
+    assert list(entries) == sorted(entries)
+    for word, text in entries.items():
+        assert "Example: " in text and text.endswith(".") and len(text) < 500, word
+
+
+def test_glossary_is_printed_whole_by_word_and_as_json() -> None:
+    entries = definitions()
+    every = json.loads(CliRunner().invoke(app, ["glossary", "--json"]).stdout)
+    assert {row["word"]: row["text"] for row in every} == entries
+    one = CliRunner().invoke(app, ["glossary", "Condition", "number"]).stdout
+    assert one.split() == ["condition", "number", *entries["condition number"].split()]
+    assert all(word in CliRunner().invoke(app, ["glossary"]).stdout for word in entries)
+
+
+def test_word_that_the_glossary_lacks_is_an_error_with_the_nearest() -> None:
+    result = CliRunner().invoke(app, ["glossary", "faceing"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no word of the glossary is called 'faceing'; did you mean 'facing'?" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_help_and_every_room_lead_to_the_glossary() -> None:
+    assert "Words: gatelab glossary" in CliRunner().invoke(app, ["--help"]).stdout
+    for page in ROOMS:
+        assert "](../glossary.md)" in page.read_text(encoding="utf-8").split("\n## ")[0], name(page)
+
+
+def test_commands_of_the_glossary_are_commands() -> None:
+    """They name files that nobody has, so that they are not run: command and options must exist."""
+    examples = re.findall(r"`(gatelab [^`]+)`", " ".join(definitions().values()))
+    assert len(examples) > 5
+    for example in examples:
+        command, words = get_command(app), shlex.split(example)[1:]
+        while words and (inner := getattr(command, "commands", {}).get(words[0])):
+            command, words = inner, words[1:]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert command.name != "gatelab" and {w for w in words if w.startswith("--")} <= options, example
+
+
+def nav_pages(entry: object) -> list[str]:
+    """The pages of a menu of mkdocs, which nests lists and single-entry mappings."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [page for part in parts for page in nav_pages(part)]  # pyright: ignore[reportGeneralTypeIssues]
+
+
+def test_menu_of_the_site_names_every_page() -> None:
+    menu = nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    assert sorted(menu) == sorted(["CONTRIBUTING.md", *(name(p) for p in DOCS.rglob("*.md"))])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_site_has_every_public_name_page_figure_and_example(site: Path) -> None:
+    api = (site / "api.html").read_text(encoding="utf-8")
+    titles = set(re.findall(r"<h[23][^>]*>([\w.]+)<a", api))
+    public = {n for n in gl.__all__ if n != "__version__" and not inspect.ismodule(getattr(gl, n))}
+    assert public <= titles, public - titles
+    for page in (*ROOMS, *DERIVATIONS):
+        assert (site / name(page)).with_suffix(".html").is_file(), name(page)
+    for path in ("index.html", "glossary.html", "CONTRIBUTING.html", "examples/own_unit.py", "figures/floor.png"):
+        assert (site / path).is_file(), path
+    assert 'href="examples/own_unit.py"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_site_needs_no_network_and_shows_formulas_without_scripts(site: Path) -> None:
+    pages = [p.read_text(encoding="utf-8") for p in site.rglob("*.html")]
+    assert len(pages) > 20
+    for page in pages:
+        assert not re.search(r"""<(?:script|img|iframe)[^>]* src=["']?(?:https?:)?//""", page)
+        assert not re.search(r"""<link[^>]* href=["']?(?:https?:)?//""", page)
+        assert "arithmatex" not in page
+    formulas = (site / "derivations" / "spline-limit.html").read_text(encoding="utf-8")
+    assert formulas.count("<math") > 20 and formulas.count('display="block"') >= 3
 
 
 def test_every_figure_is_made_by_the_script_and_shown_once() -> None:

@@ -145,7 +145,7 @@ def replace_activation(model: nn.Module, made: Any) -> nn.Module:
 
 
 def replace_map(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
-    """A copy of the model in which layer i computes made[i](x) instead of W2 act(W1 x + b1) + b2; dropout stays."""
+    """A copy of the model in which layer i computes `made[i](x)` instead of W2 act(W1 x + b1) + b2; dropout stays."""
     for i, module in dict(made).items():
         if not isinstance(module, nn.Module):
             raise GatelabError(f"the map of layer {i} is a {type(module).__name__}; give a module, such as LinearMap")

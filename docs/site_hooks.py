@@ -1,0 +1,63 @@
+"""What mkdocs needs beside its settings: files that pages link to outside docs/, and formulas without scripts.
+
+Pages are read in the repository too, where `../examples/own_unit.py` is right. In the site such a file lies under the
+path that it has in the repository, and the link is rewritten to it: nothing has to know where the repository is
+published, and a link to what is not there still ends a strict build. Formulas become MathML, which browsers show by
+themselves.
+"""
+
+from __future__ import annotations
+
+import html
+import os.path
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+# Pages that no page has to link to: the menu does.
+ALWAYS = ("CONTRIBUTING.md",)
+_LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
+
+
+def outside(link: str, page: str) -> str | None:
+    """The path in the repository of a linked file, if it lies outside docs/ and is there."""
+    path = os.path.normpath(PurePosixPath("docs", page).parent / link)
+    if path.startswith(("docs/", "../")) or not (ROOT / path).is_file():
+        return None
+    return path
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the files outside docs/ that pages link to."""
+    paths = set(ALWAYS)
+    for file in files.documentation_pages():
+        paths |= {path for link in _LINK.findall(file.content_string) if (path := outside(link, file.src_uri))}
+    for path in sorted(paths):
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let the links that leave docs/ lead to the same files in the site."""
+    here = page.file.src_uri
+
+    def rewritten(match: re.Match[str]) -> str:
+        path = outside(match[0], here)
+        return match[0] if path is None else os.path.relpath(path, PurePosixPath(here).parent)
+
+    return _LINK.sub(rewritten, markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Formulas as MathML."""
+    return _FORMULA.sub(_mathml, content)
+
+
+def _mathml(match: re.Match[str]) -> str:
+    display = {"span": "inline", "div": "block"}[match[1]]
+    return convert(html.unescape(match[2]), display=display)
