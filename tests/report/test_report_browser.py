@@ -13,11 +13,50 @@ from PIL import Image
 from report_records import EVIL, ITEMS, write_records
 
 from gatelab.report import build
+from gatelab.studies import take_record
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'gatelab[browser]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed on this machine")
 FIGURE = "#scaling-fig2-figure"
+# Pairs of texts of one figure that lie upon each other.
+OVERLAPS = """selector => [...document.querySelectorAll(selector)].flatMap(svg => {
+    const texts = [...svg.querySelectorAll('text')].filter(t => t.textContent);
+    const boxes = texts.map(t => [t.textContent, t.getBBox()]);
+    const meet = (p, q, length, start, free) =>
+        p[start] < q[start] + q[length] - free && q[start] < p[start] + p[length] - free;
+    return boxes.flatMap(([a, p], i) => boxes.slice(i + 1)
+        .filter(([b, q]) => meet(p, q, 'width', 'x', 1) && meet(p, q, 'height', 'y', 3))
+        .map(([b]) => `${a} on ${b}`));
+})"""
+# The contrast of each text upon a map with the pixel of the map that lies in its middle.
+CONTRASTS = """async selector => {
+    const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+        .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const made = [];
+    for (const image of document.querySelectorAll(`${selector} .plot image`)) {
+        const picture = new Image();
+        picture.src = image.getAttribute('href');
+        await picture.decode();
+        const canvas = document.createElement('canvas');
+        [canvas.width, canvas.height] = [picture.width, picture.height];
+        const pen = canvas.getContext('2d', { willReadFrequently: true });
+        pen.drawImage(picture, 0, 0);
+        const area = image.getBoundingClientRect();
+        for (const text of image.ownerSVGElement.querySelectorAll('text')) {
+            const box = text.getBoundingClientRect();
+            const x = (box.left + box.width / 2 - area.left) / area.width;
+            const y = (box.top + box.height / 2 - area.top) / area.height;
+            if (x < 0 || y < 0 || x > 1 || y > 1) continue;
+            const cell = pen.getImageData(Math.floor(x * picture.width), Math.floor(y * picture.height), 1, 1).data;
+            const own = getComputedStyle(text).fill.match(/\\d+/g).map(Number);
+            const [low, high] = [light(cell), light(own)].sort((p, q) => p - q);
+            made.push((high + 0.05) / (low + 0.05));
+        }
+    }
+    return made;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +81,7 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
         if not request.url.startswith(("file:", "data:", "blob:")):
             wrong.append(f"request: {request.url}")
 
-    def go(width: int = 1200, theme: str = "light", script: str = "") -> Any:
+    def go(width: int = 1200, theme: str = "light", script: str = "", where: str = address) -> Any:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme, accept_downloads=True
         )
@@ -53,7 +92,7 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
         page.on("request", look)
         if script:
             page.add_init_script(script)
-        page.goto(address)
+        page.goto(where)
         return page
 
     yield go
@@ -172,6 +211,82 @@ def test_filters_show_claims_of_one_verdict_and_paper(visit: Any) -> None:
     assert rows.count() == 2
 
 
+def test_the_search_goes_with_the_filters_and_is_said_aloud(visit: Any) -> None:
+    page = visit()
+    rows = page.locator("#all-claims tbody tr[data-verdict]:visible")
+    field = page.get_by_label("Search the claims")
+    field.focus()
+    page.keyboard.type("SLOPE glu")
+    assert rows.count() == 3
+    assert page.locator("#said").inner_text() == "3 of 6 claims"
+    field.fill("slope ntk/fig4")  # the name of the study stands in the row above
+    assert rows.count() == 1
+    page.locator("button[data-value='reproduced']").click()
+    assert rows.count() == 0
+    assert page.locator("[data-count]").inner_text() == "0 of 6 claims"
+    page.get_by_role("button", name="Show all").press("Enter")
+    assert rows.count() == 6
+    assert page.locator("button[aria-pressed='true'][data-key]").count() == 0
+    assert page.evaluate("document.activeElement.id") == "all-claims-search"
+
+
+def test_without_scripts_the_table_is_plain_and_whole(browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    assert page.locator("#all-claims tbody tr[data-verdict]:visible").count() == 6
+    assert page.get_by_label("Search the claims").is_hidden()
+    assert page.locator("button[data-key]:visible").count() == 0
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of two committed records: one with a finding, one with a heat map that has numbers in its cells."""
+    out = tmp_path_factory.mktemp("recorded")
+    for name in ("ntk/fig6", "linearize/transformer"):
+        take_record(name, out)
+    return build(out, ()).as_uri()
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_first_screen_shows_a_finding_with_its_figure(visit: Any, recorded: str, width: int) -> None:
+    page = visit(width=width, theme="dark", where=recorded)
+    card = page.locator(".finding").first
+    box = card.locator("svg.sketch").bounding_box()
+    assert box["y"] + box["height"] < 900
+    assert card.locator("p").first.bounding_box()["y"] < 900
+    overlaps = page.evaluate(OVERLAPS, ".sketch")
+    assert overlaps == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    card.get_by_role("link").click()
+    assert page.evaluate("location.hash") == "#ntk-fig6"
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (800, "light")])
+def test_numbers_on_a_heat_map_can_be_read(visit: Any, recorded: str, width: int, theme: str) -> None:
+    """Contrast of every number with the pixels of its own cell, and no edge about it; 4.5 is WCAG's level AA."""
+    page = visit(width=width, theme=theme, where=recorded)
+    contrasts = page.evaluate(CONTRASTS, "#linearize-transformer-figure")
+    assert len(contrasts) >= 126
+    assert min(contrasts) >= 4.5
+    assert page.locator("#linearize-transformer-figure svg:has(image) text[stroke]").count() == 0
+    assert page.evaluate(OVERLAPS, "#linearize-transformer-figure .plot svg") == []
+
+
+@pytest.mark.parametrize("width", [1400, 1900])
+def test_figures_use_the_width_of_the_page(visit: Any, recorded: str, width: int) -> None:
+    page = visit(width=width, where=recorded)
+    figure = page.locator("#linearize-transformer-figure")
+    assert figure.bounding_box()["width"] > 0.75 * width - 20
+    lefts = "f => [...f.querySelectorAll('.panel')].map(p => [p.style.gridRow, p.getBoundingClientRect().left])"
+    rows = figure.evaluate(lefts)
+    assert [len({left for row, left in rows if row == name}) for name in dict.fromkeys(row for row, _ in rows)] == [
+        3,
+        2,
+    ]
+
+
 def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> None:
     page = visit()
 
@@ -237,6 +352,15 @@ def test_axe_finds_nothing(visit: Any, theme: str) -> None:
     assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_among_findings(visit: Any, recorded: str, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = visit(theme=theme, where=recorded)
+    page.evaluate("document.querySelectorAll('details.fold').forEach(d => { d.open = true; })")
+    found = axe.Axe().run(page).response["violations"]
+    assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
+
+
 @pytest.mark.parametrize("width", [400, 800, 1400])
 def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     page = visit(width=width)
@@ -256,17 +380,8 @@ def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) ->
 
 
 def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
-    overlaps = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
-        const texts = [...svg.querySelectorAll('text')].filter(t => t.textContent);
-        const boxes = texts.map(t => [t.textContent, t.getBBox()]);
-        const meet = (p, q, length, start, free) =>
-            p[start] < q[start] + q[length] - free && q[start] < p[start] + p[length] - free;
-        return boxes.flatMap(([a, p], i) => boxes.slice(i + 1)
-            .filter(([b, q]) => meet(p, q, 'width', 'x', 1) && meet(p, q, 'height', 'y', 3))
-            .map(([b]) => `${a} on ${b}`));
-    })"""
     for width in (400, 800, 1400):
-        assert visit(width=width).evaluate(overlaps) == []
+        assert visit(width=width).evaluate(OVERLAPS, ".plot svg") == []
 
 
 def test_on_paper_it_is_light_and_whole(visit: Any) -> None:

@@ -7,12 +7,16 @@ function made it. Four parts: this file has figure, panels and axes; `chart_seri
 
 from __future__ import annotations
 
+import math
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpecBase
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator
+from matplotlib.transforms import Bbox
 
 from gatelab.plotting.chart_legend import Groups
 from gatelab.plotting.chart_pictures import colour_bars, maps, picture
@@ -38,7 +42,7 @@ def chart(figure: Figure) -> dict[str, Any]:
         bars, beside = colour_bars(figure)
         axes = [one for one in figure.axes if one not in beside and one.get_visible()]
         groups, reading = Groups(figure, axes), Reading()
-        places = _places(figure, axes)
+        places = _places(axes)
         panels = [_panel(one, groups, reading) | place for one, place in zip(axes, places, strict=True)]
         _beside(figure, reading)
     return {
@@ -122,24 +126,43 @@ def _texts(axes: Axes, reading: Reading) -> list[dict[str, Any]]:
     return made
 
 
-def _places(figure: Figure, axes: list[Axes]) -> list[dict[str, Any]]:
-    """Row and column of each panel, how many it takes, and its width over its height."""
-    made = []
-    specs = [one.get_subplotspec() for one in axes]
-    alike = len({spec.get_gridspec().get_geometry() if spec else None for spec in specs}) == 1
-    width, height = figure.get_size_inches()
-    for i, (one, spec) in enumerate(zip(axes, specs, strict=True)):
+def _places(axes: list[Axes]) -> list[dict[str, Any]]:
+    """Row and column of each panel, how many it takes, and its width over its height.
+
+    Grids below each other, as those of subfigures are, become one with as many columns as all of them divide.
+    """
+    grids = _grids(axes)
+    columns = math.lcm(*(grid.get_geometry()[1] for grid in grids)) if grids else 1
+    rows = list(accumulate((grid.get_geometry()[0] for grid in grids), initial=0))
+    places = []
+    for i, one in enumerate(axes):
+        spec = one.get_subplotspec()
         place = {"row": i, "column": 0, "down": 1, "across": 1}
-        if spec is not None and alike:
+        if spec is not None and grids:
+            order, wide = grids.index(spec.get_gridspec()), columns // spec.get_gridspec().get_geometry()[1]
             place = {
-                "row": spec.rowspan.start,
-                "column": spec.colspan.start,
+                "row": rows[order] + spec.rowspan.start,
+                "column": wide * spec.colspan.start,
                 "down": len(spec.rowspan),
-                "across": len(spec.colspan),
+                "across": wide * len(spec.colspan),
             }
-        box = one.get_position()
-        made.append(place | {"aspect": round(box.width * width / (box.height * height), 3)})
-    return made
+        box = one.get_window_extent()
+        places.append(place | {"aspect": round(float(box.width / box.height), 3)})
+    return places
+
+
+def _grids(axes: list[Axes]) -> list[GridSpecBase]:
+    """The grids of the panels from top to bottom; none where a panel has none or grids stand beside each other."""
+    boxes: dict[GridSpecBase, list[Bbox]] = {}
+    for one in axes:
+        spec = one.get_subplotspec()
+        if spec is None:
+            return []
+        boxes.setdefault(spec.get_gridspec(), []).append(one.get_window_extent())
+    spans = {grid: (min(b.y0 for b in parts), max(b.y1 for b in parts)) for grid, parts in boxes.items()}
+    ordered = sorted(spans, key=lambda grid: -spans[grid][1])
+    stacked = all(spans[upper][0] >= spans[lower][1] for upper, lower in pairwise(ordered))
+    return ordered if stacked else []
 
 
 def _beside(figure: Figure, reading: Reading) -> None:

@@ -14,7 +14,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from gatelab.plotting.dynamics import Curve, draw_losses
-from gatelab.plotting.style import GREY, NEURON_COLOURS, new_figure, style
+from gatelab.plotting.style import GREY, NEURON_COLOURS, ink_on, new_figure, style
 
 Array = NDArray[np.float64]
 LEAST, MOST = 1e-3, 1.0  # errors that the colours tell apart
@@ -77,9 +77,10 @@ def _heat(panel: Axes, errors: Array) -> AxesImage:
     shown = np.clip(np.nan_to_num(errors, nan=np.inf), LEAST, MOST)
     image = panel.imshow(shown, norm=LogNorm(LEAST, MOST), cmap="viridis_r", aspect="auto")
     panel.grid(visible=False)
+    cells = image.to_rgba(shown)
     for (row, column), value in np.ndenumerate(errors):
-        dark = shown[row, column] > np.sqrt(LEAST * MOST)
-        panel.text(column, row, _short(value), ha="center", va="center", fontsize=6, color="w" if dark else "#222222")
+        colour = ink_on(cells[row, column])
+        panel.text(column, row, _short(value), ha="center", va="center", fontsize=6.5, color=colour)
     panel.set_xticks(range(errors.shape[1]), [str(i + 1) for i in range(errors.shape[1])])
     panel.set_xlabel("layer")
     return image

@@ -8,6 +8,7 @@ from pathlib import Path
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.report.accounted import accounted, counted
+from gatelab.report.findings import opening
 from gatelab.report.markup import Markup, escape, table
 from gatelab.report.page import Section, page
 from gatelab.report.records import Record, read_records
@@ -18,8 +19,8 @@ from gatelab.studies.inventory import ITEMS, Item
 NAME = "report.html"
 TITLE = "Three papers, measured again"
 LEAD = (
-    "Every table and figure of three papers on feed-forward units: what the paper says, what gatelab measures, how far "
-    "that may be off, and a verdict in words."
+    "Every table and figure of three papers on feed-forward units: what the paper says, what gatelab measures, and a "
+    "verdict in words."
 )
 TABLE = "all-claims"
 
@@ -33,39 +34,44 @@ def build(out: Path, items: Sequence[Item] = ITEMS) -> Path:
 
 
 def report(records: Mapping[str, Record], items: Sequence[Item]) -> str:
-    """The page as text: the summary, the inventory, a section a study, and what was not run."""
+    """The page as text: what was found, a section a study, what was not run, and last the tables of all claims."""
     known = studies()
     ordered = [records[s.name] for s in known if s.name in records]
     ordered += [record for name, record in records.items() if name not in {s.name for s in known}]
     missing = [s for s in known if s.name not in records]
-    sections = [_summary(ordered, missing)]
-    if items:
-        sections.append(_accounted(items, records))
-    sections += [_study(record) for record in ordered]
+    sections = [_study(record) for record in ordered]
     if missing:
         sections.append(_missing(missing))
+    if items:
+        sections.append(_accounted(items, records))
+    sections.append(_summary(ordered))
     foot = "Every number on this page is made by the commands beside it; the CSV files hold all of them."
-    return page(TITLE, LEAD, sections, foot=foot)
+    return page(TITLE, LEAD, sections, foot=foot, opening=opening(ordered, "summary", _remarks(ordered, missing)))
 
 
-def _summary(records: Sequence[Record], missing: Sequence[Study]) -> Section:
+def _remarks(records: Sequence[Record], missing: Sequence[Study]) -> list[str]:
+    """What a reader must know of these records before the first number: quick runs, and studies that are not there."""
     quick = [r.study for r in records if r.quick]
-    said = []
+    remarks = []
     if quick:
         which = "All studies were" if len(quick) == len(records) else f"Of the studies {', '.join(quick)} were"
-        said.append(f"{which} run quickly, with few sizes and points: verdicts are not those of the papers' ranges.")
+        remarks.append(f"{which} run quickly, with few sizes and points: verdicts are not those of the papers' ranges.")
     if missing:
         link = Markup(f'<a href="#not-run">{len(missing)} of {len(missing) + len(records)} studies were not run</a>')
-        said.append(Markup(f"{link}; they are listed at the end with their commands."))
-    body = filters(records, TABLE) + _paragraphs(said) + all_claims(records, TABLE)
+        remarks.append(Markup(f"{link}; they are listed with their commands."))
+    return remarks
+
+
+def _summary(records: Sequence[Record]) -> Section:
+    body = filters(records, TABLE) + all_claims(records, TABLE)
     count = sum(len(r.claims) for r in records)
-    lead = f"{count} claims in {len(records)} studies. Press a number to see the claims with that verdict alone."
-    return Section("summary", "All claims", lead, body, part="Overview")
+    lead = f"{count} claims in {len(records)} studies: what the paper says beside what we measure."
+    return Section("summary", "All claims", lead, body, part="All of it")
 
 
 def _accounted(items: Sequence[Item], records: Mapping[str, Record]) -> Section:
     title = "Every table and figure of the papers"
-    return Section("inventory", title, counted(items, records), accounted(items, records), part="Overview")
+    return Section("inventory", title, counted(items, records), accounted(items, records), part="All of it")
 
 
 def _study(record: Record) -> Section:
@@ -93,7 +99,3 @@ def _missing(found: Iterable[Study]) -> Section:
     rows = [(s.title, s.paper, Markup(f"<code>gatelab reproduce {escape(s.name)}</code>")) for s in found]
     body = table(("Study", "In the paper", "Command"), rows)
     return Section("not-run", "Not run", "These studies have no record in this folder.", body, part="Not run")
-
-
-def _paragraphs(lines: Iterable[object]) -> str:
-    return "".join(f'<p class="remark">{escape(line)}</p>' for line in lines)

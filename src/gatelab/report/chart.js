@@ -259,7 +259,8 @@ const panels = (() => {
       svg.append(made.front);
       places.push(...made.places);
     }
-    for (const t of panel.texts) svg.append(words(t, box, roomy));
+    const size = fitting(panel, box);
+    for (const t of panel.texts) if (size) svg.append(words(t, box, roomy, panel.maps.length > 0, size));
     return { svg, places, box, x, y };
   }
   function shrink(panel, box) {
@@ -268,12 +269,21 @@ const panels = (() => {
     if (wide * (h / w) > tall * 1.15) box.right = box.left + (tall * 1.15 * w) / h;
     box.bottom = box.top + ((box.right - box.left) * h) / w;
   }
-  function words(t, box, roomy) {
+  // Numbers in the cells of a map are as large as their cells allow; below eight pixels they are left to the pointer.
+  function fitting(panel, box) {
+    const map = panel.maps.find((m) => m.shape), full = SMALL - 0.5;
+    if (!map || !panel.texts.length) return full;
+    const room = (box.right - box.left) / map.shape[1] - 3, size = Math.min(full, (SMALL * room) / Math.max(...panel.texts.map((t) => measure(t.text))));
+    return size < 8 ? 0 : size;
+  }
+  function words(t, box, roomy, upon, size) {
     const beyond = t.at[0] >= 1 && t.across === "left", tight = beyond && !roomy;
     const px = tight ? box.right : box.left + t.at[0] * (box.right - box.left), py = box.bottom - t.at[1] * (box.bottom - box.top);
     const anchor = tight ? "end" : { left: "start", right: "end", center: "middle" }[t.across];
     const drop = tight ? -7 : { top: 10, center: 4, bottom: -3, baseline: 0 }[t.up] ?? 0;
-    return letters(t.text, px, py + drop, { "text-anchor": anchor, fill: ink(t.colour), "font-size": SMALL - 0.5, "paint-order": "stroke", stroke: variable("--surface"), "stroke-width": 3 });
+    // Upon a map the figure has chosen a colour for the cell, which is the same in both themes: an edge would smear it.
+    const look = upon && !beyond ? { fill: t.colour } : { fill: ink(t.colour), "paint-order": "stroke", stroke: variable("--surface"), "stroke-width": 3 };
+    return letters(t.text, px, py + drop, { "text-anchor": anchor, "font-size": round(size), ...look });
   }
   function image(one, x, y) {
     const [left, right, bottom, top] = one.extent, [px, qx, py, qy] = [x(left), x(right), y(top), y(bottom)];

@@ -80,11 +80,14 @@ const charts = (() => {
     if (!width) return;
     state.width = width;
     const shown = chart.panels.filter((p) => state.view === "both" || against(p) === state.view);
-    const full = Math.min(chart.columns, state.view === "both" ? chart.columns : shown.length);
+    const most = Math.max(...shown.map((p) => shown.filter((q) => q.row === p.row).length));
+    const full = state.view === "both" ? most : shown.length;
     const least = shown.every((p) => p.equal || p.picture) ? 170 : LEAST;
-    const columns = Math.max(1, Math.min(full, Math.floor((width + GAP) / (least + GAP))));
-    const kept = columns === chart.columns && state.view === "both"; // else panels flow, row by row
-    const one = (Math.min(width, columns === 1 ? 760 : width) - GAP * (columns - 1)) / columns;
+    // The figure's own places are kept where its narrowest panel has room; else panels flow, row by row.
+    const narrowest = Math.min(...shown.map((p) => p.across)), cell = (width + GAP) / chart.columns;
+    const kept = state.view === "both" && cell * narrowest - GAP >= least;
+    const columns = kept ? chart.columns : Math.max(1, Math.min(full, Math.floor((width + GAP) / (least + GAP))));
+    const one = (Math.min(width, columns === 1 ? 1100 : width) - GAP * (columns - 1)) / columns;
     state.grid.replaceChildren();
     state.grid.style.gridTemplateColumns = `repeat(${columns}, ${round(one)}px)`;
     const across = (p) => (kept ? p.across : p.across === chart.columns ? columns : 1);
@@ -100,7 +103,7 @@ const charts = (() => {
   }
   function height(panel, width) {
     const named = panel.y?.ticks?.labels ?? [], rows = named.length * (9 + 13 * Math.max(0, ...named.map((text) => text.split("\n").length)));
-    return Math.max(rows, Math.min(400, Math.max(panel.aspect > 3 ? 70 : 170, (width - 56) / panel.aspect)));
+    return Math.max(rows, Math.min(440, Math.max(panel.aspect > 3 ? 70 : 170, (width - 56) / panel.aspect)));
   }
   function panelBox(state, panel, width, tall, { kept, across, columns, lines }) {
     const place = kept ? `grid-column: ${panel.column + 1} / span ${across}; grid-row: ${3 * panel.row + 1} / span ${3 * panel.down}` : `grid-column: span ${across}; grid-row: span 3`;
@@ -229,8 +232,21 @@ const charts = (() => {
   }
   again();
   // A browser asks for the page before it applies the style for paper: until it has printed, the theme is the light one.
-  addEventListener("beforeprint", () => { now.paper = true; themes.show("light"); again(); });
-  addEventListener("afterprint", () => { now.paper = false; themes.show(themes.read()); again(); });
+  // What is folded on the screen is open on paper.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details.fold:not([open])")];
+    for (const one of folded) one.open = true;
+    now.paper = true;
+    themes.show("light");
+    again();
+  });
+  addEventListener("afterprint", () => {
+    for (const one of folded) one.open = false;
+    now.paper = false;
+    themes.show(themes.read());
+    again();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   return { again, save, node };
 })();

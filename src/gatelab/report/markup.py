@@ -29,7 +29,7 @@ def escape(value: object) -> Markup:
 
 
 def prose(value: object) -> Markup:
-    """Text with powers set as powers; intervals and numbers with a hyphen stay on one line.
+    """Text with powers set as powers; intervals, numbers with a hyphen and per cent stay on one line.
 
     >>> prose("n^-2.13 & 1e-05")
     '<span class="n">n<sup>−2.13</sup></span> &amp; <span class="n">1e-05</span>'
@@ -37,6 +37,7 @@ def prose(value: object) -> Markup:
     if isinstance(value, Markup):
         return value
     kept = re.sub(_WHOLE, r'<span class="n">\g<0></span>', escape(_powers(str(value))))
+    kept = re.sub(r"(?<=\d) %", "\u00a0%", kept)
     return Markup(kept.replace(_OPEN, "<sup>").replace(_CLOSE, "</sup>"))
 
 

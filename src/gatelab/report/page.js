@@ -25,15 +25,32 @@
   // ---- filters: [data-filter] holds buttons [data-key][data-value]; rows carry data-<key>
   for (const box of document.querySelectorAll("[data-filter]")) {
     const rows = [...document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tbody tr[data-verdict]`)];
-    const count = box.querySelector("[data-count]"), chosen = {};
+    const count = box.querySelector("[data-count]"), clear = box.querySelector("[data-clear]"), field = box.querySelector("[data-search]"), chosen = {};
+    // A row is found by its own words and by those of the study above it.
+    const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+    const titles = new Map([...document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tr[data-heading]`)].map((head) => [head.dataset.heading, plain(head.textContent)]));
+    const texts = new Map(rows.map((row) => [row, `${plain(row.textContent)} ${titles.get(row.dataset.study)}`]));
     const show = () => {
-      for (const row of rows) row.hidden = Object.entries(chosen).some(([key, value]) => value && row.dataset[key] !== value);
+      const words = plain(field ? field.value : "").split(/\s+/).filter(Boolean);
+      for (const row of rows) row.hidden = Object.entries(chosen).some(([key, value]) => value && row.dataset[key] !== value) || words.some((word) => !texts.get(row).includes(word));
       for (const head of document.querySelectorAll(`#${CSS.escape(box.dataset.filter)} tbody tr[data-heading]`)) {
         head.hidden = !rows.some((row) => row.dataset.study === head.dataset.heading && !row.hidden);
       }
       const left = rows.filter((row) => !row.hidden).length;
       if (count) count.textContent = left === rows.length ? `${rows.length} claims` : `${left} of ${rows.length} claims`;
+      if (clear) clear.hidden = left === rows.length;
     };
+    const speak = () => { said.textContent = count ? count.textContent : ""; };
+    if (field) field.addEventListener("input", () => { show(); speak(); });
+    if (clear) clear.addEventListener("click", () => {
+      if (field) field.value = "";
+      for (const key of Object.keys(chosen)) chosen[key] = "";
+      for (const other of box.querySelectorAll("button[data-key]")) other.setAttribute("aria-pressed", "false");
+      show();
+      speak();
+      if (field) field.focus();
+    });
+    box.hidden = false;
     box.addEventListener("click", (event) => {
       const picked = event.target.closest("button[data-key]");
       if (!picked) return;
@@ -41,7 +58,7 @@
       chosen[key] = chosen[key] === value ? "" : value;
       for (const other of box.querySelectorAll(`button[data-key="${key}"]`)) other.setAttribute("aria-pressed", String(other.dataset.value === chosen[key]));
       show();
-      said.textContent = count ? count.textContent : "";
+      speak();
     });
     show();
   }

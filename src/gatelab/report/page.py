@@ -37,8 +37,12 @@ class Section:
     made: str = ""
 
 
-def page(title: str, lead: str, sections: Sequence[Section], *, kicker: str = "gatelab", foot: str = "") -> str:
+def page(
+    title: str, lead: str, sections: Sequence[Section], *, kicker: str = "gatelab", foot: str = "", opening: str = ""
+) -> str:
     """The sections as one HTML document, light and dark, for a phone, a desk and paper.
+
+    `opening` is HTML that stands before the sections and their contents, over the whole width.
 
     >>> made = page("Two units", "Side by side.", [Section("slopes", "Slopes & limits", body="<p>-2 and -3</p>")])
     >>> made.startswith("<!doctype html>"), "Slopes &amp; limits" in made
@@ -59,9 +63,11 @@ def page(title: str, lead: str, sections: Sequence[Section], *, kicker: str = "g
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{_asset("page.css")}</style>\n'
         f"<script>{theme}</script>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the results</a>\n'
-        f'{_header(title, lead, kicker)}<div class="layout">\n{_contents(sections)}<main id="main">\n'
+        f'{_header(title, lead, kicker)}<main id="main">\n{opening}<div class="layout">\n{_contents(sections)}'
+        '<div class="sections">\n'
         + "".join(_section(one) for one in sections)
-        + f"</main>\n</div>\n<footer><p>{escape(foot)}</p><p>Made by gatelab {escape(__version__)}.</p></footer>\n"
+        + f"</div>\n</div>\n</main>\n<footer><p>{escape(foot)}</p>"
+        f"<p>Made by gatelab {escape(__version__)}.</p></footer>\n"
         f'<div id="said" class="unseen" role="status" aria-live="polite"></div>\n<script>{script}</script>\n'
         "</body>\n</html>\n"
     )

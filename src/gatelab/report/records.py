@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ class Record:
     chart: dict[str, Any] | None = None
     picture: str = ""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    def numbers(self) -> dict[str, pd.DataFrame]:
+        """The tables with numbers as numbers, as the study had them."""
+        return {name: pd.read_csv(StringIO(table.to_csv(index=False))) for name, table in self.tables.items()}
 
 
 def read_records(out: Path) -> dict[str, Record]:

@@ -46,7 +46,10 @@ def chip(verdict: str, text: str = "") -> Markup:
 
 
 def filters(records: Iterable[Record], table: str) -> Markup:
-    """How many claims have each verdict, as buttons that show these alone; and the papers."""
+    """A search, how many claims have each verdict, as buttons that show these alone, and the papers.
+
+    They are hidden until the script is there to serve them: without it the table stands alone.
+    """
     records = list(records)
     counts = Counter(claim.verdict for record in records for claim in record.claims)
     tiles = "".join(
@@ -60,9 +63,12 @@ def filters(records: Iterable[Record], table: str) -> Markup:
         for p in dict.fromkeys(paper_of(r.study) for r in records)
     )
     return Markup(
-        f'<div data-filter="{escape(table)}"><div class="tiles" role="group" aria-label="Show one verdict">{tiles}'
+        f'<div data-filter="{escape(table)}" hidden><div class="search"><label for="{escape(table)}-search">Search the '
+        f'claims</label><input type="search" id="{escape(table)}-search" data-search autocomplete="off" '
+        f'aria-controls="{escape(table)}"></div><div class="tiles" role="group" aria-label="Show one verdict">{tiles}'
         f'</div><div class="line"><span class="switch" role="group" aria-label="Show one paper">{papers}</span>'
-        f'<span class="count-said" data-count></span></div></div>'
+        f'<span class="count-said" data-count></span>'
+        '<button type="button" class="quiet" data-clear hidden>Show all</button></div></div>'
     )
 
 
@@ -96,7 +102,12 @@ def own_claims(record: Record) -> Markup:
         rows.append(f'<tr role="row">{_cells(c, Markup(link if place else ""))}</tr>')
     listed = "".join(f'<li id="{escape(at)}-why-{i}">{prose(r)}</li>' for i, r in enumerate(reasons, start=1))
     said = f'<div class="reasons"><h3>Because</h3><ol>{listed}</ol></div>' if reasons else ""
-    return Markup(f"<h3>What the paper says, and what we measure</h3>{_table(rows, f'{at}-claims')}{said}")
+    counts = Counter(c.verdict for c in record.claims)
+    shown = " ".join(chip(v, f"{counts[v]} {v}") for v in VERDICTS if counts[v])
+    return Markup(
+        f'<details class="fold own"><summary><span class="name">What the paper says, and what we measure</span> {shown}'
+        f"</summary>{_table(rows, f'{at}-claims')}{said}</details>"
+    )
 
 
 def _why(claim: Claim) -> Markup:

@@ -5,6 +5,7 @@ shortest way to see the whole.
 """
 
 from gatelab.studies.demo import Demo, demo
+from gatelab.studies.finding import Finding, Sketch, Stroke
 from gatelab.studies.kept import done_before, read_outcome, take_record
 from gatelab.studies.registry import studies, study
 from gatelab.studies.reproduce import Reproduction, reproduce
@@ -13,9 +14,12 @@ from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
 __all__ = [
     "Claim",
     "Demo",
+    "Finding",
     "Outcome",
     "Reproduction",
     "Request",
+    "Sketch",
+    "Stroke",
     "Study",
     "Verdict",
     "demo",

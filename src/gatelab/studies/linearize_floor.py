@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from gatelab.linearize import Linearization, floor_curve, linearize
+from gatelab.plotting import GREY, NEURON_COLOURS
 from gatelab.plotting.floor import FloorPanel, Method, floor_figure
+from gatelab.studies.finding import Finding, Sketch, Tables, last, only, stroke
 from gatelab.studies.study import Claim, Outcome, Request, Study
 from gatelab.units import activation
 
@@ -184,9 +186,31 @@ def _notes() -> tuple[str, ...]:
     )
 
 
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """The floor at one number of features in 16 inputs, and who reaches it."""
+    rows, features = only(tables["errors"], law="d16"), 152
+    best = only(rows, method="optimal")
+    row = last(best, m=features)
+    other = only(rows, method="hermite")
+    near = last(other, m=min(other["m"], key=lambda m: abs(m - features)))
+    sentence = (
+        f"No {features} features Φ(w)·Ψ(x), whatever they are, come nearer to GELU(w·x) than an RMSE of "
+        f"{row['floor']:.3g}. The best maps have {row['rmse']:.3g} on new rows and inputs, the Hermite series of "
+        f"{near['m']} features {near['rmse']:.3g}."
+    )
+    sizes = "d = 16 inputs, w ~ N(0, I/16), x ~ N(0, I)."
+    strokes = (
+        stroke("floor", best, "m", "floor", GREY, dashed=True),
+        stroke("best maps", best, "m", "rmse", NEURON_COLOURS[0], marks=True),
+        stroke("Hermite", other, "m", "rmse", NEURON_COLOURS[1], marks=True),
+    )
+    return (Finding("A floor under every method", sentence, sizes, Sketch("features m", "RMSE", strokes)),)
+
+
 STUDY = Study(
     "linearize/floor",
     "What m features can do",
     "The paper has no bound to hold its maps against; here every method stands beside the least error possible.",
     run,
+    findings=findings,
 )

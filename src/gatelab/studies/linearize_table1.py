@@ -12,6 +12,7 @@ from gatelab.linearize import Polynomial, bound, linearize
 from gatelab.linearize.given import values
 from gatelab.plotting import NEURON_COLOURS, new_figure, style
 from gatelab.plotting.linearize import ErrorCurve, draw_errors
+from gatelab.studies.finding import Finding, Sketch, Tables, last, only, stroke
 from gatelab.studies.measure import ticker
 from gatelab.studies.study import Claim, Outcome, Request, Study
 from gatelab.units.activations import activation
@@ -196,9 +197,34 @@ NOTES = (
     "Section 3.1.3 drops the power 2n + 2 in its second line; section 3.3 has e^(-5z^2) for e^(-0.5 z^2).",
     "GELU, SiLU and ReLU are z/2 + an even function: an odd top degree gains nothing.",
 )
+
+
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """The best polynomial beside Taylor's of the same degree, on the interval that the paper calls acceptable."""
+    reach = 3.0
+    row = last(tables["table1"], range=f"[-{reach:.0f}, {reach:.0f}]")
+    sentence = (
+        f"The best polynomial of degree {DEGREE} is off from GELU by at most {row['minimax']:.2g} on {row['range']}; "
+        f"Taylor's of that degree, which the paper calls acceptable there, by {row['Taylor']:#.2g}, "
+        f"{row['Taylor'] / row['minimax']:.0f} times more."
+    )
+    sizes = (
+        f"Proved: nowhere off by more than {row['minimax, proved at most']:.4g}. Taylor's error is "
+        f"{row['of max |GELU|']:.0%} of GELU's largest value on the interval."
+    )
+    degrees = only(tables["degrees"], R=reach)
+    strokes = (
+        stroke("Taylor", degrees, "degree", "Taylor", NEURON_COLOURS[1]),
+        stroke("best", degrees, "degree", "minimax", NEURON_COLOURS[0]),
+    )
+    sketch = Sketch(f"degree, on ±{reach:.0f}", "largest error", strokes, log_x=False)
+    return (Finding("The best polynomial", sentence, sizes, sketch),)
+
+
 STUDY = Study(
     "linearize/table1",
     "Taylor's series of GELU, and the best polynomials",
     "Five Taylor terms are acceptable on [-3, 3].",
     run,
+    findings=findings,
 )

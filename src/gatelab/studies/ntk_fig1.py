@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from gatelab.ntk import Estimate, analytic, estimate
 from gatelab.plotting import GREY, look, new_figure, style
 from gatelab.plotting.kernels import draw_histogram
+from gatelab.studies.finding import Finding, Sketch, Stroke, Tables, bracket, last, numbers
 from gatelab.studies.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES, WIDTH, Array, eigenvalues, interval, samples
 from gatelab.studies.measure import ticker
 from gatelab.studies.study import Claim, Outcome, Request, Study, Verdict
@@ -73,7 +74,11 @@ def run(request: Request) -> Outcome:
             found[unit] = Spectra(unit, n, d, np.stack(kept), expected)
     claims = [claim for pair in PAIRS for claim in _contraction(*(found[unit] for unit in pair))]
     claims.append(_density_claim([found[unit] for unit in PAIRS[0]]))
-    tables = {"extremes": _table(list(found.values())), "spectra": _spectra_table(list(found.values()))}
+    tables = {
+        "extremes": _table(list(found.values())),
+        "contractions": _contractions_table([(found[plain], found[gated]) for plain, gated in PAIRS]),
+        "spectra": _spectra_table(list(found.values())),
+    }
     return Outcome(_figure(found), tables, tuple(claims), _notes(found["mlp"], seeds))
 
 
@@ -241,6 +246,19 @@ def _table(found: Sequence[Spectra]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _contractions_table(pairs: Sequence[tuple[Spectra, Spectra]]) -> pd.DataFrame:
+    """What gating divides the condition number by, with the largest eigenvalue and without it."""
+    rows = []
+    for plain, gated in pairs:
+        row: dict[str, object] = {"plain": plain.unit, "gated": gated.unit, "n": plain.n, "d": plain.d, "width": WIDTH}
+        row["seeds"] = len(plain.eigenvalues)
+        for name in ("condition", "bulk"):
+            at = interval(getattr(plain, name) / getattr(gated, name))
+            row |= {name: at.value, f"{name}_low": at.low, f"{name}_high": at.high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def _spectra_table(found: Sequence[Spectra]) -> pd.DataFrame:
     """The spectra of the first seed, which are those drawn."""
     return pd.DataFrame({s.unit: s.eigenvalues[0] for s in found})
@@ -255,10 +273,33 @@ def _notes(first: Spectra, seeds: int) -> tuple[str, ...]:
     )
 
 
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """What gating does to the condition number, and how much of that is one eigenvalue."""
+    plain, gated = PAIRS[0]
+    row = last(tables["contractions"], plain=plain, gated=gated)
+    sentence = (
+        f"A gate divides the condition number of a {PAPER_NAMES[plain]} network's kernel by {row['condition']:.0f}"
+        f"{bracket(row['condition_low'], row['condition_high'], '.0f')}. Without one eigenvalue, that of the mean of "
+        f"the activations, it divides it by {row['bulk']:.1f}{bracket(row['bulk_low'], row['bulk_high'], '.1f')}."
+    )
+    sizes = (
+        f"n = {row['n']} Gaussian samples of d = {row['d']} inputs, width {row['width']}, {row['seeds']} seeds; the "
+        "figure has one of them."
+    )
+    ranks = np.arange(1, len(tables["spectra"]) + 1)
+    strokes = tuple(
+        Stroke(PAPER_NAMES[unit], numbers(ranks), numbers(np.sort(tables["spectra"][unit])[::-1]), look(role).colour)
+        for unit, role in zip((plain, gated), ROLES, strict=True)
+    )
+    sketch = Sketch("rank of the eigenvalue", "eigenvalue / width", strokes)
+    return (Finding("Gates and one eigenvalue", sentence, sizes, sketch),)
+
+
 STUDY = Study(
     "ntk/fig1",
     "Spectra of kernels, gated and plain",
     "The kernel of ReGLU has a more contracted spectrum than that of ReLU: a smaller largest and a larger smallest "
     "eigenvalue; so have GEGLU and SwiGLU.",
     run,
+    findings=findings,
 )

@@ -10,9 +10,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import t as student
 
-from gatelab.plotting import GREY, looks
+from gatelab.plotting import GREY, look, looks
 from gatelab.plotting.gap import Difference, gap_figure
+from gatelab.studies.finding import Finding, Sketch, Stroke, Tables, last, numbers
 from gatelab.studies.gap_records import (
+    MODEL_NAMES,
     NEGLIGIBLE,
     OPTIMISER_NAMES,
     SIGNIFICANT,
@@ -231,9 +233,66 @@ def _figure(found: Gap, gates: Sequence[Comparison], optimisers: Sequence[Compar
     return gap_figure(panels, "Figure 7: generalisation gap against training loss", differences([*gates, *optimisers]))
 
 
+# ---- the finding
+
+
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """The gap at equal training loss of each pair of units, with the sizes of the models."""
+    table = tables["comparisons"].dropna(subset=["relative", "low", "high"])
+    gates = table.loc[~table["first"].isin(list(OPTIMISER_NAMES))]
+    parts = [
+        f"{_range(rows['relative'])} times as large with {unit_name(gated)} as with {unit_name(plain)} "
+        f"({_decided(rows)})"
+        for (plain, gated), rows in gates.groupby(["first", "second"], sort=False)
+    ]
+    sentence = f"At equal training loss the gap between test and training loss is {', and '.join(parts)}."
+    share = gates["relative"] / gates["difference"]
+    models, _, optimisers = zip(*(where.split(", ") for where in gates["where"]), strict=True)
+    dots = Stroke(
+        "",
+        numbers(range(len(gates))),
+        numbers(100 * gates["relative"]),
+        look("glu").colour,
+        marks=True,
+        low=numbers(100 * gates["low"] * share),
+        high=numbers(100 * gates["high"] * share),
+    )
+    places = tuple(
+        f"{MODEL_NAMES.get(model, model)}\n{OPTIMISER_NAMES.get(o, o)}"
+        for model, o in zip(models, optimisers, strict=True)
+    )
+    sketch = Sketch("", "gap, gated less plain, %", (dots,), log_x=False, log_y=False, places=places, level=0.0)
+    return (Finding("The gap in whole models", sentence, _sizes(gates, tables["runs"]), sketch),)
+
+
+def _range(relative: pd.Series) -> str:
+    """From the least to the greatest, as shares of one."""
+    low, high = (f"{1 + value:.2f}" for value in (relative.min(), relative.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+def _sizes(rows: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """The models of these comparisons, their parameters, data and seeds."""
+    parts = []
+    for model, data in dict.fromkeys(tuple(where.split(", ")[:2]) for where in rows["where"]):
+        million = last(runs, model=model, data=data)["parameters"] / 1e6
+        parts.append(f"{setting_name(model, data)} ({million:.2g} million parameters)")
+    seeds = sorted({int(n) for n in (*rows["runs_first"], *rows["runs_second"])})
+    return f"{', '.join(parts)}; {' to '.join(map(str, seeds))} seeds of each unit."
+
+
+def _decided(rows: pd.DataFrame) -> str:
+    """How many of the 95 % intervals have zero outside."""
+    more, less = int((rows["low"] > 0).sum()), int((rows["high"] < 0).sum())
+    counts = {"larger": more, "smaller": less, "undecided": len(rows) - more - less}
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{said} of {len(rows)} comparisons" if len(rows) > 1 else said.removeprefix("1 ")
+
+
 STUDY = Study(
     "ntk/fig7",
     "The generalisation gap",
     "At equal training loss gated and plain units have the same gap; the optimiser matters more than the gate.",
     run,
+    findings=findings,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gatelab.plotting import GREY, look
 from gatelab.scaling import Scaling
 from gatelab.studies.constructions import construction_claims, count_claim, eq6_claim, shift_claim
+from gatelab.studies.finding import Finding, Sketch, Tables, beside, bracket, last, only, stroke
 from gatelab.studies.measure import (
     best_errors,
     measured,
@@ -72,9 +74,37 @@ def neurons_claim(study: Scaling) -> Claim:
     )
 
 
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """The slopes through all widths beside the paper's, and where the errors lie against the limit."""
+    errors, slopes = tables["errors"], tables["slopes"]
+    laws, compared, papers = [], [], []
+    narrow, wide = [], []
+    for unit in UNITS:
+        row = last(slopes, unit=unit, against="n", aggregate="best")
+        paper = PAPER_SLOPES[unit, "n"]
+        ratios = stroke(unit, only(errors, unit=unit), "width", "ratio", GREY).y
+        laws.append(f"n^{row['slope']:.2f}{bracket(row['low'], row['high'])} ({unit.upper()})")
+        compared.append(beside(row["low"], row["high"], paper, "steeper than", "flatter than"))
+        papers.append(f"{paper}")
+        narrow.append(f"{ratios[0]:.2f}")
+        wide.append(f"{ratios[-1]:.2f}")
+    sentence = (
+        f"Trained to their optimum, networks have errors that fall like {' and '.join(laws)}, "
+        f"{' and '.join(dict.fromkeys(compared))} the paper's {' and '.join(papers)}."
+    )
+    sizes = (
+        f"1/(1+cos²πx), n = {errors['width'].min()} to {errors['width'].max()}. The narrowest have "
+        f"{' and '.join(narrow)} times the error of the limit of free knots, the widest {' and '.join(wide)}."
+    )
+    strokes = [stroke(unit.upper(), only(errors, unit=unit), "width", "test_rmse", look(unit).colour) for unit in UNITS]
+    strokes += [stroke("limit", only(errors, unit=unit), "width", "limit", GREY, dashed=True) for unit in UNITS]
+    return (Finding("Slopes at the optimum", sentence, sizes, Sketch("neurons n", "test RMSE", tuple(strokes))),)
+
+
 STUDY = Study(
     "scaling/fig2",
     "L(n) and L(P) of MLP and GLU",
     "The error of the MLP falls like n^-2.13 (P^-2.18) and that of the GLU like n^-3.08 (P^-3.12) for n = 1 to 50.",
     run,
+    findings=findings,
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gatelab.plotting import Curve, scaling_figure
+from gatelab.plotting import GREY, Curve, look, scaling_figure
 from gatelab.problems import Problem, problem
 from gatelab.scaling import Scaling, Slope, corrected_slope, slope
 from gatelab.scaling.draw import AXES, curves, local_curves, orders
 from gatelab.solve import construct, rmse
+from gatelab.studies.finding import Finding, Sketch, Tables, beside, bracket, last, only, stroke
 from gatelab.studies.measure import (
     best_errors,
     measured,
@@ -24,6 +25,7 @@ from gatelab.studies.study import Claim, Outcome, Request, Study
 from gatelab.studies.verdicts import NEAR, errors_claim, slope_claim, slope_ends
 from gatelab.units import unit
 
+NAMES = {"relu2": "relu²", "relu3": "relu³", "glu": "GLU", "gqu": "GQU"}
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 TAIL = (50, 70, 100, 140, 200)
 TAIL_POINTS = 100_000  # at width 200 the paper's 10 000 points would add a tenth to the test error
@@ -196,9 +198,62 @@ def _notes(study: Scaling, far: Scaling) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    return _order_finding(tables), _parameters_finding(tables["errors"])
+
+
+def _order_finding(tables: Tables) -> Finding:
+    """Order 4: by the construction, and how far training has come towards it."""
+    built, errors = tables["construction"], only(tables["errors"], unit="gqu")
+    wide = last(tables["slopes"], unit="gqu", against="n", aggregate="best")
+    tail = built.tail(3)
+    by_hand = _built_slope(tail).value
+    reached = "is attained" if by_hand <= -3.95 else "is not yet reached"
+    near = beside(wide["low"], wide["high"], -4.0, "steeper than", "still short of")
+    sentence = (
+        f"Order 4 of the Gated Quadratic Unit, for which the paper measured {PAPER_SLOPES['gqu', 'n']}, {reached} by a "
+        f"construction (slope {by_hand:.2f}). Trained networks have {wide['slope']:.2f}"
+        f"{bracket(wide['low'], wide['high'])}, {near} -4."
+    )
+    sizes = (
+        f"1/(1+cos²πx); constructed with n = {tail['width'].iloc[0]} to {tail['width'].iloc[-1]}, trained with n = "
+        f"{wide['range'].replace('..', ' to ')}."
+    )
+    strokes = (
+        stroke("trained", errors, "width", "test_rmse", look("gqu").colour),
+        stroke("constructed", built, "width", "test_rmse", look("glu").colour, marks=True),
+        stroke("limit", errors, "width", "limit", GREY, dashed=True),
+    )
+    return Finding("Order 4 of the GQU", sentence, sizes, Sketch("neurons n", "test RMSE", strokes))
+
+
+def _parameters_finding(errors: pd.DataFrame) -> Finding:
+    """Plain units of higher powers beside the gated ones, at as many parameters."""
+    parts, most = [], []
+    for cheap, dear in (("relu2", "glu"), ("relu3", "gqu")):
+        curves = [stroke(name, only(errors, unit=name), "parameters", "test_rmse", GREY) for name in (cheap, dear)]
+        P = min(curve.x[-1] for curve in curves)
+        cheaper, dearer = (float(np.exp(np.interp(np.log(P), np.log(c.x), np.log(c.y)))) for c in curves)
+        times = max(cheaper / dearer, dearer / cheaper)
+        parts.append(f"{NAMES[cheap]} has {times:.2g} times {_less(cheaper, dearer)} error than the {NAMES[dear]}")
+        most.append(int(P))
+    sentence = f"At {' and '.join(dict.fromkeys(map(str, most)))} parameters {' and '.join(parts)}."
+    sizes = "1/(1+cos²πx); the powers take 3n+1 parameters, GLU and GQU 5n+1 and 7n+1."
+    strokes = tuple(
+        stroke(NAMES[name], only(errors, unit=name), "parameters", "test_rmse", look(name).colour)
+        for name in ("gqu", "relu3")
+    )
+    return Finding("Powers without gates", sentence, sizes, Sketch("parameters P", "test RMSE", strokes))
+
+
+def _less(ours: float, theirs: float) -> str:
+    return "less" if ours < theirs else "more"
+
+
 STUDY = Study(
     "scaling/fig6",
     "The Gated Quadratic Unit",
     "The GQU's error falls like n^-3.55, steeper than the GLU's but short of the hoped-for -4.",
     run,
+    findings=findings,
 )

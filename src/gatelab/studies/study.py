@@ -10,6 +10,8 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
+from gatelab.studies.finding import Findings, no_findings
+
 Verdict = Literal["reproduced", "exceeded", "differs", "new"]
 
 
@@ -66,7 +68,7 @@ class Study:
     """A figure of the paper that can be run. `paper` is one sentence: what the paper shows there.
 
     What is `long` takes minutes on two cores, or data that not everybody has: with all the others it comes from the
-    committed records.
+    committed records. `findings` makes sentences for the top of the report out of the study's own tables.
     """
 
     name: str
@@ -74,3 +76,4 @@ class Study:
     paper: str
     run: Callable[[Request], Outcome]
     long: bool = False
+    findings: Findings = no_findings

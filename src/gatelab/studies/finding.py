@@ -1,0 +1,122 @@
+"""What a study found, for a reader in a hurry: one sentence with its measured numbers, and one small figure.
+
+A study makes its findings out of its own tables, so that they can be made from a record as well as from a run, and
+no number is copied by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """One series of a sketch: a line, or with `marks` points; `low` and `high` are the ends of intervals."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    colour: str
+    dashed: bool = False
+    marks: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A figure with one message. `places` names positions on the x axis; `level` draws a line across at that value."""
+
+    x: str
+    y: str
+    strokes: tuple[Stroke, ...]
+    log_x: bool = True
+    log_y: bool = True
+    places: tuple[str, ...] = ()
+    level: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence that says what is undecided, the sizes and data that it is true of, and a topic of a few words."""
+
+    topic: str
+    sentence: str
+    sizes: str
+    sketch: Sketch
+
+
+Findings = Callable[[Tables], tuple[Finding, ...]]
+
+
+def no_findings(tables: Tables) -> tuple[Finding, ...]:
+    """Of a study that the reader in a hurry is not shown."""
+    return ()
+
+
+def stroke(
+    label: str, table: pd.DataFrame, x: str, y: str, colour: str, *, dashed: bool = False, marks: bool = False
+) -> Stroke:
+    """Two columns of a table as a series, in ascending x.
+
+    >>> stroke("a", pd.DataFrame({"n": [2, 1], "e": [0.1, 0.2]}), "n", "e", "#000000").y
+    (0.2, 0.1)
+    """
+    ordered = table[[x, y]].dropna().sort_values(x)
+    return Stroke(label, numbers(ordered[x]), numbers(ordered[y]), colour, dashed, marks)
+
+
+def numbers(values: Sequence[float] | pd.Series) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def only(table: pd.DataFrame, **wanted: object) -> pd.DataFrame:
+    """The rows in which every column has the wanted value; that there are none is an error.
+
+    >>> only(pd.DataFrame({"unit": ["mlp", "glu"], "slope": [-2.0, -3.0]}), unit="glu")["slope"].item()
+    -3.0
+    """
+    rows = table
+    for column, value in wanted.items():
+        rows = rows.loc[rows[column] == value]
+    if rows.empty:
+        raise KeyError(", ".join(f"{column} {value}" for column, value in wanted.items()))
+    return rows
+
+
+def last(table: pd.DataFrame, **wanted: object) -> dict[str, Any]:
+    """The last of the rows that `only` gives, by column.
+
+    >>> last(pd.DataFrame({"unit": ["mlp", "glu"], "slope": [-2.0, -3.0]}), unit="mlp")["slope"]
+    -2.0
+    """
+    return {str(name): value for name, value in only(table, **wanted).to_dict("records")[-1].items()}
+
+
+def bracket(low: float, high: float, form: str = ".2f") -> str:
+    """An interval in a sentence, with the space before it; nothing where there is none.
+
+    >>> bracket(-1.8, -1.64), bracket(float("nan"), 1.0)
+    (' [-1.80, -1.64]', '')
+    """
+    if np.isnan(low) or np.isnan(high):
+        return ""
+    return f" [{low:{form}}, {high:{form}}]"
+
+
+def beside(low: float, high: float, other: float, below: str, above: str) -> str:
+    """How an interval lies beside a number: wholly below it, wholly above it, or undecided.
+
+    >>> beside(-1.8, -1.6, -2.1, "steeper than", "flatter than"), beside(1.0, 3.0, 2.0, "less than", "more than")
+    ('flatter than', 'not told apart from')
+    """
+    if high < other:
+        return below
+    return above if low > other else "not told apart from"
