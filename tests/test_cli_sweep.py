@@ -361,6 +361,50 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
     assert "is empty" in error("results", "show", "", "--store", "runs.db")
 
 
+def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
+    assert names(here) == ["runs.db"]
+    assert "wrote saved/a.db, 4 records and 4 networks" in ok("results", "copy", "runs.db", "saved/a.db")
+    report = json.loads(ok("results", "copy", "runs.db", "b.db", "--json"))
+    assert report == {"store": "runs.db", "records": 4, "networks": 4, "files": ["b.db"]}
+    assert names(here / "saved") == ["a.db"]
+    key = next(iter(times(runs_db)))
+    row = json.loads(ok("results", "show", key, "--store", "saved/a.db", "--json"))
+    assert row["network"] == "stored" and row["arrays"] and row["arrays"] == arrays_of(runs_db, key)
+    assert "b.db is there already" in error("results", "copy", "runs.db", "b.db")
+    assert "there is no store none.db" in error("results", "copy", "none.db", "c.db")
+    assert "is not a folder" in error("results", "copy", "runs.db", "b.db/c.db")
+    assert names(here) == ["b.db", "runs.db", "saved"]
+
+
+def arrays_of(path: Path, key: str) -> dict[str, list[int]]:
+    with Store(path) as store:
+        return {name: list(array.shape) for name, array in (store.get_arrays(key) or {}).items()}
+
+
+def test_a_lost_network_is_told_by_list_show_and_check(runs_db: Path) -> None:
+    assert run("results", "list", "--store", "runs.db").stderr == ""
+    assert "4 records, of which 0 failed, and 4 networks" in ok("results", "check", "--store", "runs.db")
+    sound = json.loads(ok("results", "check", "--store", "runs.db", "--json"))
+    assert sound["sound"] and sound["networks"] == 4 and sound["missing"] == []
+    first, second, *_ = times(runs_db)
+    with Store(runs_db) as store:
+        store._db.execute("DELETE FROM networks WHERE key IN (?, ?)", [first, second])
+        store._db.execute("UPDATE records SET network = NULL WHERE key = ?", [second])  # as an older gatelab left it
+    result = run("results", "list", "--store", "runs.db")
+    assert result.exit_code == 0 and "4 of 4 records" in result.stdout
+    lost, old = result.stderr.splitlines()
+    assert lost.startswith("gatelab: 1 records in runs.db say that they have a network") and first in lost
+    assert "1 records in runs.db are from an older gatelab, which kept networks in runs.db.arrays" in old
+    text = " ".join(ok("results", "show", first, "--store", "runs.db").split())
+    assert "network the record says that it has one, and the store has none" in text
+    assert json.loads(ok("results", "show", second, "--store", "runs.db", "--json"))["network"] == "unknown"
+    result = run("results", "check", "--store", "runs.db", "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 1 and not report["sound"]
+    assert (report["missing"], report["unknown"], report["networks"]) == ([first], 1, 2)
+    assert run("results", "check", "--store", "runs.db").exit_code == 1
+
+
 def test_an_ambiguous_beginning_is_refused(here: Path) -> None:
     found = [Run("lab:measure", {"n": n}) for n in range(40)]
     first = {}

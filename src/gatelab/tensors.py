@@ -63,6 +63,22 @@ def write_packed(path: str | Path, content: bytes) -> Path:
     return write_whole(path, put)
 
 
+def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
+    """The arrays in the bytes of such a file; `name` is what the error calls them and `remedy` ends its sentence.
+
+    >>> unpack(pack({"G": np.arange(3)}), "the file", "save it again")["G"]
+    array([0, 1, 2])
+    """
+    from safetensors.numpy import load
+
+    try:
+        return load(content)
+    # KeyError: kinds of numbers that numpy does not have.
+    except (KeyError, SafetensorError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise GatelabError(f"{name} cannot be read (no whole safetensors file: {reason}); {remedy}") from error
+
+
 def kind_of(path: str | Path, remedy: str) -> str:
     """What a file says that it holds, empty where it says nothing of ours; its arrays are not read."""
     return _read(path, remedy, "numpy", with_arrays=False).kind

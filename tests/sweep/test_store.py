@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ import numpy as np
 import pytest
 
 from gatelab import GatelabError
-from gatelab.sweep import Record, Run, Store
+from gatelab.sweep import Record, Run, Store, StoreCheck
 from gatelab.sweep import schema as schema_module
+from gatelab.sweep.arrays import old_folder, pack
+from gatelab.sweep.claims import claimant
 from gatelab.sweep.schema import APPLICATION, MIGRATIONS, VERSION
 
 
@@ -118,10 +122,11 @@ def test_many_keys_at_once(store: Store) -> None:
 
 
 def test_prune_and_delete(store: Store) -> None:
+    store.put(record(5), {"G": np.zeros(2)})
     store.put_all(record(n, time=f"2030-01-{n + 1:02}", status="failed" if n < 3 else "done") for n in range(10))
-    store.put_arrays(record(5).key, {"G": np.zeros(2)})
     assert store.prune(status="failed", before="2030-01-03") == 2
     assert store.prune(where={"n": 5}) == 1 and store.get_arrays(record(5).key) is None
+    assert store._read("SELECT count(*) FROM networks") == [(0,)]
     assert store.delete([record(6).key, "f" * 32]) == 1
     assert sorted(r.arguments["n"] for r in store.records()) == [2, 3, 4, 7, 8, 9]
     with pytest.raises(GatelabError, match="no condition"):
@@ -131,21 +136,171 @@ def test_prune_and_delete(store: Store) -> None:
 def test_arrays(store: Store) -> None:
     key = record(1).key
     given = {"G": np.arange(6.0).reshape(2, 3).T, "scalar": np.array(2.5, np.float32), "empty": np.zeros((0, 3), bool)}
-    path = store.put_arrays(key, given)
+    assert store.put(record(1), given) and store.put(record(2))
     back = store.get_arrays(key)
     assert back is not None and set(back) == set(given)
     for name in given:
         assert back[name].dtype == given[name].dtype and np.array_equal(back[name], given[name])
         assert back[name].shape == given[name].shape
-    assert os.listdir(store.folder) == [path.name]  # noqa: PTH208
-    assert store.get_arrays("0" * 32) is None
-    path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(GatelabError, match="cannot be read"):
-        store.get_arrays(key)
+    assert store.get_arrays("0" * 32) is None and store.get_arrays(record(2).key) is None
+    assert [store.network_state(k) for k in (key, record(2).key, "0" * 32)] == ["stored", "none", "none"]
     with pytest.raises(GatelabError, match="names: object"):
-        store.put_arrays(key, {"names": np.array([None])})
-    with pytest.raises(GatelabError, match="32 hexadecimal digits"):
-        store.put_arrays("../" + "0" * 29, given)
+        store.put(record(3), {"names": np.array([None])})
+    assert store.get(record(3).key) is None
+    store._db.execute("UPDATE networks SET content = substr(content, 1, 40)")
+    with pytest.raises(GatelabError, match=f"the network of {key} in .* cannot be read"):
+        store.get_arrays(key)
+
+
+def test_a_run_of_too_many_bytes_is_refused_before_they_are_packed() -> None:
+    huge = np.broadcast_to(np.zeros(1), (2**27,))  # a view: a gigabyte that takes eight bytes
+    with pytest.raises(GatelabError, match=r"these arrays have 1\.07 GB"):
+        pack({"huge": huge})
+
+
+def test_the_network_of_a_done_record_stays_and_that_of_a_failed_one_comes(store: Store) -> None:
+    assert store.put(record(1, status="failed", error="no"))
+    assert store.put(record(1), {"G": np.ones(2)}) and not store.put(record(1), {"G": np.zeros(2)})
+    back = store.get_arrays(record(1).key)
+    assert back is not None and back["G"].tolist() == [1, 1]
+
+
+def test_a_store_is_one_file_and_a_copy_of_it_has_the_networks(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        for n in range(5):
+            store.put(record(n), {"G": np.full(1000, float(n))})
+    assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
+    (tmp_path / "copy.db").write_bytes(path.read_bytes())
+    with Store(tmp_path / "copy.db") as copy:
+        assert copy.check() == StoreCheck(records=5, failed=0, networks=5, missing=(), unknown=0)
+        for n in range(5):
+            back = copy.get_arrays(record(n).key)
+            assert back is not None and np.array_equal(back["G"], np.full(1000, float(n)))
+
+
+_KILLED = """
+import os, signal, sys
+import numpy as np
+from gatelab.sweep import Record, Run, Store
+store = Store(sys.argv[1])
+for n in range(20):
+    store.put(Record(Run("lab:fit", {"n": n}), "done"), {"G": np.full(5000, float(n))})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_after_a_kill_the_next_who_opens_the_store_makes_it_one_file_again(
+    tmp_path: Path, light: dict[str, str]
+) -> None:
+    path = tmp_path / "runs.db"
+    subprocess.run([sys.executable, "-c", _KILLED, str(path)], env=light, timeout=300)
+    assert (tmp_path / "runs.db-wal").stat().st_size > 0  # what the kill left behind
+    with Store(path):  # open, and not closed yet: the file alone is whole from here on
+        (tmp_path / "copy.db").write_bytes(path.read_bytes())
+    with Store(tmp_path / "copy.db") as copy:
+        assert copy.check() == StoreCheck(records=20, failed=0, networks=20, missing=(), unknown=0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "runs.db"]
+
+
+def old_store(path: Path, count: int, folder: bool = True) -> list[Record]:
+    """A store as gatelab wrote it before networks were in the file: with its folder, in which the last run has none."""
+    records = [record(n) for n in range(count)]
+    with Store(path) as store:
+        store.put_all(records)
+        db = store._db
+        for statement in (
+            "DROP TABLE networks",
+            "DROP INDEX records_unknown",
+            "ALTER TABLE records DROP COLUMN network",
+        ):
+            db.execute(statement)
+        db.execute("PRAGMA user_version = 2")
+    if folder:
+        old_folder(path).mkdir()
+        for r in records[:-1]:
+            (old_folder(path) / f"{r.key}.safetensors").write_bytes(pack({"n": np.array(r.arguments["n"])}))
+    return records
+
+
+def test_an_old_store_takes_its_networks_in_once_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    records = old_store(path, 450)
+    with pytest.warns(UserWarning, match=r"449 networks of .*runs\.db\.arrays are now in .*may be deleted"):
+        Store(path).close()
+    shutil.rmtree(old_folder(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Store(path) as store:
+            assert store.check() == StoreCheck(records=450, failed=0, networks=449, missing=(), unknown=0)
+            for r in records[:-1]:
+                assert (store.get_arrays(r.key) or {})["n"] == r.arguments["n"]
+            assert store.get_arrays(records[-1].key) is None
+
+
+def test_an_old_store_that_was_copied_without_its_folder_does_not_hide_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    records = old_store(path, 3, folder=False)
+    with Store(path) as store:
+        assert store.check().unknown == 3 and store.network_state(records[0].key) == "unknown"
+        with pytest.raises(GatelabError, match=r"from an older gatelab.*put that folder beside the file"):
+            store.get_arrays(records[0].key)
+        store.put(record(7), {"G": np.ones(1)})
+    # The folder comes later, and one of its files is damaged: the others are taken in.
+    old_folder(path).mkdir()
+    for r in records:
+        content = pack({"n": np.array(r.arguments["n"])})
+        (old_folder(path) / f"{r.key}.safetensors").write_bytes(content[: 20 if r is records[1] else None])
+    with pytest.warns(UserWarning, match=r"2 networks of .* are now in .*, 1 are not: .* cannot be read"):
+        store = Store(path)
+    with store:
+        assert store.check() == StoreCheck(records=4, failed=0, networks=3, missing=(), unknown=1)
+        assert (store.get_arrays(records[2].key) or {})["n"] == 2
+
+
+def test_a_network_that_is_not_there_is_an_error_when_it_is_asked_for(store: Store) -> None:
+    store.put(record(1), {"G": np.ones(1)})
+    store._db.execute("DELETE FROM networks")
+    assert store.check().missing == (record(1).key,) and store.network_state(record(1).key) == "missing"
+    with pytest.raises(GatelabError, match=r"says that it has a network.*has none; compute the run again"):
+        store.get_arrays(record(1).key)
+
+
+def test_a_copy_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
+    """A writer adds a record with its network at every report of the copy, which neither starts anew nor mixes."""
+    path = tmp_path / "runs.db"
+    with Store(path) as store, Store(path) as other:
+        for n in range(20):
+            store.put(record(n), {"G": np.random.default_rng(n).standard_normal(200_000)})
+        other.claim(["f" * 32], claimant())
+        reports: list[tuple[int, int]] = []
+
+        def write(done: int, total: int) -> None:
+            reports.append((done, total))
+            other.put(record(100 + len(reports)), {"G": np.zeros(1000)})
+
+        store.copy(tmp_path / "new" / "copy.db", write)
+        assert len(reports) > 2 and reports[-1][0] == reports[-1][1]
+        with pytest.raises(GatelabError, match="is there already"):
+            store.copy(tmp_path / "new" / "copy.db")
+        assert store.count() == 20 + len(reports)
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["copy.db"]
+    with Store(tmp_path / "new" / "copy.db") as copy:
+        assert copy.check() == StoreCheck(records=20, failed=0, networks=20, missing=(), unknown=0)
+        assert copy._read("SELECT count(*) FROM claims") == [(0,)]
+
+
+def test_a_file_that_was_emptied_gives_its_space_back(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        for n in range(10):
+            store.put(record(n), {"G": np.zeros(50_000)})
+    assert path.stat().st_size > 4_000_000
+    with Store(path) as store:
+        store.delete([record(n).key for n in range(9)])
+    assert path.stat().st_size < 1_000_000
+    with Store(path) as store:
+        assert store.check().networks == 1
 
 
 def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
@@ -275,38 +430,45 @@ def _as_nobody(call: Any) -> None:
 
 _FILL = """
 import resource, sys
+import numpy as np
 from gatelab.errors import GatelabError
 from gatelab.sweep import Record, Run, Store
 store = Store(sys.argv[1])
 if sys.argv[2] != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+arrays = {"G": np.zeros(int(sys.argv[3]))} if sys.argv[3] != "0" else None
 kept = 0
 try:
     while True:
-        store.put(Record(Run("lab:fit", {"n": kept}), "done", {"text": "x" * 2000}))
+        store.put(Record(Run("lab:fit", {"n": kept}), "done", {"text": "x" * 2000}), arrays)
         kept += 1
 except GatelabError as error:
     print(kept, error)
 """
 
 
-def test_a_full_disk(tmp_path: Path, light: dict[str, str]) -> None:
+@pytest.mark.parametrize("numbers", [0, 2_000], ids=["records", "networks"])
+def test_a_full_disk(tmp_path: Path, light: dict[str, str], numbers: int) -> None:
     """On a small disk where one can be mounted, else with a limit on the size of files."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "gatelab-test", str(disk)]
     mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
     try:
-        command = [sys.executable, "-c", _FILL, str(disk / "runs.db"), "0" if mounted else str(2**20)]
+        command = [sys.executable, "-c", _FILL, str(disk / "runs.db"), "0" if mounted else str(2**20), str(numbers)]
         done = subprocess.run(command, env=light, capture_output=True, text=True, check=True, timeout=300)
         kept, message = done.stdout.split(maxsplit=1)
-        assert int(kept) > 20 and "what was stored is safe" in message
+        assert int(kept) > 10 and "what was stored is safe" in message
         assert ("no space left" if mounted else "could not be read or written") in message
         target = tmp_path / "copy.db"
         for file in disk.iterdir():  # elsewhere, where there is room to go on
             (tmp_path / file.name.replace("runs", "copy")).write_bytes(file.read_bytes())
         with Store(target) as store:
-            assert store.count() == int(kept)
+            report = store.check()
+            assert report.records == int(kept) and report.networks == (int(kept) if numbers else 0)
+            assert report.missing == () and report.damage == ()
+            for r in store.records():
+                assert len((store.get_arrays(r.key) or {"G": []})["G"]) == numbers
             assert store.put(record(1))
     finally:
         if mounted:

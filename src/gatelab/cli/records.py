@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from gatelab.cli.sweeps import check_store
 from gatelab.errors import GatelabError, unknown_name
 
 if TYPE_CHECKING:
-    from gatelab.sweep import Record, Store
+    from gatelab.sweep import Record, Store, StoreCheck
 
 STORE = Path("gatelab.db")
 StoreFile = Annotated[Path, typer.Option("--store", help="The file that --store of other commands wrote.")]
@@ -33,8 +34,35 @@ def opened(path: Path) -> Iterator[Store]:
             f"there is no store {path}; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
         )
     check_store(path)
-    with Store(path) as store:
+    with warnings.catch_warnings(record=True) as messages:
+        warnings.simplefilter("always", UserWarning)
+        store = Store(path)
+    for message in messages:
+        note(str(message.message))
+    with store:
         yield store
+
+
+def note(text: str) -> None:
+    """A line beside what was asked for, on stderr, so that what is on stdout stays what it is."""
+    typer.echo(f"gatelab: {text}", err=True)
+
+
+def missing_networks(check: StoreCheck, store: Path) -> list[str]:
+    """What a store should have and has not, in sentences."""
+    lines = []
+    if check.missing:
+        first = check.missing[0]
+        lines.append(
+            f"{len(check.missing)} records in {store} say that they have a network, and it is not there (the first is "
+            f"{first}); take a whole copy of the store, or prune them and compute them again"
+        )
+    if check.unknown:
+        lines.append(
+            f"{check.unknown} records in {store} are from an older gatelab, which kept networks in "
+            f"{store.name}.arrays, and their networks are not here; put that folder beside the file, if there is one"
+        )
+    return lines
 
 
 def selected(

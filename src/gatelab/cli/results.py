@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -23,12 +24,15 @@ from gatelab.cli.records import (
     find,
     full,
     label,
+    missing_networks,
+    note,
     opened,
     rmse,
     seed_of,
     selected,
     width_of,
 )
+from gatelab.cli.write import check_folder
 from gatelab.errors import GatelabError
 
 SHORT = 10  # characters of a key: enough to be unique among some thousands
@@ -40,9 +44,14 @@ PRUNE = """Examples: gatelab results prune --failed --dry-run
 
 gatelab results prune --older-than 90 --other-versions --yes"""
 
+LOST = {
+    "missing": "the record says that it has one, and the store has none",
+    "unknown": "not here: the record is from an older gatelab, which kept networks in a folder beside the store",
+}
+
 app = typer.Typer(
     name="results",
-    help="List, show, export, compare and prune what a store holds.",
+    help="List, show, check, copy, export, compare and prune what a store holds.",
     epilog="Example: gatelab results list --store runs.db",
     no_args_is_help=True,
 )
@@ -61,6 +70,8 @@ def list_(
     """List records, the newest first."""
     with opened(store) as file:
         found = selected(file, status, unit, width, problem)
+        for line in missing_networks(file.networks(), store):
+            note(line)
     found.sort(key=lambda r: r.time, reverse=True)
     first = found[:limit]
     if as_json:
@@ -89,10 +100,12 @@ def show_(
     """Show everything about one record, with its traceback if it failed."""
     with opened(store) as file:
         record = find(file, key)
-        arrays = file.get_arrays(record.key) or {}
+        state = file.network_state(record.key)
+        # The rest of a record is shown also where its network is lost.
+        arrays = (file.get_arrays(record.key) or {}) if state == "stored" else {}
     shapes = {name: list(a.shape) for name, a in arrays.items()}
     if as_json:
-        show.document(full(record) | {"arrays": shapes})
+        show.document(full(record) | {"network": state, "arrays": shapes})
         return
     row = record.row()
     error = row.pop("error")
@@ -101,6 +114,8 @@ def show_(
         rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
     if shapes:
         rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
+    if state in ("missing", "unknown"):
+        rows.append(("network", LOST[state]))
     show.pairs(rows)
     if error:
         show.say("", str(error).rstrip())
@@ -145,6 +160,40 @@ def _confirmed(count: int, store: Path) -> bool:
 
 def _on_terminal() -> bool:
     return sys.stdin.isatty()
+
+
+@app.command("check", epilog="Example: gatelab results check --store runs.db")
+def check(store: StoreFile = STORE, as_json: Json = False) -> None:
+    """Read a store whole: is the file sound, is every network there? The exit code is 1 where something is not."""
+    with opened(store) as file:
+        report = file.check()
+    wrong = [*(f"{store} is damaged: {text}" for text in report.damage), *missing_networks(report, store)]
+    if as_json:
+        show.document({"store": store, "sound": not wrong, **asdict(report)})
+    else:
+        counts = f"{exchange.records(report.records)}, of which {report.failed} failed, and {report.networks} networks"
+        show.say(f"{store}: {counts}")
+        show.points(wrong or ["the file is sound, and every network is there"])
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command("copy", epilog="Example: gatelab results copy runs.db saved.db")
+def copy(
+    store: Annotated[Path, typer.Argument(metavar="FROM", help="The store.")],
+    to: Annotated[Path, typer.Argument(metavar="TO", help="A new file.")],
+    as_json: Json = False,
+) -> None:
+    """Copy a store, whole, also while sweeps write to it."""
+    check_folder(to.parent)
+    with opened(store) as file, show.progress("copying") as progress:
+        file.copy(to, progress)
+    with opened(to) as whole:
+        total, networks = whole.count(), whole.networks().networks
+    if as_json:
+        show.document({"store": store, "records": total, "networks": networks, "files": [to]})
+    else:
+        show.say(f"wrote {to}, {exchange.records(total)} and {networks} networks", wrap=False)
 
 
 app.command("export", epilog=exchange.EXPORT)(exchange.export)

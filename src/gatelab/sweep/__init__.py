@@ -13,7 +13,7 @@ it runs: the function takes the arguments as keywords and returns a dict of metr
 
 from gatelab.sweep.backends import BACKENDS, Backend, Plan, Progress, map_runs, plan
 from gatelab.sweep.run import Outcome, Record, Run, RunStatus
-from gatelab.sweep.store import Store
+from gatelab.sweep.store import Store, StoreCheck
 
 __all__ = [
     "BACKENDS",
@@ -25,6 +25,7 @@ __all__ = [
     "Run",
     "RunStatus",
     "Store",
+    "StoreCheck",
     "map_runs",
     "plan",
 ]

@@ -25,7 +25,7 @@ TIME_LIMIT = "time limit"
 
 
 class Computed(NamedTuple):
-    """A record, and the packed arrays that go beside it."""
+    """A record, and the packed arrays that are stored with it."""
 
     record: Record
     arrays: bytes | None = None

@@ -42,13 +42,11 @@ class Desk:
         return list(self._store.get_all(sorted(keys))) if self._store and keys else []
 
     def file(self, results: list[Computed]) -> list[Record]:
-        """Store results, arrays before the records that announce them; what is now on record."""
+        """Store results, each record with its network; what is now on record."""
         records = [result.record for result in results]
         if self._store is None or not results:
             return records
-        for record, arrays in results:
-            if arrays is not None:
-                self._store.put_arrays(record.key, arrays)
-        if self._store.put_all(records) == len(records):
+        networks = {record.key: arrays for record, arrays in results if arrays is not None}
+        if self._store.put_all(records, networks) == len(records):
             return records
         return list(self._store.get_all(record.key for record in records))  # another sweep was first: its word holds

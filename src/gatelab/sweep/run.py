@@ -72,8 +72,8 @@ class Run:
 class Outcome:
     """What a task may return instead of a plain mapping of metrics: more than numbers.
 
-    `arrays` (a fitted network's parameters, say) are kept beside the store and dropped without one; bytes that
-    `gatelab.tensors.pack` made are kept as they are, with what they say of themselves.
+    `arrays` (a fitted network's parameters, say) are kept in the store with the record and dropped without one; bytes
+    that `gatelab.tensors.pack` made are kept as they are, with what they say of themselves.
     """
 
     metrics: Mapping[str, Plain]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gatelab.errors import GatelabError
@@ -30,8 +30,16 @@ _V2 = (
         heartbeat REAL NOT NULL) WITHOUT ROWID""",
     "CREATE INDEX claims_by_owner ON claims (owner)",
 )
+# Networks lay in a folder beside the file before. `network` is 1 or 0, and NULL where nobody knows: `Store` asks the
+# folder, if it is there. The index holds those alone and is empty in all files but old ones.
+_V3 = (
+    "CREATE TABLE networks (key TEXT PRIMARY KEY, content BLOB NOT NULL)",
+    "ALTER TABLE records ADD COLUMN network INTEGER",
+    "UPDATE records SET network = 0 WHERE status = 'failed'",
+    "CREATE INDEX records_unknown ON records (key) WHERE network IS NULL",
+)
 # Step i takes version i to version i + 1. A new file goes through all of them: one way to the present schema, not two.
-MIGRATIONS = (_V1, _V2)
+MIGRATIONS = (_V1, _V2, _V3)
 VERSION = len(MIGRATIONS)
 
 
@@ -48,6 +56,10 @@ def connect(path: Path) -> sqlite3.Connection:
             # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
             db.execute("PRAGMA synchronous = NORMAL")
             _migrate(db, path)
+            # What a killed sweep left in the log goes into the file now: then the file alone is all of it. On a full
+            # disk it stays in the log, from which it is read just as well.
+            with suppress(sqlite3.OperationalError):
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         except BaseException:
             db.close()
             raise

@@ -1,4 +1,4 @@
-"""`Store`: records in one SQLite file, each once, kept for good; arrays in a folder beside it."""
+"""`Store`: records and the networks that belong to them in one SQLite file, each once, kept for good."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 import numpy as np
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.arrays import arrays_path, pack, read_arrays, write_arrays
+from gatelab.files import write_whole
+from gatelab.sweep.arrays import old_folder, pack, read_old, unpack
 from gatelab.sweep.claims import Claimant, Claims
 from gatelab.sweep.interrupt import uninterrupted
 from gatelab.sweep.plain import Plain
@@ -23,14 +27,39 @@ from gatelab.sweep.run import Record, RunStatus
 from gatelab.sweep.schema import connect, explained, transaction
 
 _CHUNK = 5_000
-_INSERT = f"INSERT INTO records ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
+_TAKEN_IN = 200  # networks of an older store in one transaction
+_PAGES = 2_000  # of 4 KB, copied between two reports
+_INSERT = f"INSERT INTO records ({COLUMNS}, network) VALUES ({', '.join('?' * 12)})"
 # A done record is never replaced; a failed one is, by whatever came of the next try.
-_REPLACE = ", ".join(f"{c} = excluded.{c}" for c in COLUMNS.split(", ")[1:])
+_REPLACE = ", ".join(f"{c} = excluded.{c}" for c in [*COLUMNS.split(", ")[1:], "network"])
 _UPSERT = f"{_INSERT} ON CONFLICT (key) DO UPDATE SET {_REPLACE} WHERE records.status = 'failed'"
 
 
+NetworkState = Literal["stored", "none", "missing", "unknown"]
+# Of each record: whether it has a network, says it has one and does not, or does not say (it is from an older gatelab).
+_STATE = """CASE WHEN networks.key IS NOT NULL THEN 'stored' WHEN network = 0 THEN 'none'
+    WHEN network = 1 THEN 'missing' ELSE 'unknown' END"""
+_STATES = f"SELECT {_STATE}, content FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
+
+
+@dataclass(frozen=True)
+class StoreCheck:
+    """What `Store.check` found: how many records and networks there are, and what is wrong with them.
+
+    `missing` are the keys of records that say they have a network which is not there, `unknown` how many are from an
+    older gatelab, do not say, and have none here; `damage` is what SQLite says of the file, empty where it is whole.
+    """
+
+    records: int
+    failed: int
+    networks: int
+    missing: tuple[str, ...]
+    unknown: int
+    damage: tuple[str, ...] = ()
+
+
 class Store:
-    """Records of runs in one file; any number of sweeps, in any number of processes, may use it at once.
+    """Records of runs and their networks in one file; any number of sweeps, in any number of processes, may use it.
 
     >>> import tempfile
     >>> from gatelab.sweep import Run
@@ -45,13 +74,47 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.folder = self.path.with_name(f"{self.path.name}.arrays")
         self._lock = threading.RLock()
         self._db = connect(self.path)
-        rows = self._read(
-            "SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE 'argument\\_%' ESCAPE '\\'"
-        )
-        self._indexed = {name for (name,) in rows}
+        try:
+            rows = self._read(
+                "SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE 'argument\\_%' ESCAPE '\\'"
+            )
+            self._indexed = {name for (name,) in rows}
+            self._take_in(old_folder(self.path))
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_in(self, folder: Path) -> None:
+        """The networks of an older store, which lie in a folder beside it, into the file; the folder stays."""
+        if not folder.is_dir():
+            return
+        unknown = [key for (key,) in self._read("SELECT key FROM records WHERE network IS NULL")]
+        count, unreadable = 0, list[str]()
+        for i in range(0, len(unknown), _TAKEN_IN):
+            with self._writing() as db:
+                for key in unknown[i : i + _TAKEN_IN]:
+                    try:
+                        content = read_old(folder, key)
+                    except GatelabError as error:
+                        unreadable.append(str(error))
+                        continue
+                    if content is not None:
+                        db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [key, content])
+                        count += 1
+                    db.execute("UPDATE records SET network = ? WHERE key = ?", [content is not None, key])
+        if unreadable:
+            warnings.warn(
+                f"{count} networks of {folder} are now in {self.path}, {len(unreadable)} are not: {unreadable[0]}",
+                stacklevel=3,
+            )
+        elif count:
+            warnings.warn(
+                f"{count} networks of {folder} are now in {self.path}, which is all there is to copy; the folder is "
+                "not used any more and may be deleted",
+                stacklevel=3,
+            )
 
     def close(self) -> None:
         with self._lock, suppress(sqlite3.Error):
@@ -76,19 +139,31 @@ class Store:
 
     # records
 
-    def put(self, record: Record) -> bool:
-        """Keep a record and end the claim on its run; False where a done record is there already, which stays."""
-        return self.put_all([record]) == 1
+    def put(self, record: Record, arrays: Mapping[str, np.ndarray] | None = None) -> bool:
+        """Keep a record, with its network if it has one, and end the claim on its run.
 
-    def put_all(self, records: Iterable[Record]) -> int:
-        """Keep many records in one transaction; how many were new or replaced a failed one."""
+        False where a done record is there already, which stays, and its network with it.
+        """
+        return self.put_all([record], {record.key: pack(arrays)} if arrays else {}) == 1
+
+    def put_all(self, records: Iterable[Record], networks: Mapping[str, bytes] | None = None) -> int:
+        """Keep many records in one transaction; how many were new or replaced a failed one.
+
+        `networks` are what `arrays.pack` made of the arrays of some of them, by their keys: a record and its network
+        are stored together or not at all.
+        """
         rows = [to_row(r) for r in records]
+        contents = networks or {}
         indexed = set(self._indexed)
         with self._writing() as db:
             written = 0
             for row in rows:
                 _index_arguments(db, row[2], indexed)
-                written += db.execute(_UPSERT, row).rowcount
+                content = contents.get(row[0])
+                new = db.execute(_UPSERT, (*row, content is not None)).rowcount
+                if new and content is not None:
+                    db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], content])
+                written += new
                 db.execute("DELETE FROM claims WHERE key = ?", row[:1])
         self._indexed = indexed
         return written
@@ -150,14 +225,21 @@ class Store:
         return self._read("SELECT avg(seconds) FROM records WHERE task = ? AND status = 'done'", [task])[0][0]
 
     def delete(self, keys: Iterable[str]) -> int:
-        """Forget these runs, their arrays included; how many there were."""
+        """Forget these runs, their networks included; how many there were."""
         keys = list(keys)
         with self._writing() as db:
+            db.executemany("DELETE FROM networks WHERE key = ?", [(key,) for key in keys])
             gone = sum(db.execute("DELETE FROM records WHERE key = ?", [key]).rowcount for key in keys)
-        for key in keys:
-            with suppress(OSError):
-                arrays_path(self.folder, key).unlink()
+        self._shrink()
         return gone
+
+    def _shrink(self) -> None:
+        """Give a file that is half empty back to the disk; the pages of one that is not are used again."""
+        (pages,), (free,) = self._read("PRAGMA page_count")[0], self._read("PRAGMA freelist_count")[0]
+        # Another sweep that writes, or a disk that has no room for it, are no reason to fail: nothing is lost.
+        with uninterrupted(), self._lock, suppress(sqlite3.OperationalError):
+            if 2 * free > pages:
+                self._db.execute("VACUUM")
 
     def prune(
         self,
@@ -175,15 +257,72 @@ class Store:
             )
         return self.delete([key for (key,) in self._read(f"SELECT key FROM records {clause}", values)])
 
-    # arrays
-
-    def put_arrays(self, key: str, arrays: Mapping[str, np.ndarray] | bytes) -> Path:
-        """Keep arrays (or what `arrays.pack` made of them) beside the record of that key."""
-        content = arrays if isinstance(arrays, bytes) else pack(arrays)
-        return write_arrays(arrays_path(self.folder, key), content)
+    # networks
 
     def get_arrays(self, key: str) -> dict[str, np.ndarray] | None:
-        return read_arrays(arrays_path(self.folder, key))
+        """The arrays of a run, None where it has none; an error where it has some and they are not in the store."""
+        rows = self._read(_STATES, [key])
+        if not rows or rows[0][0] == "none":
+            return None
+        state, content = rows[0]
+        if state == "missing":
+            raise GatelabError(
+                f"the record {key} says that it has a network, and {self.path} has none; compute the run again, or "
+                "take a whole copy of the store (gatelab results copy)"
+            )
+        if state == "unknown":
+            raise GatelabError(
+                f"{self.path} has no network of {key}, whose record is from an older gatelab: that kept networks in "
+                f"{old_folder(self.path).name}; put that folder beside the file and open it again"
+            )
+        return unpack(content, f"the network of {key} in {self.path}")
+
+    def network_state(self, key: str) -> NetworkState:
+        """Whether a run has a network: "stored", "none", "missing" where it should, "unknown" of an old record."""
+        rows = self._read(_STATES, [key])
+        return rows[0][0] if rows else "none"
+
+    def networks(self) -> StoreCheck:
+        """How many records and networks there are, and which are missing; `damage` is not looked for."""
+        sql = "SELECT network, key FROM records WHERE network IS NOT 0 AND key NOT IN (SELECT key FROM networks)"
+        absent = self._read(f"{sql} ORDER BY rowid")
+        return StoreCheck(
+            records=self.count(),
+            failed=self.count(status="failed"),
+            networks=self._read("SELECT count(*) FROM networks")[0][0],
+            missing=tuple(key for network, key in absent if network is not None),
+            unknown=sum(network is None for network, _ in absent),
+        )
+
+    def check(self) -> StoreCheck:
+        """The same, and whether the file is sound: all of it is read."""
+        damage = (text for (text,) in self._read("PRAGMA integrity_check") if text != "ok")
+        return replace(self.networks(), damage=tuple(damage))
+
+    def copy(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+        """Write a whole copy to a new file, also while sweeps write to this one; `progress(done, total)` counts pages.
+
+        The copy is the store at one moment, without the claims of sweeps that go on here.
+        """
+        target = Path(path)
+        if target.exists():
+            raise GatelabError(f"{target} is there already; give the path of a new file")
+
+        def fill(part: Path) -> None:
+            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(part)) as whole:
+                # A read that stays open: whatever others write meanwhile, all pages are of this moment.
+                source.execute("BEGIN")
+                source.execute("SELECT count(*) FROM claims").fetchone()
+                source.backup(whole, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
+                whole.execute("DELETE FROM claims")
+                whole.commit()
+
+        def report(done: int, total: int) -> None:
+            if progress:
+                progress(done, total)
+
+        with explained(target):
+            return write_whole(target, fill)
 
     # claims
 
