@@ -168,7 +168,7 @@ def test_one_thread_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_workers_import_the_real_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", sys.path[1:])
-    (there,) = map_runs(runs("threads", 1), backend="processes", jobs=1)
+    (there,) = map_runs(runs("threads_of_torch", 1), backend="processes", jobs=1)
     assert there.metrics["torch"] == 1
 
 

@@ -39,7 +39,7 @@ NetworkState = Literal["stored", "none", "missing", "unknown"]
 # Of each record: whether it has a network, says it has one and does not, or does not say (it is from an older gatelab).
 _STATE = """CASE WHEN networks.key IS NOT NULL THEN 'stored' WHEN network = 0 THEN 'none'
     WHEN network = 1 THEN 'missing' ELSE 'unknown' END"""
-_STATES = f"SELECT {_STATE}, content FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
+_JOINED = "FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Store:
 
     def get_arrays(self, key: str) -> dict[str, np.ndarray] | None:
         """The arrays of a run, None where it has none; an error where it has some and they are not in the store."""
-        rows = self._read(_STATES, [key])
+        rows = self._read(f"SELECT {_STATE}, content {_JOINED}", [key])
         if not rows or rows[0][0] == "none":
             return None
         state, content = rows[0]
@@ -279,7 +279,7 @@ class Store:
 
     def network_state(self, key: str) -> NetworkState:
         """Whether a run has a network: "stored", "none", "missing" where it should, "unknown" of an old record."""
-        rows = self._read(_STATES, [key])
+        rows = self._read(f"SELECT {_STATE} {_JOINED}", [key])
         return rows[0][0] if rows else "none"
 
     def networks(self) -> StoreCheck:
