@@ -131,7 +131,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured; `growth` is of the unit with the least error at the budget, None if it has one width."""
+    """All that was measured; `growth` is of the unit with the least error, None if it has one width in the budget."""
 
     scores: tuple[Score, ...]
     networks: tuple[Network, ...]

@@ -146,8 +146,8 @@ def _least_error(e: Evidence, regime: Regime) -> list[str]:
             f"[{nearest.behind_low:.3g}, {nearest.behind_high:.3g}]"
         )
     if growth is None:
-        why = f"{leader.unit} was fitted at width {leader.width} alone: nothing says what limits the error"
-        return [f"{why}, and the least one at equal parameters counts first", error]
+        alone = f"within {e.budget} parameters {leader.unit} was fitted at width {leader.width} alone"
+        return [f"{alone}: nothing says what limits the error, and the least one counts first", error]
     change = f"from {_step(growth)} parameters its error goes to {_shares(growth.ratio)}"
     if regime == "units":
         why = f"more parameters still pay: {leader.unit} has the least error at the budget, and {change}; so the"
