@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import gatelab as gl
 from gatelab.cli import app, read, show
 from gatelab.cli.write import check_folder
+from gatelab.display import EVERY, Report
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -324,7 +325,7 @@ ERRORS = {
     "constant": (["fit", "glu", "3+0*x"], None, "choose another target"),
     "undefined": (["fit", "glu", "log(x)"], None, "choose an interval"),
     "out below a file": (["scale", "glu", "--out", "f/a.png"], text_file("f", "a"), "not a folder"),
-    "out of a kind": (["scale", "glu", "--out", "a.doc"], None, ".png or .svg"),
+    "out of a kind": (["scale", "glu", "--out", "a.doc"], None, ".png, .svg or .pdf"),
     "out a folder": (["scale", "glu", "--out", "a.png"], lambda p: (p / "a.png").mkdir(), "is a folder"),
     "csv of a kind": (["scale", "glu", "--csv", "a.xlsx"], None, ".csv"),
     "save below a file": (["fit", "glu", "--save", "f/a.safetensors"], text_file("f", "a"), "not a folder"),
@@ -525,8 +526,9 @@ def test_plain_makes_json_of_numpy_and_nan() -> None:
 
 def test_progress_without_a_terminal_speaks_seldom(capsys: pytest.CaptureFixture[str]) -> None:
     with show.progress("fitting") as report:
+        assert isinstance(report, Report)
         report(1, 4)
-        report.said -= show.EVERY
+        report.began -= EVERY
         report(2, 4)
         report(3, 4)
     out, err = capsys.readouterr()

@@ -117,7 +117,7 @@ def test_rows_that_cannot_be_compared_end_with_2_and_one_line(here: Path, name: 
     [
         (["--unit", "gllu,glu"], "did you mean 'glu'"),
         (["--unit", "glu"], "two or more"),
-        (["--out", "card.pdf"], "ends in .html or .png or .svg"),
+        (["--out", "card.doc"], "ends in .html, .png, .svg or .pdf"),
         (["--widths", "4:2"], "write 2:4"),
         (["--target", "nothing"], "nothing"),
         (["friedman1"], "leave one of them out"),

@@ -83,7 +83,7 @@ def test_files_problems_and_steps_that_diverge() -> None:
         (["--gaussian", "9,9", "--standardise"], "leave those options out"),
         (["--gaussian", "9,9", "--unit", "gllu"], "no unit is called 'gllu'"),
         (["--gaussian", "9,9", "--lr", "0"], "lr is 0.0"),
-        (["--gaussian", "9,9", "--plot", "a.pdf"], ".png or .svg"),
+        (["--gaussian", "9,9", "--plot", "a.doc"], ".png, .svg or .pdf"),
         (["--data", "none.csv"], "none.csv"),
     ],
 )

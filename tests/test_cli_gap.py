@@ -15,8 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from gatelab.cli import app
-from gatelab.cli import train as cli_train
+from gatelab.cli import app, show
 from gatelab.train import Gap
 
 TINY = ("--size", "tiny", "--tokenizer", "bytes", "--data", "text.txt", "--batch", "4", "--evaluations", "3")
@@ -104,7 +103,7 @@ def test_one_unit_alone_is_nothing_to_compare() -> None:
         (["train", "mixer", "glu", "--optimiser", "adam"], "did you mean 'adamw'"),
         (["gap", "--units", "glu,reglu"], "each once"),
         (["gap", "--record", "none.json"], "none.json"),
-        (["gap", "--plot", "gap.pdf"], ".png or .svg"),
+        (["gap", "--plot", "gap.bmp"], ".png, .svg or .pdf"),
     ],
 )
 def test_errors_are_one_line(args: list[str], says: str) -> None:
@@ -118,7 +117,7 @@ def test_ctrl_c_says_how_to_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -
     def pressing(what: str):
         yield lambda done, total, speed: os.kill(os.getpid(), signal.SIGINT) if done == 4 else None
 
-    monkeypatch.setattr(cli_train, "reporting", pressing)
+    monkeypatch.setattr(show, "progress", pressing)
     handler = signal.getsignal(signal.SIGINT)
     long = ("train", "gpt2", "glu", *TINY, "--steps", "100000")
     try:

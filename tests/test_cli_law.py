@@ -87,7 +87,7 @@ def test_it_says_what_the_table_cannot_tell(here: Path) -> None:
         ("P,D,L\n1,2\n", [], "line 2: nothing is not a number"),
         (b"\xff\xfe\x80", [], "not a text file"),
         (None, [], "there is no file t.csv"),
-        ("P,D,L\n1,2,3\n", ["--plot", "a.pdf"], ".png or .svg"),
+        ("P,D,L\n1,2,3\n", ["--plot", "a.doc"], ".png, .svg or .pdf"),
         ("P,D,L\n1,2,nan\n", [], "L[0] is nan"),
     ],
 )

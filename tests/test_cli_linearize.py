@@ -93,7 +93,7 @@ def test_gated_units_and_scales() -> None:
         (["gelu", "--data", "none.npy"], "there is no file"),
         (["gelu", "--data", "words.npy"], "give an array"),
         (["gelu", "--export", "p.txt"], "ends in .json"),
-        (["gelu", "--plot", "p.pdf"], ".png or .svg"),
+        (["gelu", "--plot", "p.doc"], ".png, .svg or .pdf"),
     ],
 )
 def test_errors_are_one_line(args: list[str], says: str) -> None:

@@ -255,7 +255,7 @@ ERRORS = {
     "other arrays": (["--data", "points.csv", "--model", "other.safetensors"], "another program wrote it"),
     "scaled twice": (["--data", "points.csv", "--standardise", "--model", "mlp.safetensors"], "leave --standardise"),
     "columns of the model": (["--data", "points.npy", "--no-target", "--model", "mlp.safetensors"], "has 3 inputs"),
-    "plot": (["--gaussian", "9,3", "--plot", "a.pdf"], ".png or .svg"),
+    "plot": (["--gaussian", "9,3", "--plot", "a.doc"], ".png, .svg or .pdf"),
     "save": (["--gaussian", "9,3", "--save", "a.csv"], ".npy or .npz"),
     "save two": (["--gaussian", "9,3", "--save", "a.npy"], "ends in .npz"),
     "problem": (["friedmann1"], "did you mean 'friedman1'"),

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 from gatelab.errors import GatelabError
+
+PICTURES = (".png", ".svg", ".pdf")  # how the names of figures end
+
+
+def either(names: Sequence[str]) -> str:
+    """Names as a choice.
+
+    >>> either(PICTURES)
+    '.png, .svg or .pdf'
+    """
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None]) -> Path:

@@ -124,4 +124,5 @@ def test_a_measured_crossing_lies_between_recorded_steps_with_an_interval() -> N
 
 def test_the_figure(tmp_path) -> None:
     K, _, y = pair()
-    assert crossing(*K, y).plot(tmp_path / "c.svg").stat().st_size > 0
+    crossing(*K, y).plot(tmp_path / "c.svg")
+    assert (tmp_path / "c.svg").stat().st_size > 0

@@ -11,7 +11,7 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import new_figure, save
 
-MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml"}
+MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF-"}
 
 
 def small() -> Figure:
@@ -20,21 +20,21 @@ def small() -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".PNG"])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".PNG", ".pdf"])
 def test_the_suffix_decides(tmp_path: Path, suffix: str) -> None:
     path = save(small(), tmp_path / "new" / f"fig{suffix}")
     assert path.read_bytes().startswith(MAGIC[suffix.lower()])
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg"])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_equal_figures_give_equal_files(tmp_path: Path, suffix: str) -> None:
     one, two = (save(small(), tmp_path / f"{name}{suffix}") for name in "ab")
     assert one.read_bytes() == two.read_bytes()
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GatelabError, match=r"fig\.bmp.*\.png or \.svg"):
+    with pytest.raises(GatelabError, match=r"fig\.bmp.*\.png, \.svg or \.pdf"):
         save(small(), tmp_path / "fig.bmp")
     assert not list(tmp_path.iterdir())
 

@@ -13,7 +13,7 @@ from gatelab.cli import read, show
 from gatelab.cli.lists import Json
 from gatelab.cli.measure import Data, Inputs, Interval, Noise, Standardise, Target
 from gatelab.cli.write import check_file
-from gatelab.files import write_whole
+from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
     from gatelab.scorecard import Line, Score, Scorecard
@@ -48,11 +48,11 @@ def compare(
     features: Annotated[int, typer.Option(min=1, help="Features m of the linearisation.")] = 64,
     loss: Annotated[float, typer.Option(help="Share of the variance left to which steps are predicted.")] = 0.1,
     d_model: Annotated[int, typer.Option(min=1, help="Size of the block that is timed.")] = 128,
-    out: Annotated[Path | None, typer.Option(help="Write the page, .html, or its figure, .png or .svg.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the page, .html, or its figure, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Hold units against each other on your data, and say which to take and why."""
-    check_file(out, (".html", ".png", ".svg"))
+    check_file(out, (".html", *PICTURES))
     names = [name.strip() for text in unit or () for name in text.split(",")]
     chosen = read.target(
         problem,

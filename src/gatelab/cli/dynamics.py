@@ -14,6 +14,7 @@ from gatelab.cli.lists import Json
 from gatelab.cli.measure import Data, Inputs, Standardise, Target
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
+from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,11 +58,11 @@ def dynamics(
     steps: Annotated[int, typer.Option(min=1, help="Steps of gradient descent.")] = 100,
     measure: Annotated[bool, typer.Option("--measure", help="Train networks too.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="How many, with --measure.")] = 5,
-    plot: Annotated[Path | None, typer.Option(help="Write the curves, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the curves, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Expected losses by gradient descent, and where they cross."""
-    check_file(plot, (".png", ".svg"))
+    check_file(plot, PICTURES)
     names = _units(unit)
     X, y, called = _rows(problem, data, target, inputs, gaussian, standardise, rows, seed)
     with warnings.catch_warnings(record=True) as said:

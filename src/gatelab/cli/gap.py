@@ -28,10 +28,9 @@ from gatelab.cli.train import (
     WeightDecay,
     going_on,
     recipe_values,
-    reporting,
 )
 from gatelab.cli.write import check_file, check_folder
-from gatelab.files import write_whole
+from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
     from gatelab.train import Comparison, Gap
@@ -69,13 +68,13 @@ def gap(
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read runs that --save wrote; train none.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the plane of losses and gaps, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plane of losses and gaps, .png, .svg or .pdf.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write every measurement, .csv.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the runs, .json.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train several units and compare their generalisation gaps."""
-    for path, suffixes in ((plot, (".png", ".svg")), (csv, (".csv",)), (save, (".json",))):
+    for path, suffixes in ((plot, PICTURES), (csv, (".csv",)), (save, (".json",))):
         check_file(path, suffixes)
     if folder is not None:
         check_folder(folder)
@@ -100,7 +99,7 @@ def gap(
             tokenizer,
             evaluations,
         )
-        with going_on(folder), reporting("training") as report:
+        with going_on(folder), show.progress("training") as report:
             found = run(
                 _names(units),
                 model=model,

@@ -12,6 +12,7 @@ from gatelab.cli import show
 from gatelab.cli.lists import Json
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import PICTURES
 
 LAW = """Examples: gatelab law runs.csv --plot law.png
 
@@ -28,11 +29,11 @@ def law(
     delta: Annotated[float, typer.Option(help="Errors of log L beyond it are outliers.")] = 1e-3,
     bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals; 0 for none.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the draws.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fit L = E + A/P^a + B/D^b to the losses of many runs."""
-    check_file(plot, (".png", ".svg"))
+    check_file(plot, PICTURES)
     columns = read_columns(table, (p_column, d_column, l_column))
     from gatelab.scaling import fit_law
 

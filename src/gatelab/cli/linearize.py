@@ -12,6 +12,7 @@ from gatelab.cli import show
 from gatelab.cli.lists import Json
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
+from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
     from gatelab.linearize import Export, Linearization
@@ -41,11 +42,11 @@ def linearize(
     margin: Annotated[float, typer.Option(min=0, help="Room around the data, in half-widths.")] = 0.1,
     compare: Annotated[bool, typer.Option("--compare", help="Published approximations beside it.")] = False,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the polynomial, .json.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write act(w.x) as a product of a map of w and a map of x."""
-    check_file(plot, (".png", ".svg"))
+    check_file(plot, PICTURES)
     check_file(export, (".json",))
     z = None if data is None else read_numbers(data)
     made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)

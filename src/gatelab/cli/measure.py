@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,24 +131,10 @@ def solver_options(steps: int | None, ridge: float | None, device: str | None) -
 
 
 def _best(unit: str, problem: Problem, width: int, solver: str, seeds: range, options: dict[str, Any]) -> Fit:
-    """What `gl.fit(seeds=...)` does, seed by seed for the sake of progress."""
     from gatelab.solve import fit as train
-    from gatelab.solve.fit import check_fit
-    from gatelab.units import unit as as_unit
 
-    inner = check_fit(as_unit(unit), problem, width, solver)[0] == "varpro"
-    fits = []
-    with show.progress(f"training {unit}") as report:
-        for seed in seeds:
-
-            def tick(done: int, total: int) -> None:
-                report(len(fits) * total + done, len(seeds) * total)
-
-            more: dict[str, Any] = {"progress": tick} if inner else {}
-            fits.append(train(unit, problem, width, solver=solver, seed=seed, **options, **more))
-            if not inner:
-                report(len(fits), len(seeds))
-    return replace(min(fits, key=lambda f: f.train_rmse), seconds=sum(f.seconds for f in fits))
+    many = {"seed": seeds.start, "seeds": len(seeds)}
+    return train(unit, problem, width, solver=solver, progress=True, **many, **options)
 
 
 def _limit(unit: str, problem: Problem, width: int) -> float | None:

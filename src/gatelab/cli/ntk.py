@@ -17,6 +17,7 @@ from gatelab.cli.rows import Rows, alike, check_memory, read_rows, save_kernels
 from gatelab.cli.saved import Model, check_inputs, read_model
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
+from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
     from gatelab.ntk import Estimate, Kernel, Spectrum
@@ -54,12 +55,12 @@ def ntk(
     width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="infinite: K per neuron")] = None,
     model: Annotated[Path | None, typer.Option(metavar="FILE", help="A saved network instead, .safetensors.")] = None,
     full: Annotated[bool, typer.Option("--full", help="All eigenvalues, not the extremes alone.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write the densities, .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the densities, .png, .svg or .pdf.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the kernel, .npy, or several, .npz.")] = None,
     as_json: Json = False,
 ) -> None:
     """Condition numbers of tangent kernels on your data."""
-    check_file(plot, (".png", ".svg"))
+    check_file(plot, PICTURES)
     check_file(save, (".npy", ".npz"))
     names = _units(unit, model, width, save)
     saved = None if model is None else _read(model, standardise)

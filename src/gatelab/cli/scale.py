@@ -31,7 +31,7 @@ from gatelab.cli.measure import (
     solver_options,
 )
 from gatelab.cli.write import check_file
-from gatelab.files import write_whole
+from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
     from gatelab.scaling import Point, Scaling
@@ -78,13 +78,13 @@ def scale(
     inputs: Inputs = None,
     standardise: Standardise = None,
     protocol: Protocol = "split",
-    out: Annotated[Path | None, typer.Option(help="Write the figure, .png or .svg.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write every fit, .csv.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fit units at many widths and measure the slopes of the error."""
     sizes = read.widths(widths)
-    check_file(out, (".png", ".svg"))
+    check_file(out, PICTURES)
     check_file(csv, (".csv",))
     check_solver(solver)
     chosen = read.target(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -13,10 +12,9 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-EVERY = 10.0
+from gatelab.display import Told, reporting
 
 
 class _Out(Console):
@@ -119,42 +117,9 @@ def duration(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min" if seconds < 7200 else f"about {seconds / 3600:.1f} h"
 
 
-class Report:
-    """Called with (done, total) as work ends: a bar with the time left on a terminal, else a line every ten seconds.
-
-    What was `stored` before comes at once and says nothing of the time that the rest will take.
-    """
-
-    def __init__(self, what: str, bar: Progress | None, stored: int = 0) -> None:
-        self.what, self.bar, self.stored = what, bar, stored
-        self.task = bar.add_task(what, total=None, completed=stored) if bar else None
-        self.began = self.said = time.monotonic()
-
-    def __call__(self, done: int, total: int, *_: object) -> None:
-        if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=max(done, self.stored), total=total)
-            return
-        now = time.monotonic()
-        if now - self.said >= EVERY and self.stored < done < total:
-            self.said = now
-            left = (now - self.began) / (done - self.stored) * (total - done)
-            print(f"gatelab: {self.what}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
-
-
 @contextmanager
-def progress(what: str, stored: int = 0) -> Iterator[Report]:
+def progress(what: str, stored: int = 0) -> Iterator[Told]:
     """A report of work in hand, gone from the terminal when the work is done."""
-    err = Console(stderr=True, markup=False, highlight=False)
-    if not err.is_terminal:
-        yield Report(what, None, stored)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bar:
-        yield Report(what, bar, stored)
+    with reporting(True, what, stored) as report:
+        assert report is not None
+        yield report

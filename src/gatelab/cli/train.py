@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,7 +86,7 @@ def train(
         model, size, options, lr, steps, batch, warmup, schedule, weight_decay, clip, augment, tokenizer, evaluations
     )
     made = recipe(model, unit, data, optimiser=optimiser, seed=seed, precision=precision, **values)
-    with going_on(folder), reporting("training") as report:
+    with going_on(folder), show.progress("training") as report:
         found = run(made, folder=folder, device=device, compile=compile, progress=report)
     if csv:
         write_whole(csv, found.table().to_csv(index=False).encode())
@@ -153,21 +153,6 @@ def going_on(folder: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         kept = f"the state is in {folder}: the same command goes on from there" if folder else None
         raise Interrupted(kept=lambda: kept) from None
-
-
-@contextmanager
-def reporting(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Progress with the speed beside it."""
-    with show.progress(what) as report:
-
-        def tell(done: int, total: int, speed: str) -> None:
-            if speed:
-                report.what = f"{what}, {speed}"
-                if report.bar is not None and report.task is not None:
-                    report.bar.update(report.task, description=report.what)
-            report(done, total)
-
-        yield tell
 
 
 def _print(found: History) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gatelab.errors import GatelabError
+from gatelab.files import either
 
 
 def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
@@ -14,7 +15,7 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
-        raise GatelabError(f"{path} cannot be written; give a name that ends in {' or '.join(suffixes)}")
+        raise GatelabError(f"{path} cannot be written; give a name that ends in {either(suffixes)}")
     if path.is_dir():
         raise GatelabError(f"{path} is a folder; give the name of a file")
     check_folder(path.parent)

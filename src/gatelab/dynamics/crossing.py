@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -18,6 +18,9 @@ from gatelab.dynamics.expected import Trajectory, expected_loss
 from gatelab.dynamics.inputs import Array, Loss, kernel_matrix, loss_scale, pair, whole
 from gatelab.dynamics.spectral import Spectral, eigen
 from gatelab.errors import GatelabError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EVERY, FURTHER = 512, 1500  # all steps up to the first, then as many as the second, evenly in log t
 TIE = 1e-9  # losses as near as this, relative, are equal: rounding decides no order
@@ -66,13 +69,13 @@ class Crossing:
         done = "is met" if self.late.holds else "is not met"
         return f"{text}; the condition for {a} to fall faster early {said}, that for {b} to fall faster late {done}"
 
-    def plot(self, path: str | Path) -> Path:
-        """Write both curves and the crossing, .png or .svg."""
-        from gatelab.plotting import save
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """Both curves and the crossing; written to `path` or drawn into your own `ax` if given."""
+        from gatelab.plotting import saved
         from gatelab.plotting.dynamics import Curve, crossing_figure
 
         curves = [Curve(c.label, c.steps, c.loss) for c in self.curves]
-        return save(crossing_figure(curves, self.step, self.loss), path)
+        return saved(crossing_figure(curves, self.step, self.loss, ax=ax), path)
 
 
 def crossing(

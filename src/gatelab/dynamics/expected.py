@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,9 @@ from gatelab.dynamics.inputs import Array, Loss, kernel_matrix, loss_scale, numb
 from gatelab.dynamics.spectral import Spectral, eigen
 from gatelab.errors import GatelabError
 from gatelab.units.unit import check_width
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +64,13 @@ class Trajectory:
         columns = {"step": self.steps, "loss": self.loss, "bias": self.bias, "variance": self.variance}
         return pd.DataFrame(columns if self.deviation is None else columns | {"deviation": self.deviation})
 
-    def plot(self, path: str | Path) -> Path:
-        """Write the curve with its two parts, .png or .svg."""
-        from gatelab.plotting import save
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The curve with its two parts; written to `path` or drawn into your own `ax` if given."""
+        from gatelab.plotting import saved
         from gatelab.plotting.dynamics import parts_figure
 
-        return save(parts_figure(self.label, self.steps, self.loss, self.bias, self.variance, self.deviation), path)
+        parts = self.loss, self.bias, self.variance, self.deviation
+        return saved(parts_figure(self.label, self.steps, *parts, ax=ax), path)
 
 
 def expected_loss(

@@ -9,7 +9,7 @@ all else f_0 = sum_i V_i h_i has covariance sum_i V_i^2 h_i h_i^T, so that few d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import ProgressLike, reporting
 from gatelab.dynamics.inputs import Array, Loss, loss_scale, positive, samples, step_list, targets, whole
 from gatelab.dynamics.spectral import Spectral, eigen
 from gatelab.dynamics.two_layer import draw, neuron_partials
@@ -48,7 +49,7 @@ def finite_width_loss(
     given_start: bool = False,
     loss: Loss = "sum",
     fan_in: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: ProgressLike = None,
 ) -> FiniteWidth:
     """The loss of linearised networks of finite width: exact but for training's change of the kernel.
 
@@ -75,11 +76,12 @@ def finite_width_loss(
         range(whole(seeds, "seeds", 1)) if np.ndim(seeds) == 0 else [whole(s, "a seed", 0) for s in np.asarray(seeds)]
     )
     each = []
-    for done, seed in enumerate(which, 1):
-        maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, fan_in or x.shape[1], torch.float64)
-        each.append(_linearised(known, maps, V, torch.from_numpy(x), Y, eta, scale, at, given_start))
-        if progress:
-            progress(done, len(which))
+    with reporting(progress, f"linearised networks of {known.name}") as report:
+        for done, seed in enumerate(which, 1):
+            maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, fan_in or x.shape[1], torch.float64)
+            each.append(_linearised(known, maps, V, torch.from_numpy(x), Y, eta, scale, at, given_start))
+            if report:
+                report(done, len(which))
     made = np.array(each)
     error = made.std(axis=0, ddof=1) / len(made) ** 0.5 if len(made) > 1 else np.full(len(at), np.nan)
     return FiniteWidth(at, made.mean(axis=0), error, made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gatelab.display import Told
 from gatelab.dynamics.checkpoint import Checkpoint
 from gatelab.dynamics.inputs import Loss, loss_scale
 from gatelab.dynamics.modules import ModuleStack
@@ -23,7 +24,6 @@ CUDA = 2 << 30
 EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
 BLOCK = 32  # steps between looks at losses, the clock and the stop sign
 
-Progress = Callable[[int, int], object]
 Member = tuple[float, int]
 Book = dict[str, Tensor]
 
@@ -77,7 +77,7 @@ class Job:
 class Meter:
     """Progress of all parts together, told from any thread; and the sign to stop."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
+    def __init__(self, progress: Told | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Meter:
 
 
 def run_parts(
-    job: Job, parts: Sequence[Sequence[Member]], files: Sequence[Checkpoint | None], progress: Progress | None
+    job: Job, parts: Sequence[Sequence[Member]], files: Sequence[Checkpoint | None], progress: Told | None
 ) -> list[Book]:
     """What every part wrote down. One thread of torch computes each, even a single one: so bits agree."""
     meter = Meter(progress, job.steps * len(parts))

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import ProgressLike, reporting
 from gatelab.dynamics.checkpoint import Checkpoint, fingerprint
 from gatelab.dynamics.inputs import Loss, device_of, loss_scale, numbers, positive, samples, targets, whole
-from gatelab.dynamics.run import Job, Progress, run_parts
+from gatelab.dynamics.run import Job, run_parts
 from gatelab.dynamics.training import Training
 from gatelab.errors import GatelabError
 from gatelab.units import ModuleUnit
@@ -48,7 +49,7 @@ def train(
     device: str | torch.device | None = None,
     checkpoint: str | Path | None = None,
     every: float = 10.0,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
 ) -> Training:
     """Train two-layer networks of `unit` without biases on (1/2)|f - y|^2 by gradient descent from LeCun's weights.
 
@@ -70,7 +71,8 @@ def train(
     began = time.perf_counter()
     job = _job(unit, X, y, width, lr, steps, seeds, batch_size, loss, test, record, fan_in, dtype, device)
     parts = job.parts()
-    books = run_parts(job, parts, _files(job, checkpoint, every, len(parts)), progress)
+    with reporting(progress, f"training {job.unit.name}") as report:
+        books = run_parts(job, parts, _files(job, checkpoint, every, len(parts)), report)
     lrs = tuple(dict.fromkeys(rate for rate, _ in job.members))
     order = tuple(dict.fromkeys(seed for _, seed in job.members))
     shape = (len(lrs), len(order)) if _several(lr) else (len(order),)

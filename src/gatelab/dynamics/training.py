@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,9 @@ from scipy.stats import t as student
 
 from gatelab.dynamics.inputs import Array
 from gatelab.errors import GatelabError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +81,12 @@ class Training:
             columns["test_loss"] = self.test_losses.ravel()
         return pd.DataFrame(columns, index=index).reset_index()
 
-    def plot(self, path: str | Path) -> Path:
-        """Write the mean with its interval, a curve a learning rate, .png or .svg."""
-        from gatelab.plotting import save
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The mean with its interval, a curve a rate; written to `path` or drawn into your own `ax` if given."""
+        from gatelab.plotting import saved
         from gatelab.plotting.dynamics import Curve, losses_figure
 
         parts = [self] if self.losses.ndim == 2 else [self.at(lr) for lr in self.lrs]
         curves = [Curve(f"lr {p.lrs[0]:.3g}", p.steps, p.mean, *p.interval()) for p in parts]
-        return save(losses_figure(curves, f"{self.unit} of width {self.width}, {len(self.seeds)} seeds"), path)
+        title = f"{self.unit} of width {self.width}, {len(self.seeds)} seeds"
+        return saved(losses_figure(curves, title, ax=ax), path)

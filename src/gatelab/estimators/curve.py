@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
@@ -17,9 +17,11 @@ from sklearn.utils import indexable
 from gatelab.errors import GatelabError
 from gatelab.estimators.frame import Array
 from gatelab.estimators.regressor import GatedRegressor
-from gatelab.plotting import Curve, scaling_figure
 from gatelab.scaling import Slope, slope
 from gatelab.units.unit import check_width
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +46,21 @@ class ScalingCurve:
             columns |= {f"{name}_rmse": errors.mean(axis=1), f"{name}_std": errors.std(axis=1)}
         return pd.DataFrame(columns)
 
-    def plot(self) -> Figure:
-        """Both errors against the width on logarithmic axes; lines are the best folds, bands reach to the worst."""
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """Both errors against the width on logarithmic axes; lines are the best folds, bands reach to the worst.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`.
+        """
+        from gatelab.plotting import Curve, saved, scaling_figure
+
         sizes = np.array(self.widths, dtype=np.float64)
         note = f"slope {self.slope}" if len(sizes) > 1 else ""
         curves = [
             Curve("test", sizes, self.test_rmse, note=note, look=self.unit),
             Curve("train", sizes, self.train_rmse, look=self.unit, line="--"),
         ]
-        return scaling_figure([("neurons n", curves)], title=f"{self.unit}, cross-validated", error_label="RMSE")
+        title = f"{self.unit}, cross-validated"
+        return saved(scaling_figure([("neurons n", curves)], title=title, error_label="RMSE", ax=ax), path)
 
 
 def scaling_curve(

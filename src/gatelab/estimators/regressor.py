@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gatelab.display import reporting
 from gatelab.errors import GatelabError
 from gatelab.estimators.drawn import drawn
 from gatelab.estimators.files import read, write
@@ -52,7 +53,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         and most steps of Levenberg-Marquardt at the end. The choice is made with quick fits.
     random_state : an int for results that repeat, a `RandomState`, or None.
     device : where torch computes, "cpu" or "cuda".
-    verbose : 1 prints what validation tries.
+    verbose : 1 prints what validation tries, and shows the progress of the last fit.
 
     Attributes
     ----------
@@ -194,18 +195,20 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             network = drawn(choice.unit, rows, choice.width, choice.steepness, seed)
             return Solution(network, Status.CONVERGED, (_error(network, rows),))
         for ridge in (choice.ridge, max(choice.ridge, _HOLD)):
-            solution = solved(
-                choice.unit,
-                rows.x,
-                rows.y,
-                [(choice.width, seed)],
-                starts=self.starts,
-                rounds=self.rounds,
-                steps=int(self.steps),
-                ridge=ridge,
-                weights=scaled_weights(rows),
-                device=self.device,
-            )[0]
+            with reporting(bool(self.verbose), f"fitting {choice.unit.name} of width {choice.width}") as report:
+                solution = solved(
+                    choice.unit,
+                    rows.x,
+                    rows.y,
+                    [(choice.width, seed)],
+                    starts=self.starts,
+                    rounds=self.rounds,
+                    steps=int(self.steps),
+                    ridge=ridge,
+                    weights=scaled_weights(rows),
+                    device=self.device,
+                    progress=report,
+                )[0]
             if np.isfinite(_error(solution.network, rows)):
                 return solution
         raise GatelabError(

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.linearize.maps import Maps
 from gatelab.units import Activation
@@ -114,12 +115,14 @@ def build(
     batch: int = 256,
     lr: float = 1e-3,
     epochs: int = 30,
+    progress: ProgressLike = None,
 ) -> Maps:
     """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
     `epochs` belongs to the paper's recipe, the options from `steps` to `lr` to ours. Two layers are best in few
     dimensions and one in many, where the best maps are nearly quadratic: so it is unless `layers` says otherwise.
-    `width` is 192 or m, whichever is more.
+    `width` is 192 or m, whichever is more. `progress` is shown on a terminal and in a notebook unless it is False, or a
+    function of (done, total).
 
     >>> from gatelab.units import activation
     >>> maps = build(activation("gelu"), 2, m=5, steps=5)
@@ -141,13 +144,18 @@ def build(
     data = Data(activation, d, float(w_scale), float(x_scale))
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
         torch.manual_seed(seed)
+        tell = report or _nobody
         if recipe == "paper":
-            phi, psi = _paper(data, m, epochs, seed)
+            phi, psi = _paper(data, m, epochs, seed, tell)
         else:
-            phi, psi = _fresh(data, m, seed, steps=steps, width=neurons, layers=depth, batch=batch, lr=lr)
+            phi, psi = _fresh(data, m, seed, tell, steps=steps, width=neurons, layers=depth, batch=batch, lr=lr)
     return Maps(_frozen(phi), _frozen(psi), int(m), d)
+
+
+def _nobody(done: int, total: int) -> None:
+    """Whom progress is told to where nothing is shown."""
 
 
 def _frozen(net: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -168,7 +176,7 @@ def _frozen(net: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _fresh(
-    data: Data, m: int, seed: int, *, steps: int, width: int, layers: int, batch: int, lr: float
+    data: Data, m: int, seed: int, tell: Told, *, steps: int, width: int, layers: int, batch: int, lr: float
 ) -> tuple[nn.Module, nn.Module]:
     generator = torch.Generator().manual_seed(seed)
     sides = []
@@ -183,7 +191,7 @@ def _fresh(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min((s + 1) / warm, 0.5 * (1 + math.cos(math.pi * min(1.0, s / steps))))
     )
-    for _ in range(steps):
+    for step in range(steps):
         W, X, y = data.draw(batch, generator, torch.float32)
         loss = (phi(W) @ psi(X).T - y).square().mean()
         optimiser.zero_grad(set_to_none=True)
@@ -191,6 +199,7 @@ def _fresh(
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         schedule.step()
+        tell(step + 1, steps)
     return _refit(data, phi.double(), psi.double(), m, generator)
 
 
@@ -226,7 +235,7 @@ def _root(gram: Tensor) -> Tensor:
 # ---- the paper's
 
 
-def _paper(data: Data, m: int, epochs: int, seed: int) -> tuple[nn.Module, nn.Module]:
+def _paper(data: Data, m: int, epochs: int, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
     generator = torch.Generator().manual_seed(seed)
     N, size, d = 1024, 64, data.d
     W = data.w_scale * torch.randn(N, d, d, generator=generator)
@@ -234,13 +243,14 @@ def _paper(data: Data, m: int, epochs: int, seed: int) -> tuple[nn.Module, nn.Mo
     y = data.activation(torch.einsum("bij,bj->bi", W, x))
     psi, phi = (nn.Sequential(nn.Linear(d, 64), nn.ReLU(), nn.Linear(64, m)) for _ in range(2))
     optimiser = torch.optim.Adam([*psi.parameters(), *phi.parameters()], lr=1e-3)
-    for _ in range(epochs):
+    for epoch in range(epochs):
         for rows in torch.randperm(N, generator=generator).split(size):
             made = (phi(W[rows]) @ psi(x[rows])[:, :, None])[:, :, 0]
             loss = functional.mse_loss(made, y[rows])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
+        tell(epoch + 1, epochs)
     return phi, psi
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError
 from gatelab.ntk.duals import Dual, dual
 from gatelab.ntk.kernel import Kernel
@@ -30,7 +31,6 @@ from gatelab.units import unit as find_unit
 from gatelab.units.unit import check_width
 
 Kind = Literal["ntk", "nngp"]
-Progress = Callable[[int, int], object]
 
 TILES = {"cpu": 512, "cuda": 4096}  # rows of a tile: large enough for the product, small enough to weigh little
 PROMISED = 1e-10  # an estimated error above this is worth a warning
@@ -47,7 +47,7 @@ def analytic(
     *,
     kind: Kind = "ntk",
     device: str | torch.device | None = None,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
 ) -> tuple[Kernel, ...]: ...
 @overload
 def analytic(
@@ -57,7 +57,7 @@ def analytic(
     *,
     kind: Kind = "ntk",
     device: str | torch.device | None = None,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
 ) -> Kernel: ...
 def analytic(
     unit: Any,
@@ -66,7 +66,7 @@ def analytic(
     *,
     kind: Kind = "ntk",
     device: str | torch.device | None = None,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
 ) -> Kernel | tuple[Kernel, ...]:
     """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initialisations.
 
@@ -78,7 +78,8 @@ def analytic(
     X is (n, d), one row a sample; integers and lower precisions are computed in float64, which the kernel is in too.
     The device is that of a tensor X, else the CPU, unless `device` says otherwise. Gates with a closed form (relu and
     its powers, gelu, identity, erf) are exact to rounding; for others `Kernel.error` is estimated, and above 1e-10
-    there is a warning. `progress(done, total)` is called after every tile.
+    there is a warning. `progress` is shown on a terminal and in a notebook unless it is False, or a function of
+    (done, total) that is called after every tile.
 
     >>> X = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     >>> relu, reglu = analytic(["mlp", "glu"], X, width=100)
@@ -98,7 +99,8 @@ def analytic(
     if width is not None:
         width = check_width(width)
     x = _samples(X, device)
-    kernels = _kernels(units, x, width if kind == "ntk" else None, TILES.get(x.device.type, 4096), progress)
+    with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
+        kernels = _kernels(units, x, width if kind == "ntk" else None, TILES.get(x.device.type, 4096), report)
     for u, (_, error) in zip(units, kernels, strict=True):
         if error > PROMISED:
             warnings.warn(
@@ -145,7 +147,7 @@ class _Rows:
 
 
 def _kernels(
-    units: Sequence[Unit], x: Tensor, width: int | None, tile: int, progress: Progress | None = None
+    units: Sequence[Unit], x: Tensor, width: int | None, tile: int, progress: Told | None = None
 ) -> list[tuple[Tensor, float]]:
     """The matrix of each unit and its error. Without a width only A is wanted: the limit, which is the NNGP kernel."""
     rows = _rows(x)

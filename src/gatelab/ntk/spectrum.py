@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -24,8 +24,9 @@ from gatelab.errors import GatelabError
 from gatelab.linalg.eigen import Extremes, extremes, operator_extremes
 from gatelab.linalg.lanczos import Apply, quadrature, start_vector
 from gatelab.ntk.kernel import Kernel
-from gatelab.plotting.save import save
-from gatelab.plotting.spectra import DensityCurve, density_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -88,14 +89,23 @@ class Spectrum:
         values = (np.exp(-0.5 * away * away) * weights).sum(-1) / (width * math.sqrt(2 * math.pi))
         return (10.0**at if log else at), values
 
-    def plot(self, path: str | Path, *, log: bool | None = None, **density: Any) -> Path:
-        """The density as a figure, PNG or SVG; on a logarithmic axis where the ends lie more than 30 times apart."""
+    def plot(
+        self, path: str | Path | None = None, *, ax: Any = None, log: bool | None = None, **density: Any
+    ) -> Figure:
+        """The density, on a logarithmic axis where the ends lie more than 30 times apart.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`; `density` are options
+        of that method.
+        """
+        from gatelab.plotting import saved
+        from gatelab.plotting.spectra import DensityCurve, density_figure
+
         if log is None:
             log = self.status == "resolved" and self.condition > 30
         x, values = self.density(log=log, **density)
         said = f"condition {self.condition:.4g}" if self.status == "resolved" else self.status
         curve = DensityCurve(self.label or "kernel", x, values, (self.lambda_min, self.lambda_max), said)
-        return save(density_figure([curve], log=log, title=f"{self.n} eigenvalues"), path)
+        return saved(density_figure([curve], log=log, title=f"{self.n} eigenvalues", ax=ax), path)
 
 
 def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False) -> Spectrum:

@@ -5,23 +5,24 @@ no window, no backend and no setting behind.
 """
 
 from gatelab.plotting.planes import Plane, draw_plane, draw_surface
-from gatelab.plotting.save import SUFFIXES, save
+from gatelab.plotting.save import save, saved
 from gatelab.plotting.scaling import Curve, scaling_figure
-from gatelab.plotting.style import GREY, NEURON_COLOURS, Look, look, looks, new_figure, style
+from gatelab.plotting.style import GREY, NEURON_COLOURS, Look, canvas, look, looks, new_figure, style
 
 __all__ = [
     "GREY",
     "NEURON_COLOURS",
-    "SUFFIXES",
     "Curve",
     "Look",
     "Plane",
+    "canvas",
     "draw_plane",
     "draw_surface",
     "look",
     "looks",
     "new_figure",
     "save",
+    "saved",
     "scaling_figure",
     "style",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from gatelab.plotting.style import GREY, look, looks, new_figure, style
+from gatelab.plotting.style import GREY, canvas, look, looks, style
 
 Array = NDArray[np.float64]
 
@@ -62,21 +63,28 @@ def mark_crossing(panel: Axes, step: float, loss: float, *, colour: str = "#2222
     panel.plot([step], [loss], marker="o", markersize=size, color=colour, markerfacecolor=face, zorder=6)
 
 
-def losses_figure(curves: Sequence[Curve], title: str) -> Figure:
+def losses_figure(curves: Sequence[Curve], title: str, *, ax: Any = None) -> Figure:
     """Curves of one kind with a legend."""
     with style():
-        figure = new_figure(5.4, 3.8)
-        panel = figure.add_subplot()
+        place = canvas(5.4, 3.8, 1, ax)
+        panel = place.panels[0]
         draw_losses(panel, curves)
         known = looks(c.label for c in curves)
         lines = [c.handle(known[c.label].colour) for c in curves]
         panel.legend(handles=lines, loc="upper right")
         panel.set_title(title)
-    return figure
+    return place.figure
 
 
 def parts_figure(
-    label: str, steps: Array, loss: Array, bias: Array, variance: Array, deviation: Array | None
+    label: str,
+    steps: Array,
+    loss: Array,
+    bias: Array,
+    variance: Array,
+    deviation: Array | None,
+    *,
+    ax: Any = None,
 ) -> Figure:
     """An expected loss with its two parts, and one deviation of single networks around it."""
     band = (None, None) if deviation is None else (np.maximum(loss - deviation, 1e-3 * loss), loss + deviation)
@@ -86,13 +94,15 @@ def parts_figure(
         Curve("variance: of initial outputs", steps, variance, colour=look("gqu").colour, predicted=True),
     ]
     about = "" if deviation is None else "; band: one deviation of a single network"
-    return losses_figure(curves, f"{label}{about}")
+    return losses_figure(curves, f"{label}{about}", ax=ax)
 
 
-def crossing_figure(curves: Sequence[Curve], step: float | None, loss: float | None) -> Figure:
+def crossing_figure(curves: Sequence[Curve], step: float | None, loss: float | None, *, ax: Any = None) -> Figure:
     """Two expected losses and their crossing."""
-    said = "no crossing" if step is None else f"crossing at step {step:.1f}"
-    figure = losses_figure(curves, said)
-    if step is not None and loss is not None:
-        mark_crossing(figure.axes[0], step, loss)
-    return figure
+    title = "no crossing" if step is None else f"crossing at step {step:.1f}"
+    with style():
+        place = canvas(5.4, 3.8, 1, ax)
+        losses_figure(curves, title, ax=place.panels[0])
+        if step is not None and loss is not None:
+            mark_crossing(place.panels[0], step, loss)
+    return place.figure

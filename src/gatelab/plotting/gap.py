@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from gatelab.plotting.style import GREY, new_figure, style
+from gatelab.plotting.style import GREY, canvas, new_figure, style
 
 Array = NDArray[np.float64]
 
@@ -94,8 +95,19 @@ def gap_figure(
     differences: Sequence[Difference] = (),
     *,
     columns: int = 3,
+    ax: Any = None,
 ) -> Figure:
-    """A panel for each (title, clouds), its legend below it; under all of them the differences, if there are any."""
+    """A panel for each (title, clouds), its legend below it; under all of them the differences, if there are any.
+
+    Into `ax`, axes of the caller's, go the panels alone.
+    """
+    if ax is not None:
+        with style():
+            place = canvas(0, 0, len(panels), ax)
+            for panel, (name, clouds) in zip(place.panels, panels, strict=True):
+                draw_clouds(panel, clouds, name)
+                legend_under(panel, clouds)
+        return place.figure
     columns = max(1, min(columns, len(panels)))
     rows = -(-len(panels) // columns)
     below = [1.0 + 0.36 * len(differences)] if differences else []

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from gatelab.plotting.style import GREY, new_figure, style
+from gatelab.plotting.style import GREY, canvas, style
 
 Array = NDArray[np.float64]
 Predict = Callable[[Any, Any], Any]
@@ -36,6 +36,7 @@ def law_figure(
     title: str = "",
     captions: Sequence[str] = ("", "", "floor"),
     loss_label: str = "loss L",
+    ax: Any = None,
 ) -> Figure:
     """L against P with a line for each D, and against D with a line for each P, on logarithmic axes.
 
@@ -48,8 +49,9 @@ def law_figure(
     axes = [name for name in columns if np.ptp(columns[name]) > 0]
     with style():
         entries = [min(len(np.unique(columns[name])), MANY) + 2 for name in columns]
-        figure = new_figure(3.9 * len(axes) + 0.6 * (len(axes) == 1), 3.6 + 0.1 * max(entries))
-        panels = np.atleast_1d(figure.subplots(1, len(axes), sharey=True))
+        width, height = 3.9 * len(axes) + 0.6 * (len(axes) == 1), 3.6 + 0.1 * max(entries)
+        place = canvas(width, height, len(axes), ax, sharey=True)
+        panels = place.panels
         for panel, along in zip(panels, axes, strict=True):
             across = "D" if along == "P" else "P"
             flipped = predict if along == "P" else lambda x, z: predict(z, x)
@@ -65,8 +67,8 @@ def law_figure(
         panels[0].set_ylabel(loss_label)
         _losses(panels[0], L, floor if floor > 0.5 * L.min() else L.min())
         if title:
-            figure.suptitle(title)
-    return figure
+            place.title(title)
+    return place.figure
 
 
 def _draw(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gatelab.plotting.style import GREY, NEURON_COLOURS, new_figure, style
+from gatelab.plotting.style import GREY, NEURON_COLOURS, canvas, style
 
 Array = NDArray[np.float64]
 
@@ -66,11 +67,13 @@ def approximation_figure(
     interval: tuple[float, float],
     levels: Sequence[tuple[str, float]],
     title: str,
+    *,
+    ax: Any = None,
 ) -> Figure:
     """The functions on the left and their errors on the right; grey is outside the interval."""
     with style():
-        figure = new_figure(9.4, 3.8)
-        left, right = figure.subplots(1, 2)
+        place = canvas(9.4, 3.8, 2, ax)
+        left, right = place.panels
         left.plot(z, exact, color="#222222", linewidth=2.2, label="exact")
         inside = (z >= interval[0]) & (z <= interval[1])
         for i, (name, values) in enumerate(made):
@@ -86,5 +89,5 @@ def approximation_figure(
                 panel.axvspan(a, b, color="#eeeeee", zorder=0)
             panel.set_xlim(z[0], z[-1])
         left.legend(loc="upper left")
-        figure.suptitle(title)
-    return figure
+        place.title(title)
+    return place.figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from gatelab.plotting.style import GREY, Look, looks, new_figure, style
+from gatelab.plotting.style import GREY, Look, canvas, looks, style
 
 Array = NDArray[np.float64]
 Local = tuple[str, Array, Array]
@@ -61,6 +61,7 @@ def scaling_figure(
     local: Sequence[Local] | None = None,
     local_orders: Mapping[str, int] | None = None,
     error_label: str = "test RMSE",
+    ax: Any = None,
 ) -> Figure:
     """A log-log panel for each (axis label, curves), and a panel of local slopes if they are given.
 
@@ -72,8 +73,8 @@ def scaling_figure(
     appearance = looks(names)
     entries = max([len(curves) for _, curves in panels] + [len(local or ())])
     with style():
-        figure = new_figure(3.6 * count, 3.1 + 0.18 * (entries + 3))
-        axes = np.atleast_1d(figure.subplots(1, count))
+        place = canvas(3.6 * count, 3.1 + 0.18 * (entries + 3), count, ax)
+        axes = place.panels
         for panel, (label, curves) in zip(axes, panels, strict=False):
             draw_curves(panel, curves, appearance)
             panel.set_xlabel(label)
@@ -81,8 +82,8 @@ def scaling_figure(
         if local:
             draw_local_slopes(axes[-1], local, local_orders or {}, appearance)
         if title:
-            figure.suptitle(title)
-    return figure
+            place.title(title)
+    return place.figure
 
 
 def draw_curves(panel: Axes, curves: Sequence[Curve], appearance: Mapping[str, Look] | None = None) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gatelab.plotting.style import looks, new_figure, style
+from gatelab.plotting.style import canvas, looks, style
 
 Array = NDArray[np.float64]
 
@@ -27,12 +27,12 @@ class DensityCurve:
     line: Literal["-", "--", "-.", ":"] = "-"
 
 
-def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: str = "") -> Figure:
+def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: str = "", ax: Any = None) -> Figure:
     """All curves in one panel. With `log` densities are per decade of the eigenvalue."""
     appearance = looks([c.label for c in curves])
     with style():
-        figure = new_figure(4.8, 3.4 + 0.18 * len(curves))
-        panel = figure.subplots()
+        place = canvas(4.8, 3.4 + 0.18 * len(curves), 1, ax)
+        panel = place.panels[0]
         for curve in curves:
             colour = appearance[curve.label].colour
             legend = f"{curve.label}: {curve.note}" if curve.note else curve.label
@@ -46,5 +46,5 @@ def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: 
         panel.set_ylabel("share of eigenvalues per decade" if log else "density")
         panel.set_ylim(bottom=0)
         panel.set_title(title)
-        figure.legend(loc="outside lower center")
-    return figure
+        place.legend()
+    return place.figure

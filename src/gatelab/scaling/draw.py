@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -29,19 +29,20 @@ def draw(
     widths: tuple[int, int] | None = None,
     flagged: bool = False,
     reach: float = 1.5,
+    ax: Any = None,
 ) -> Figure:
     """The figure of a study: error against n, error against P, local slopes.
 
     `paper` maps (unit, "n" or "P") to a published slope, `reference` maps a unit to {width: RMSE} of other code; both
     are drawn beside ours. Slopes are over `widths`, all by default, and with `flagged=True` take every point, as they
-    would without floors and limits. A local slope is that of the widths within a factor `reach` on either side.
+    would without floors and limits. A local slope is that of the widths within a factor `reach` on either side. `ax`
+    are three axes to draw into.
     """
     options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
     panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
     local = local_curves(study, reach)
-    return scaling_figure(
-        panels, title=title or f"How the error falls on {study.problem}", local=local, local_orders=orders(study)
-    )
+    title = title or f"How the error falls on {study.problem}"
+    return scaling_figure(panels, title=title, local=local, local_orders=orders(study), ax=ax)
 
 
 def curves(

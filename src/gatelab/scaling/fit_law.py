@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.scaling.law import Intervals, Law, ends_of
 from gatelab.scaling.law_grid import TERMS, Array, Logs
@@ -25,7 +25,7 @@ def fit_law(
     bootstrap: int = 200,
     level: float = 0.95,
     seed: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+    progress: ProgressLike = None,
 ) -> Law:
     """The law L = E + A/P^a + B/D^b of the least Huber loss of log L, all constants >= 0, with bootstrap intervals.
 
@@ -36,7 +36,8 @@ def fit_law(
     off the law, and drawn one by one they would make intervals too narrow. Draws that cannot determine the law (fewer
     than three values of P or D) are drawn again. Where a term vanishes in more draws than the level leaves out, its
     exponent has the interval (0, inf). The constants A and B are those at P = 1 and D = 1, mostly far from the data,
-    and their intervals are as wide as that. `progress` is called with (done, total) draws.
+    and their intervals are as wide as that. `progress` is shown on a terminal and in a notebook unless it is False, or
+    a function of (done, total) draws.
 
     If P or D is the same in every row, its term cannot be told from E, and the law without it is fitted; see `notes`.
 
@@ -50,10 +51,11 @@ def fit_law(
     cell, draws = _draws(data, terms, bootstrap, seed)
     row = best(logs, np.ones(len(cell)), delta, terms)
     at_once, rows = max(1, _POINTS // len(cell)), []
-    for first in range(0, bootstrap, at_once):
-        rows.append(again(logs, draws[first : first + at_once][:, cell], row, delta, terms))
-        if progress:
-            progress(min(first + at_once, bootstrap), bootstrap)
+    with reporting(progress, "bootstrap") as report:
+        for first in range(0, bootstrap, at_once):
+            rows.append(again(logs, draws[first : first + at_once][:, cell], row, delta, terms))
+            if report:
+                report(min(first + at_once, bootstrap), bootstrap)
     value, many = _uncentred(row[None], centre)[0], _uncentred(np.concatenate([np.empty((0, 5)), *rows]), centre)
     if np.abs(value[:3][np.isfinite(value[:3])]).max() > 700:
         raise GatelabError("a constant of the law is beyond what a float holds; give P, D and L in other units")

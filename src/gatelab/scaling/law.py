@@ -132,9 +132,13 @@ class Law:
         rows = [(name, getattr(self, name), *ends) for name, ends in self.intervals._asdict().items()]
         return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
 
-    def plot(self, path: str | Path | None = None, *, title: str | None = None) -> Figure:
-        """L against P for each D and against D for each P, the law as lines with its band, E as the floor."""
-        from gatelab.plotting import save
+    def plot(self, path: str | Path | None = None, *, ax: Any = None, title: str | None = None) -> Figure:
+        """L against P for each D and against D for each P, the law as lines with its band, E as the floor.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into axes of your own with `ax`: two, or one where
+        P or D is the same in every row.
+        """
+        from gatelab.plotting import saved
         from gatelab.plotting.law import law_figure
 
         if self.data is None:
@@ -142,11 +146,9 @@ class Law:
         band = self.band if self.draws is not None and len(self.draws) else None
         captions = [f"{name} = {_with_ends(getattr(self, name), getattr(self.intervals, name))}" for name in "abE"]
         figure = law_figure(
-            *self.data, self.predict, band=band, floor=self.E, title=title or _formula(self), captions=captions
+            *self.data, self.predict, band=band, floor=self.E, title=title or _formula(self), captions=captions, ax=ax
         )
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     @property
     def _row(self) -> Array:

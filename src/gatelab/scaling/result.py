@@ -144,18 +144,16 @@ class Scaling:
             raise GatelabError(f"the study has no fit of {unit!r} at width {width}")
         return min(ratios)
 
-    def plot(self, path: str | Path | None = None, **options: Any) -> Figure:
-        """Error against n and against P with limits and slopes, and the local slopes; written to `path` if given.
+    def plot(self, path: str | Path | None = None, *, ax: Any = None, **options: Any) -> Figure:
+        """Error against n and against P with limits and slopes, and the local slopes.
 
-        Options are those of `gatelab.scaling.draw.draw`: a title, the paper's slopes, other code's errors.
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into three axes of your own with `ax`. Further
+        options are those of `gatelab.scaling.draw.draw`: a title, the paper's slopes, other code's errors.
         """
-        from gatelab.plotting import save
+        from gatelab.plotting import saved
         from gatelab.scaling.draw import draw
 
-        figure = draw(self, **options)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(draw(self, ax=ax, **options), path)
 
     def to_json(self) -> str:
         return json.dumps({"problem": self.problem, "points": [asdict(p) for p in self.points]})

@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 import torch
 
+from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
@@ -41,7 +42,7 @@ def scaling(
     retry_failed: bool = False,
     max_hours: float | None = None,
     address: str | None = None,
-    progress: Callable[[int, int, Point], None] | None = None,
+    progress: ProgressLike = None,
     **options: Any,
 ) -> Scaling:
     """Fit every unit at every width and seed; `jobs` processes (all cores by default), one thread each.
@@ -49,7 +50,8 @@ def scaling(
     With a `store` (one file) every fit is kept as it is done, with its network, and the same call computes only what is
     missing; a fit that fails is kept too and flagged, until `retry_failed`. Without one, the first failure is raised.
     `backend` is "serial", "processes" or "ray" (with the `address` of a cluster, or a local one). After `max_hours`
-    nothing new is begun. `progress(done, total, point)` is called as each fit ends. Equal arguments give bit-equal
+    nothing new is begun. `progress` is shown on a terminal and in a notebook unless it is False, or a function of
+    (done, total, point) that is called as each fit ends. Equal arguments give bit-equal
     errors, whatever the backend.
 
     >>> study = scaling(["mlp", "glu"], "exp(sin(3*x))", [8, 16, 32], jobs=1)
@@ -76,10 +78,11 @@ def scaling(
     else:
         found = _unnamed(tasks, target, limits, solver, options, workers)
     points: list[Point] = []
-    for point in found:
-        points.append(point)
-        if progress:
-            progress(len(points), len(tasks), point)
+    with reporting(progress, "fitting") as report:
+        for point in found:
+            points.append(point)
+            if report:
+                report(len(points), len(tasks), point)
     if len(points) < len(tasks):
         raise GatelabError(
             f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done"
@@ -200,7 +203,7 @@ def _here(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        f = fit(unit, problem, width, solver=solver, seed=seed, **options)
+        f = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
     finally:
         torch.set_num_threads(threads)
     return {k: getattr(f, k) for k in ("parameters", "train_rmse", "test_rmse", "status")}, f.seconds

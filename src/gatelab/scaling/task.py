@@ -42,7 +42,7 @@ def fit_one(
     options: Mapping[str, Any],
 ) -> Outcome:
     """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
-    done = fit(restore_unit(unit), restore_problem(problem), width, solver=solver, seed=seed, **options)
+    done = fit(restore_unit(unit), restore_problem(problem), width, solver=solver, seed=seed, progress=False, **options)
     metrics = {
         "parameters": done.parameters,
         "train_rmse": done.train_rmse,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from gatelab.display import ProgressLike, Told, reporting
 from gatelab.dynamics.inputs import device_of
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
@@ -28,7 +29,6 @@ from gatelab.units import unit as as_unit
 UNITS = ("mlp", "glu", "gqu", "relu2", "swiglu")
 ROWS = 1000
 Spec = str | AnyUnit | Callable[..., Any]
-Progress = Callable[[int, int], None]
 T = TypeVar("T")
 
 
@@ -46,7 +46,7 @@ def compare(
     target: Any = None,
     inputs: Any = None,
     device: str | torch.device | None = None,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
 ) -> Scorecard:
     """Slopes, error at equal parameters, conditioning, steps, linearisation and cost of units, and which to take.
 
@@ -55,7 +55,8 @@ def compare(
     the training values and 160 at most. Every unit is fitted at the width nearest below it, and for the slope at
     narrower ones, or at `widths`; by `seeds` seeds each. At most `rows` training rows are used. `features` is the m of
     the linearisation, `loss` the share of the target's variance left to which steps are predicted, `d_model` the size
-    of the block that is timed, on `device` (a GPU where torch sees one).
+    of the block that is timed, on `device` (a GPU where torch sees one). `progress` is shown on a terminal and in a
+    notebook unless it is False, or a function of (done, total).
 
     >>> x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
     >>> card = compare(["mlp", "bilinear"], (x, x[:, 0] * x[:, 1]), widths=[1, 2], seeds=1, features=9, d_model=8)
@@ -73,14 +74,15 @@ def compare(
     problem = problem_of(data, rows, target=target, inputs=inputs)
     budget = _budget(chosen, problem, budget, widths)
     sizes = {u.name: ladder.widths_of(u, budget, problem.d_in, problem.d_out, widths) for u in chosen}
-    stage = _Stages(progress, seeds * sum(map(len, sizes.values())), 3 * len(chosen))
-    trials, fits = fit_units(chosen, problem, sizes, int(seeds), stage.fits)
-    rows_here = rows_of(problem)
-    at = {u.name: ladder.at_budget(u, budget, problem.d_in, problem.d_out) for u in chosen}
-    trained = [stage.after(training(u, rows_here, at[u.name], loss)) for u in chosen]
-    linear = [stage.after(linearity(u, rows_here.x, features)) for u in chosen]
-    costs, bench = cost.measure(chosen, d_model, where)
-    stage.after(None, len(chosen))
+    with reporting(progress, "comparing") as report:
+        stage = _Stages(report, seeds * sum(map(len, sizes.values())), 3 * len(chosen))
+        trials, fits = fit_units(chosen, problem, sizes, int(seeds), stage.fits)
+        rows_here = rows_of(problem)
+        at = {u.name: ladder.at_budget(u, budget, problem.d_in, problem.d_out) for u in chosen}
+        trained = [stage.after(training(u, rows_here, at[u.name], loss)) for u in chosen]
+        linear = [stage.after(linearity(u, rows_here.x, features)) for u in chosen]
+        costs, bench = cost.measure(chosen, d_model, where)
+        stage.after(None, len(chosen))
     scaling = study(chosen, problem, fits)
     draws = draw([t.squares for t in trials], least=ROUNDING * float(problem.test.y.std()))
     scores = _scores(chosen, trials, at, draws, scaling, trained, linear, costs, problem)
@@ -115,7 +117,7 @@ def compare(
 class _Stages:
     """Progress over fits, then over as many parts as there are left, each counted as one."""
 
-    def __init__(self, progress: Progress | None, fits: int, parts: int) -> None:
+    def __init__(self, progress: Told | None, fits: int, parts: int) -> None:
         self.progress, self.done, self.total = progress, fits, fits + parts
 
     def fits(self, done: int, _: int) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from gatelab.plotting import GREY, Look, looks, new_figure, style
+from gatelab.plotting import GREY, Look, canvas, looks, style
 from gatelab.scorecard.evidence import Score
 
 if TYPE_CHECKING:
@@ -21,22 +21,22 @@ WIDTH, HEIGHT = 11.4, 6.6
 Triple = tuple[float, float, float]
 
 
-def draw(card: Scorecard) -> Figure:
+def draw(card: Scorecard, ax: Any = None) -> Figure:
     """Error against P with limits; then a line a unit: error at the budget, condition, steps, linearisation, rows."""
     shapes = looks(card.units)
     s = card.settings
     with style():
-        figure = new_figure(WIDTH, HEIGHT)
-        panels = figure.subplots(2, 3)
+        place = canvas(WIDTH, HEIGHT, 6, ax, rows=2)
+        panels = np.reshape(np.array(place.panels), (2, 3))
         _errors(panels[0, 0], card, shapes)
         _dots(panels[0, 1], card, shapes, _rmse, f"RMSE at {s.budget} parameters", "test RMSE, 95 % interval")
         _dots(panels[0, 2], card, shapes, _condition, "Conditioning", "condition number of the tangent kernel")
         _dots(panels[1, 0], card, shapes, _steps, "Training", f"predicted steps until {s.loss:.0%} is left")
         _dots(panels[1, 1], card, shapes, _linear, "Linearisation", f"RMSE of {s.features} features / deviation")
         _dots(panels[1, 2], card, shapes, _speed, "Throughput of a block", "rows a second, quartiles", log=False)
-        figure.suptitle(f"{card.problem}: {card.recommendation}")
-        figure.legend(loc="outside lower center", ncols=min(3, len(card.scores)))
-    return figure
+        place.title(f"{card.problem}: {card.recommendation}")
+        place.legend(ncols=min(3, len(card.scores)))
+    return place.figure
 
 
 def _errors(panel: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None:

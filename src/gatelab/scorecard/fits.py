@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gatelab.display import Told
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.scaling import Point, Scaling, limit
@@ -17,7 +18,6 @@ from gatelab.solve.fit import check_fit
 from gatelab.units import AnyUnit, Unit
 
 Array = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 # One start a seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
 EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4, "steps": 40}
 ROUNDING = 1e-10  # of the target's deviation: errors below it are rounding, and equal
@@ -45,7 +45,7 @@ def fit_units(
     problem: Problem,
     widths: Mapping[str, Sequence[int]],
     seeds: int,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> tuple[tuple[Trials, ...], tuple[Fit, ...]]:
     """Every unit at its widths, smallest first, and the fits they are of; `progress(done, total)` counts fits."""
     for u in units:
@@ -61,13 +61,13 @@ def fit_units(
     return tuple(_trials(same, problem) for same in by_network.values()), tuple(fits)
 
 
-def _after(progress: Progress | None, before: int, total: int) -> Progress | None:
+def _after(progress: Told | None, before: int, total: int) -> Told | None:
     if progress is None:
         return None
     return lambda done, _: progress(before + done, total)
 
 
-def _fits(unit: AnyUnit, problem: Problem, widths: Sequence[int], seeds: int, progress: Progress | None) -> list[Fit]:
+def _fits(unit: AnyUnit, problem: Problem, widths: Sequence[int], seeds: int, progress: Told | None) -> list[Fit]:
     """In one batch where the solver takes batches, else one after the other."""
     count = len(widths) * seeds
     solver, _ = check_fit(unit, problem, widths[-1], "auto")

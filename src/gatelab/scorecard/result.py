@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatelab.scaling import Scaling
 from gatelab.scorecard.cost import Bench
@@ -84,12 +84,12 @@ class Scorecard:
             f"as wide, {b.batch} rows a call, median and quartiles of {b.repeats} calls, on {b.device}.",
         )
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Six panels: error against P, error at the budget, conditioning, steps, linearisation, throughput."""
-        from gatelab.plotting import save
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """Six panels: error against P, error at the budget, conditioning, steps, linearisation, throughput.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into six axes of your own with `ax`.
+        """
+        from gatelab.plotting import saved
         from gatelab.scorecard.draw import draw
 
-        figure = draw(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(draw(self, ax), path)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from gatelab.display import ProgressLike, part_of, reporting
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
@@ -150,12 +151,14 @@ def fit(
     solver: str | Solver = "auto",
     seed: int = 0,
     seeds: int = 1,
+    progress: ProgressLike = None,
     **options: Any,
 ) -> Fit:
     """Train a network of `width` neurons; the best in training error of `seeds` seeds from `seed` on.
 
     `solver="auto"` is the knot solver where it applies (one input, one output, a relu-gated unit) and variable
-    projection elsewhere. Further options go to the solver.
+    projection elsewhere. Further options go to the solver. `progress` is shown on a terminal and in a notebook unless
+    it is False, or a function of (done, total).
 
     >>> result = fit("glu", "exp(sin(3*x))", 25)
     >>> result.status.value, result.test_rmse < 1e-4
@@ -168,11 +171,16 @@ def fit(
     check_options(name, run, options)
     began = time.perf_counter()
     best: tuple[float, int, Solution] | None = None
-    for s in range(seed, seed + seeds):
-        solution = run(chosen, target, width, seed=s, **options)
-        error = rmse(solution.network, target.train.x, target.train.y)
-        if best is None or error < best[0]:
-            best = (error, s, solution)
+    inner = "progress" in inspect.signature(run).parameters
+    with reporting(progress, f"fitting {chosen.name}") as report:
+        for done, s in enumerate(range(seed, seed + seeds)):
+            more = {"progress": part_of(report, done, seeds)} if inner else {}
+            solution = run(chosen, target, width, seed=s, **options, **more)
+            error = rmse(solution.network, target.train.x, target.train.y)
+            if best is None or error < best[0]:
+                best = (error, s, solution)
+            if report and not inner:
+                report(done + 1, seeds)
     assert best is not None
     return _as_fit(chosen, target, width, name, best[1], best[2], time.perf_counter() - began)
 
@@ -217,11 +225,13 @@ def fit_many(
     seeds: int = 1,
     *,
     seed: int = 0,
+    progress: ProgressLike = None,
     **options: Any,
 ) -> tuple[Fit, ...]:
     """A fit for every width and seed, by variable projection in one batch: equal to `fit(..., solver="varpro")` each.
 
     Options are those of `varpro_many`; `device="cuda"` takes the whole batch to a GPU. `seconds` is an equal share.
+    `progress` is as in `fit`.
 
     >>> [f.width for f in fit_many("glu", "x**2 + y**2", [1, 2], starts=1, rounds=0)]
     [1, 2]
@@ -234,7 +244,8 @@ def fit_many(
     check_options("varpro", varpro_many, options)
     members = [(int(w), s) for w in widths for s in range(seed, seed + seeds)]
     began = time.perf_counter()
-    solutions = varpro_many(chosen, target.train.x, target.train.y, members, **options)
+    with reporting(progress, f"fitting {chosen.name}") as report:
+        solutions = varpro_many(chosen, target.train.x, target.train.y, members, progress=report, **options)
     share = (time.perf_counter() - began) / len(members)
     return tuple(
         _as_fit(chosen, target, width, "varpro", s, solution, share)

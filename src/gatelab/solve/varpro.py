@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import Told
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.solve.batches import on_threads, parts
 from gatelab.solve.common import UNLIMITED, UnitLike, check_steps
@@ -59,7 +60,7 @@ def varpro(
     steps: int | None = None,
     ridge: float = 0.0,
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Solution:
     """The best of `starts` networks, each grown, changed in `rounds` and settled, in at most `steps` steps in all.
 
@@ -106,7 +107,7 @@ def varpro_many(
     ridge: float | Sequence[float] = 0.0,
     weights: np.ndarray | None = None,
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> tuple[Solution, ...]:
     """A solution for every (width, seed) of `members`, all in one batch; each is what `varpro` would find alone.
 
@@ -349,7 +350,7 @@ def _rmse(histories: list[list[float]], losses: list[float], data: Standard) -> 
     ]
 
 
-def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable[[], None]:
+def _ticker(progress: Told | None, total: int) -> Callable[[], None]:
     done = 0
 
     def tick() -> None:

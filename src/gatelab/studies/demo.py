@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab._version import __version__
+from gatelab.display import Told
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
@@ -42,7 +43,7 @@ def demo(
     *,
     widths: Sequence[int] = range(1, 51),
     jobs: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Demo:
     """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json.

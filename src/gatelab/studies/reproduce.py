@@ -8,15 +8,16 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gatelab._version import __version__
+from gatelab.display import Told
 from gatelab.errors import GatelabError
-from gatelab.plotting import SUFFIXES, save
+from gatelab.plotting import save
 from gatelab.plotting.chart import chart
 from gatelab.studies.kept import fingerprint
 from gatelab.studies.registry import study as find
@@ -41,7 +42,7 @@ def reproduce(
     *,
     quick: bool = False,
     jobs: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Reproduction:
     """Run the study `name` and write it below `out`, in a folder named after the paper.
@@ -81,7 +82,7 @@ def _staging(folder: Path) -> Path:
 
 def _write(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: float) -> list[str]:
     stem = Path(study.name).name
-    names = [f"{stem}{suffix}" for suffix in SUFFIXES]
+    names = [f"{stem}{suffix}" for suffix in (".png", ".svg")]
     for name in names:
         save(outcome.figure, stage / name)
     names.append(f"{stem}.chart.json")

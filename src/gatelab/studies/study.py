@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
+from gatelab.display import Told
 from gatelab.studies.finding import Findings, no_findings
 
 Verdict = Literal["reproduced", "exceeded", "differs", "new"]
@@ -41,7 +42,7 @@ class Request:
 
     quick: bool = False
     jobs: int | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: Told | None = None
     sweep: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
+from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
-from gatelab.plotting import looks, save
-from gatelab.plotting.gap import Cloud, gap_figure
 from gatelab.train.energy import PermutationTest, permutation_test
 from gatelab.train.history import Array, History
 from gatelab.train.loop import train_many
@@ -25,6 +23,11 @@ from gatelab.train.matched import Matched, matched_gap
 from gatelab.train.recipe import Recipe, recipe
 from gatelab.train.source import Data
 from gatelab.units import unit as as_unit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from gatelab.plotting.gap import Cloud
 
 _FORMAT = 1
 FEW = 4  # runs of each of two groups below which no p falls under 0.05
@@ -144,15 +147,22 @@ class Gap:
         """Every measurement of every run, those of the warm-up and of runs that diverged included."""
         return pd.concat([h.table() for h in self.histories], ignore_index=True)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """The plane of training loss and gap, a panel for each model and data set; written to `path` if given."""
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The plane of training loss and gap, a panel for each model and data set.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
+        """
+        from gatelab.plotting import saved
+        from gatelab.plotting.gap import gap_figure
+
         panels = [(f"{model}, {data}", self.clouds(model, data)) for model, data in self.settings()]
-        figure = gap_figure(panels, "Generalisation gap against training loss")
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(gap_figure(panels, "Generalisation gap against training loss", ax=ax), path)
 
     def clouds(self, model: str, data: str, units: Sequence[str] | None = None) -> list[Cloud]:
+        """The points of each unit and optimiser as they are drawn."""
+        from gatelab.plotting import looks
+        from gatelab.plotting.gap import Cloud
+
         names, optimisers = units or self.units(model, data), self.optimisers(model, data)
         shapes = looks(names)
         return [
@@ -226,32 +236,31 @@ def gap(
     seeds: int = 5,
     folder: str | Path | None = None,
     device: str | torch.device | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: ProgressLike = None,
     **others: Any,
 ) -> Gap:
     """Train every unit with every optimiser, `seeds` runs of each in one pass; others are held to the first unit.
 
     `others` go into the recipes: size, steps, batch, lr and so on. In `folder` the trainings are kept and go on where
-    they were. With fewer than four seeds no p can fall below 0.05.
+    they were. With fewer than four seeds no p can fall below 0.05. `progress` is as in `train_many`.
     """
     name = data if isinstance(data, str) or data is None else data.name
     groups = gap_recipes(units, model=model, data=name, optimisers=optimisers, seeds=seeds, **others)
     total = sum(group[0].steps for group in groups)
     histories: list[History] = []
     done = 0
-    for group in groups:
-        first, before = group[0], done
+    own_data = None if data is None or isinstance(data, str) else data
+    with reporting(progress, "training") as report:
+        for group in groups:
+            first, before = group[0], done
 
-        def report(step: int, _: int, text: str, before: int = before) -> None:
-            if progress:
-                progress(before + step, total, text)
+            def tell(step: int, _: int, text: str, before: int = before) -> None:
+                if report:
+                    report(before + step, total, text)
 
-        here = (
-            None
-            if folder is None
-            else Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
-        )
-        given = None if data is None or isinstance(data, str) else data
-        histories += train_many(group, folder=here, data=given, device=device, progress=report)
-        done += first.steps
+            here = None
+            if folder is not None:
+                here = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
+            histories += train_many(group, folder=here, data=own_data, device=device, progress=tell)
+            done += first.steps
     return Gap(tuple(histories))

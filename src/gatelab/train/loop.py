@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError
 from gatelab.train import checkpoint
 from gatelab.train.history import History
@@ -27,7 +28,6 @@ from gatelab.train.schedule import evaluation_steps
 from gatelab.train.source import Data, Source, check_kind, fingerprint, load
 from gatelab.train.state import State
 
-Progress = Callable[[int, int, str], None]
 # To know whether a loss is finite a GPU has to be waited for; there it is asked only so often.
 _ASKED = 25
 
@@ -53,7 +53,7 @@ def train_many(
     folder: str | Path | None = None,
     data: Data | None = None,
     device: str | torch.device | None = None,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
     compile: bool = False,
     save_seconds: float = 30.0,
 ) -> tuple[History, ...]:
@@ -61,8 +61,9 @@ def train_many(
 
     In `folder` the state is kept: every `save_seconds`, at the end and at Ctrl-C. The same call goes on from there, and
     returns at once if nothing is left to do. `data` are those of the recipe unless given; `device` a GPU if there is
-    one. `progress(done, total, text)` is called after every step, `text` being the speed once it is known. `compile`
-    uses torch.compile, which pays for long runs on a GPU.
+    one. `progress` is shown on a terminal and in a notebook unless it is False, or a function of (done, total, text)
+    that is called after every step, `text` being the speed once it is known. `compile` uses torch.compile, which pays
+    for long runs on a GPU.
     """
     recipes = list(recipes)
     if not recipes or any(replace(r, seed=0) != replace(recipes[0], seed=0) for r in recipes):
@@ -80,11 +81,12 @@ def train_many(
     if file is not None and (found := checkpoint.read(file)) is not None:
         checkpoint.check_same(file, found[1], identity)
         state.load(*found)
-    _run(state, file, identity, progress, save_seconds)
+    with reporting(progress, "training") as report:
+        _run(state, file, identity, report, save_seconds)
     return state.histories()
 
 
-def _run(state: State, file: Path | None, identity: dict[str, Any], progress: Progress | None, seconds: float) -> None:
+def _run(state: State, file: Path | None, identity: dict[str, Any], progress: Told | None, seconds: float) -> None:
     marks, total = set(evaluation_steps(state.recipe)), state.recipe.steps
 
     def save() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from gatelab.display import ProgressLike, Told, reporting
 from gatelab.ntk.empirical.budget import Plan, bytes_of, make_plan
 from gatelab.ntk.empirical.checks import check_batch, trainable
 from gatelab.ntk.empirical.collect import collect
@@ -33,7 +33,7 @@ def empirical(
     budget: int | float | str | None = None,
     batch: int | None = None,
     store: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Kernel:
     """The tangent kernel of a model as it is: K_ij = <df(x_i)/dtheta, df(x_j)/dtheta>.
 
@@ -50,7 +50,8 @@ def empirical(
 
     Memory beside the model and K stays within `budget` (bytes, "24GiB"; default: half of what is free). `batch`
     overrides how many samples a pass takes. With `store`, a file, partial sums are kept: after an interruption the same
-    call goes on from there. `progress(done, total)` is told.
+    call goes on from there. `progress` is shown on a terminal and in a notebook unless it is False, or a function of
+    (done, total).
 
     float64 models are computed in float64 throughout. float32 models run in float32 (set torch's matmul precision to
     "highest", its default, for strict float32), sums from slice to slice in float64; `error` is then 64 eps = 8e-6, a
@@ -70,15 +71,16 @@ def empirical(
     seen = survey(samples, parameters)
     state = Progress(store, samples, parameters, seen.values)
     trimmed = True
-    while True:
-        plan = make_plan(seen, sizes, samples.n, samples.dtype.itemsize, room, limit, batch)
-        try:
-            _accumulate(samples, parameters, seen, plan, state, progress)
-            break
-        except Misfit as found:
-            # Other samples went another way than the three ahead: keep all positions first, then give up on factors.
-            seen = survey(samples, parameters, trim=False) if trimmed else seen.without(found.names)
-            trimmed = False
+    with reporting(progress, "kernel") as report:
+        while True:
+            plan = make_plan(seen, sizes, samples.n, samples.dtype.itemsize, room, limit, batch)
+            try:
+                _accumulate(samples, parameters, seen, plan, state, report)
+                break
+            except Misfit as misfit:
+                # Other samples went another way than the three ahead: keep all positions, then give up on factors.
+                seen = survey(samples, parameters, trim=False) if trimmed else seen.without(misfit.names)
+                trimmed = False
     matrix = (state.K + state.K.T) / 2
     error = 64 * torch.finfo(torch.float32).eps if samples.dtype == torch.float32 else 0.0
     return Kernel(matrix, type(model).__name__, error=error)
@@ -90,7 +92,7 @@ def _accumulate(
     seen: Survey,
     plan: Plan,
     state: Progress,
-    progress: Callable[[int, int], None] | None,
+    progress: Told | None,
 ) -> None:
     passes = -(-samples.n // plan.batch)
     work = sum(passes + len(group) for group in plan.groups) + (blocks(samples.n, plan.block) if plan.free else 0)
