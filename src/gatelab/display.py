@@ -39,6 +39,15 @@ def one_line(value: object, text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 4]}...)"
 
 
+def shorten(text: str, most: int = 32) -> str:
+    """A name that others chose, no longer than `most`.
+
+    >>> shorten("sin(x)"), shorten("sin(x) + " * 9)
+    ('sin(x)', 'sin(x) + sin(x) + sin(x) + si...')
+    """
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gatelab.display import one_line
 from gatelab.dynamics.inputs import Array
 from gatelab.dynamics.spectral import Spectral
 
@@ -31,6 +32,11 @@ class Early:
     signal: Pair
     spread: Pair
     first_step: Pair
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"holds: {self.holds}, the first steps gain {self.first_step[0]:.3g} and {self.first_step[1]:.3g}"
+        )
 
     @property
     def holds(self) -> bool:
@@ -50,6 +56,11 @@ class Late:
     weight: Pair
     factor: Pair
     bound: float | None
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"holds: {self.holds}, smallest eigenvalues {self.lambda_min[0]:.3g} and {self.lambda_min[1]:.3g}"
+        )
 
     @property
     def holds(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import brentq
 
+from gatelab.display import one_line
 from gatelab.dynamics.conditions import Early, Late, early, late
 from gatelab.dynamics.expected import Trajectory, expected_loss
 from gatelab.dynamics.inputs import Array, Loss, kernel_matrix, loss_scale, pair, whole
@@ -56,6 +57,10 @@ class Crossing:
     early: Early
     late: Late
     curves: tuple[Trajectory, Trajectory] = field(repr=False)
+
+    def __repr__(self) -> str:
+        where = "no crossing" if self.step is None else f"crossing at step {self.step:.1f}"
+        return one_line(self, f"{' and '.join(self.labels)}: {where}, {self.last} ahead in the end")
 
     @property
     def verdict(self) -> str:

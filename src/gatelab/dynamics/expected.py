@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from gatelab.display import one_line
 from gatelab.dynamics.inputs import Array, Loss, kernel_matrix, loss_scale, numbers, positive, step_list, targets
 from gatelab.dynamics.spectral import Spectral, eigen
 from gatelab.errors import GatelabError
@@ -46,6 +47,13 @@ class Trajectory:
     label: str
     stable: bool
     spectral: Spectral = field(repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.label}, lr {self.lr:.3g}: loss {self.loss[0]:.3g} at step {self.steps[0]:.0f}, "
+            f"{self.loss[-1]:.3g} at step {self.steps[-1]:.0f}",
+        )
 
     @property
     def eigenvalues(self) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.display import ProgressLike, reporting
+from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.dynamics.inputs import Array, Loss, loss_scale, positive, samples, step_list, targets, whole
 from gatelab.dynamics.spectral import Spectral, eigen
 from gatelab.dynamics.two_layer import draw, neuron_partials
@@ -35,6 +35,9 @@ class FiniteWidth:
     loss: Array
     error: Array
     each: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.each)} networks: loss {self.loss[-1]:.3g} at step {self.steps[-1]:.0f}")
 
 
 def finite_width_loss(

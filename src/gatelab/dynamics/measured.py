@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gatelab.display import one_line
 from gatelab.dynamics.inputs import Array
 from gatelab.dynamics.training import Training
 from gatelab.errors import GatelabError
@@ -25,6 +26,9 @@ class MeasuredCrossing:
     share: float
     changes: tuple[float, ...]
     seeds: tuple[int, int]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self}, in {self.share:.0%} of the draws")
 
     def __str__(self) -> str:
         return "none" if self.step is None else f"{self.step:.3g} [{self.low:.3g}, {self.high:.3g}]"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
+from gatelab.display import one_line
 from gatelab.dynamics.inputs import Array
 from gatelab.errors import GatelabError
 
@@ -45,6 +46,9 @@ class Spectral:
     covariance: Array | None
     lr: float
     scale: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.eigenvalues)} eigenvalues, lr {self.lr:.3g}")
 
     @property
     def targets(self) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gatelab.display import one_line
 from gatelab.dynamics.inputs import Loss, kernel_matrix, loss_scale
 from gatelab.dynamics.spectral import eigen
 
@@ -23,6 +24,9 @@ class StableStep:
     rate: float
     lambda_max: float
     lambda_min: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"limit {self.limit:.4g}, best {self.best:.4g} with rate {self.rate:.4g}")
 
 
 def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:

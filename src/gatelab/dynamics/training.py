@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from gatelab.display import counted, one_line
 from gatelab.dynamics.inputs import Array
 from gatelab.errors import GatelabError
 
@@ -37,6 +38,13 @@ class Training:
     diverged: np.ndarray
     start: Array
     seconds: float
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.unit}, width {self.width}: {counted(len(self.seeds), 'seed')}, {counted(len(self.lrs), 'rate')}, "
+            f"{self.steps[-1]:.0f} steps",
+        )
 
     @property
     def mean(self) -> Array:

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.estimators.frame import Array
 from gatelab.estimators.regressor import GatedRegressor
@@ -33,6 +34,11 @@ class ScalingCurve:
     parameters: tuple[int, ...]
     train_rmse: Array
     test_rmse: Array
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.unit}: {counted(len(self.widths), 'width')}, {counted(self.test_rmse.shape[1], 'fold')}"
+        )
 
     @property
     def slope(self) -> Slope:

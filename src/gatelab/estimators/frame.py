@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
 Array = NDArray[np.float64]
@@ -26,6 +27,11 @@ class Rows:
     x: Array
     y: Array
     weight: Array
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{len(self)} rows, {counted(self.x.shape[1], 'input')}, {counted(self.y.shape[1], 'output')}"
+        )
 
     def __len__(self) -> int:
         return len(self.x)
@@ -66,6 +72,9 @@ class Frame:
     y_scale: Array
     z_low: Array
     z_high: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(self.directions, 'direction')} to {counted(len(self.y_mean), 'output')}")
 
     @classmethod
     def of(cls, rows: Rows) -> Frame:

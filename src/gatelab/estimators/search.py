@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gatelab.display import one_line
 from gatelab.estimators.drawn import drawn, neuron_columns
 from gatelab.estimators.frame import Array, Rows, reach
 from gatelab.solve import Solution, predict
@@ -47,6 +48,12 @@ class Candidate:
     gates: Literal["trained", "drawn"] = "trained"
     steepness: float = 0.0
     rmse: float = np.nan
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.unit.name}, width {self.width}, ridge {self.ridge:g}, {self.gates} gates: RMSE {self.rmse:.2g}",
+        )
 
     def row(self) -> dict[str, Any]:
         names = ("width", "ridge", "gates", "rmse")

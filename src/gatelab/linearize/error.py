@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Error:
     d: int
     pairs: int
     level: float = LEVEL
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
 
     def __str__(self) -> str:
         least = "" if self.floor is None else f", floor {self.floor:.3g}"
@@ -110,6 +114,17 @@ def _on_distribution(
     beyond = 1 - (1 - level) ** (1 / samples)
     relative = rmse / float(np.sqrt(energy / samples))
     return Error(rmse, low, high, largest, beyond, relative, least, maps.m, d, samples, level)
+
+
+def drawn_pairs(made: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What is approximated and by what, of `count` pairs of standard normal w and x."""
+    draw = torch.Generator().manual_seed(seed)
+    x, *weights = (torch.randn(count, d, generator=draw, dtype=torch.float64) for _ in range(made.factors + 2))
+    exact = made.activation((weights[0] * x).sum(1))
+    for u in weights[1:]:
+        exact = exact * (u * x).sum(1)
+    with torch.no_grad():
+        return exact.numpy(), _pairs(made, weights, x).numpy()
 
 
 def _pairs(made: Linearization, weights: list[Tensor], x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.linearize.bounds import bound
@@ -36,6 +37,13 @@ class Export:
     bound: float | None
     rounding: float
     outside: tuple[tuple[float, float], ...]
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.polynomial.method} of {self.polynomial.activation}, degree {self.polynomial.degree}: "
+            f"largest error {self.measured:.3g}, depth {self.cost.depth}",
+        )
 
     def document(self) -> dict[str, Any]:
         """All of it in JSON's own types."""

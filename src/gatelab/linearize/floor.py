@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linearize.radial import Angles, Block, Scene, block, multiplicity, radii
 from gatelab.units import Activation
@@ -39,6 +40,11 @@ class Spectrum:
     blocks: tuple[Block, ...]
     resolved: int
     nodes: int
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.resolved} singular values in d = {self.scene.d}, floor {self.rmse(self.resolved):.3g}"
+        )
 
     def pieces(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
         """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""

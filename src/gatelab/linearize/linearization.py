@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linearize import lifted
 from gatelab.linearize.bounds import Bound, bound
-from gatelab.linearize.error import Error, measure
+from gatelab.linearize.error import Error, drawn_pairs, measure
 from gatelab.linearize.layer import LinearizedLayer
 from gatelab.linearize.maps import Maps
 from gatelab.linearize.polynomials import Polynomial
 from gatelab.units.activations import Activation
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CHUNK = 2**24  # numbers a part may hold: 128 MiB in float64
+_GLANCE = 2**15  # the most features whose values a notebook shows unasked
 Weights = Tensor | Sequence[Tensor]
 
 
@@ -37,11 +44,56 @@ class Linearization:
     d: int | None = None
     polynomial: Polynomial | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
     def __str__(self) -> str:
         degree = f" of degree {self.polynomial.degree}" if self.polynomial else ""
         size = f", d = {self.d}, m = {self.m}" if self.d is not None else ""
         gated = f" times {self.factors} linear" if self.factors else ""
         return f"{self.activation.name}{gated} by {self.method}{degree}{size}"
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """A polynomial beside its activation, and their difference; of other maps, values of random pairs of w and x.
+
+        The pairs are standard normal. Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes
+        with `ax`: two for a polynomial, else one.
+        """
+        from gatelab.plotting import saved
+
+        return saved(self._polynomial_figure(ax) if self.polynomial is not None else self._pairs_figure(ax), path)
+
+    def _polynomial_figure(self, ax: Any) -> Figure:
+        from gatelab.linearize.given import values
+        from gatelab.plotting.linearize import approximation_figure
+
+        p = self.polynomial
+        assert p is not None
+        low, high = p.interval
+        room = 0.15 * (high - low)
+        z = np.linspace(low - room, high + room, 601)
+        exact = values(self.activation, z).numpy()
+        curves = [(f"{self.method}, degree {p.degree}", p(z))]
+        return approximation_figure(z, exact, curves, p.interval, [], str(self), ax=ax)
+
+    def _pairs_figure(self, ax: Any) -> Figure:
+        from gatelab.plotting.data import agreement_figure
+
+        if self.d is None:
+            raise GatelabError("maps of other methods than polynomials are drawn for a number of inputs; give d=...")
+        exact, made = drawn_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
+        return agreement_figure(exact, made, ("exact", "by features"), str(self), ax=ax)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        rows = [("method", self.method), ("activation", self.activation.name), ("linear factors", str(self.factors))]
+        if self.d is not None:
+            rows += [("inputs d", str(self.d)), ("features m", str(self.m))]
+        if (p := self.polynomial) is not None:
+            rows += [("degree", str(p.degree)), ("interval", f"[{p.interval[0]:g}, {p.interval[1]:g}]")]
+        drawable = self.polynomial is not None or (self.d is not None and self.m <= _GLANCE)
+        return html(str(self), rows, figure=self.plot() if drawable else None)
 
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gatelab.display import one_line
+
 
 @dataclass(frozen=True, eq=False)
 class Maps:
@@ -19,3 +21,6 @@ class Maps:
     psi: Callable[[Tensor], Tensor]
     m: int
     d: int
+
+    def __repr__(self) -> str:
+        return one_line(self, f"m = {self.m} features of d = {self.d} inputs")

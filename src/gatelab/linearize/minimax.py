@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.polynomial import chebyshev as basis
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linearize.given import values
 from gatelab.linearize.polynomials import Array, Interval, Polynomial, check_degree, check_interval
@@ -31,6 +32,9 @@ class Equioscillation:
 
     points: tuple[float, ...]
     errors: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.points)} extrema, smallest {self.level:.3g}, spread {self.spread:.1g}")
 
     @property
     def spread(self) -> float:

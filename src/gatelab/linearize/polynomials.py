@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 
 Array = NDArray[np.float64]
@@ -38,6 +39,13 @@ class Polynomial:
     activation: str = ""
     method: str = ""
     margin: float = 0.0
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.method or 'given'} of {self.activation or 'a function'}, degree {self.degree}, on "
+            f"[{self.interval[0]:g}, {self.interval[1]:g}]",
+        )
 
     def __post_init__(self) -> None:
         if not self.coefficients or len(self.coefficients) != len(self.chebyshev):

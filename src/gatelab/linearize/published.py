@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gatelab.display import counted, one_line
 from gatelab.errors import unknown_name
 from gatelab.linearize.given import Given, meant, values
 from gatelab.linearize.polynomials import Array
@@ -31,6 +32,9 @@ class Published:
     source: str
     breaks: tuple[float, ...]
     pieces: tuple[tuple[float, ...], ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {counted(len(self.pieces), 'piece')} of degree {self.degree} or less")
 
     @property
     def comparisons(self) -> int:

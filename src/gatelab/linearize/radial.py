@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.units import Activation
 
@@ -69,6 +70,11 @@ class Block:
     sigma: Array
     left: Array
     right: Array
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"degree {self.degree}, multiplicity {self.multiplicity}, {len(self.sigma)} singular values"
+        )
 
 
 def multiplicity(d: int, degree: int) -> int:

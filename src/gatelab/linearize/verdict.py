@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linearize.floor import floor_curve
 from gatelab.units import Activation
@@ -56,6 +57,11 @@ class Verdict:
     rank_x: float
     spread: float
     sampled: bool
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.activation}: RMSE {self.error:g} with fewer than {self.width} features is {self.answer}"
+        )
 
     @property
     def answer(self) -> Literal["possible", "impossible", "open"]:

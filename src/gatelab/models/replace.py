@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.models.block import TransformerBlock
 from gatelab.units import FeedForward, Unit
@@ -36,6 +37,9 @@ class Block:
     W2: Tensor
     b2: Tensor
     activation: Elementwise
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.layer}: {self.W1.shape[0]} neurons, d = {self.W1.shape[1]}")
 
     def before(self, x: Tensor) -> Tensor:
         """The pre-activations z = W1 x + b1."""
@@ -55,6 +59,9 @@ class Trace:
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(len(self.inputs), 'layer')}")
 
 
 class Pointwise(nn.Module):

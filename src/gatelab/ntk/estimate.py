@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.theory.deformed import KernelLaw, kernel_law
 from gatelab.theory.ntk_paper import paper_extremes, paper_rates
@@ -73,6 +74,9 @@ class Estimate:
     paper: Extremes | None
     rates: dict[str, str] | None
     law: KernelLaw = field(repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.width}: {self.n} Gaussian rows in {self.d} dimensions")
 
     @cached_property
     def spike(self) -> Spike:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from gatelab.display import one_line
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -21,6 +23,9 @@ class Kernel:
     label: str
     width: int | None = None
     error: float = 0.0
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.label}: {len(self)} samples, width {self.width}")
 
     def __len__(self) -> int:
         return len(self.matrix)

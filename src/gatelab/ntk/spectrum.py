@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
+from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError
 from gatelab.linalg.eigen import Extremes, extremes, operator_extremes
 from gatelab.linalg.lanczos import Apply, quadrature, start_vector
@@ -34,6 +35,7 @@ Status = Literal["resolved", "unresolved", "indefinite"]
 # Asymmetry up to this many units of the last place is rounding of long sums.
 _ROUNDING = 4096
 _BLOCK = 512
+_GLANCE = 2000  # rows of the largest matrix whose density a notebook shows unasked
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,13 @@ class Spectrum:
     eigenvalues: Array | None = field(default=None, repr=False)
     _apply: Apply = field(default=torch.clone, repr=False)
     _device: torch.device | str = field(default="cpu", repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{shorten(self.label or 'kernel')}: {self.n} eigenvalues, {self.status}, "
+            f"condition number {self.condition:.4g}",
+        )
 
     def density(
         self, points: int | ArrayLike = 400, *, log: bool = False, probes: int = 16, steps: int = 80, seed: int = 0
@@ -106,6 +115,25 @@ class Spectrum:
         said = f"condition {self.condition:.4g}" if self.status == "resolved" else self.status
         curve = DensityCurve(self.label or "kernel", x, values, (self.lambda_min, self.lambda_max), said)
         return saved(density_figure([curve], log=log, title=f"{self.n} eigenvalues", ax=ax), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        rows = [
+            (name, f"{value:.6g}", f"[{low:.6g}, {high:.6g}]")
+            for name, value, (low, high) in (
+                ("lambda_max", self.lambda_max, self.lambda_max_bounds),
+                ("lambda_min", self.lambda_min, self.lambda_min_bounds),
+                ("condition number", self.condition, self.condition_bounds),
+            )
+        ]
+        rows += [("status", self.status, "")] + [("note", note, "") for note in self.notes]
+        # An operator's products may take long, and so do those of a large matrix: a glance must not.
+        known = self.eigenvalues is not None or (isinstance(self._apply, partial) and self.n <= _GLANCE)
+        heading = f"{self.label or 'kernel'}: {self.n} eigenvalues"
+        return html(
+            heading, rows, columns=("", "value", "certain"), figure=self.plot(probes=4, steps=40) if known else None
+        )
 
 
 def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False) -> Spectrum:

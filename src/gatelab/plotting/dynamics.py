@@ -63,7 +63,7 @@ def mark_crossing(panel: Axes, step: float, loss: float, *, colour: str = "#2222
     panel.plot([step], [loss], marker="o", markersize=size, color=colour, markerfacecolor=face, zorder=6)
 
 
-def losses_figure(curves: Sequence[Curve], title: str, *, ax: Any = None) -> Figure:
+def losses_figure(curves: Sequence[Curve], title: str, *, loss_label: str = "training loss", ax: Any = None) -> Figure:
     """Curves of one kind with a legend."""
     with style():
         place = canvas(5.4, 3.8, 1, ax)
@@ -72,6 +72,7 @@ def losses_figure(curves: Sequence[Curve], title: str, *, ax: Any = None) -> Fig
         known = looks(c.label for c in curves)
         lines = [c.handle(known[c.label].colour) for c in curves]
         panel.legend(handles=lines, loc="upper right")
+        panel.set_ylabel(loss_label)
         panel.set_title(title)
     return place.figure
 

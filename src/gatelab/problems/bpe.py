@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 
 END = "<|endoftext|>"
@@ -45,6 +46,9 @@ class BPE:
     end: int | None = None
     fingerprint: str = ""
     _seen: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.vocabulary} tokens, {len(self.merges)} merges")
 
     @property
     def vocabulary(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gatelab.display import one_line
+
 
 @dataclass(frozen=True)
 class ProblemSpec:
@@ -22,6 +24,9 @@ class ProblemSpec:
     interval: tuple[float, float] | None = (-1.0, 1.0)
     inputs: int = 1
     kind: str = "formula"
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.description}")
 
     @property
     def standardise(self) -> bool:

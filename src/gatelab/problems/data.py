@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.problems.checks import Array, first_row, matrix, seeds, varying
 
@@ -27,6 +28,9 @@ class Data:
 
     x: Array
     y: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.n} rows, {counted(self.d_in, 'input')}, {counted(self.d_out, 'output')}")
 
     def __post_init__(self) -> None:
         x, y = matrix(self.x, "x"), matrix(self.y, "y")

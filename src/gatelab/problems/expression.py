@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 
 MAX_LENGTH = 1000
@@ -140,6 +141,9 @@ class Expression:
     text: str
     inputs: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _value: _Part = field(init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, repr(self.text))
 
     def __post_init__(self) -> None:
         text = _checked_text(self.text)

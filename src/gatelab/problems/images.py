@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.problems import augment as augmentations
 from gatelab.problems.archives import (
@@ -66,6 +67,9 @@ class Images:
     images: Tensor
     labels: Tensor
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self)} of shape {tuple(self.images.shape[1:])}")
+
     def __len__(self) -> int:
         return len(self.images)
 
@@ -86,6 +90,12 @@ class ImageData:
     std: tuple[float, ...]
     augmentation: str = "none"
     description: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.name}: {len(self.train)} training and {len(self.test)} test images, {len(self.classes)} classes",
+        )
 
     def to(self, device: str | torch.device) -> ImageData:
         """The same with its images there: batches are then made there too."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError
 from gatelab.problems.checks import (
     MAX_POINTS,
@@ -34,6 +35,9 @@ from gatelab.problems.expression import Expression
 from gatelab.problems.sample import Function, grid_side, sample, values
 from gatelab.problems.standardise import Scales, standardised
 from gatelab.problems.table import Selector, read_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER = "{} (paper's protocol)"
 
@@ -64,6 +68,13 @@ class Problem:
     """The names of the targets, likewise."""
     scales: Scales | None = None
     """How the data were standardised, None where they are as they came: what is fitted to them predicts by it."""
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{shorten(self.name)}: {counted(self.d_in, 'input')}, {counted(self.d_out, 'output')}, "
+            f"{self.train.n} training and {self.test.n} test rows",
+        )
 
     def __post_init__(self) -> None:
         if (self.train.d_in, self.train.d_out) != (self.test.d_in, self.test.d_out):
@@ -96,6 +107,32 @@ class Problem:
     @property
     def d_out(self) -> int:
         return self.train.d_out
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The first output against each of the first inputs, three at most; of many rows some are drawn.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
+        """
+        from gatelab.plotting import saved
+        from gatelab.plotting.data import rows_figure
+
+        inputs = self.columns or ("x", *(f"x{i + 1}" for i in range(1, self.d_in)))
+        target = "y" if self.d_out == 1 else f"y, the first of {self.d_out}"
+        parts = [("training", self.train.x, self.train.y[:, 0]), ("test", self.test.x, self.test.y[:, 0])]
+        return saved(rows_figure(parts, inputs, target, self.name, ax=ax), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        rows = [
+            ("inputs", ", ".join(self.columns) or str(self.d_in)),
+            ("outputs", str(self.d_out)),
+            ("training rows", str(self.train.n)),
+            ("test rows", str(self.test.n)),
+            ("interval", "none" if self.interval is None else f"[{self.interval[0]:g}, {self.interval[1]:g}]"),
+            ("about", self.description),
+        ]
+        return html(f"Problem {self.name}", rows, figure=self.plot())
 
     def _checked_interval(self) -> tuple[float, float]:
         if self.d_in != 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError
 from gatelab.problems.checks import Array, varying
 from gatelab.problems.data import Data
@@ -30,6 +31,9 @@ class Scale:
 
     mean: Array
     deviation: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"of {counted(len(self.mean), 'column')}")
 
     @classmethod
     def of(cls, rows: Array) -> Scale:
@@ -90,6 +94,9 @@ class Standardised:
 
     f: Function
     scales: Scales
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{shorten(getattr(self.f, '__name__', str(self.f)))} between standardised columns")
 
     def __call__(self, x: Array) -> Array:
         return self.scales.y.shrink(self.f(self.scales.x.stretch(x)))

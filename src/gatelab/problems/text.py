@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
 from gatelab.problems.archives import Archive, Progress, RangeFile, content, fetched, first_file, missing, places
@@ -71,6 +72,12 @@ class TextData:
     test: Tokens
     vocabulary: int
     description: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{shorten(self.name)}: {len(self.train)} training and {len(self.test)} test tokens of {self.vocabulary}",
+        )
 
     def batch(self, step: int, size: int, context: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Windows of the training tokens, (size, context), from anywhere; and the token that follows each of theirs."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.scaling.law_grid import STEEPEST, Array
 
@@ -69,6 +70,9 @@ class Law:
     level: float = 0.95
     data: tuple[Array, Array, Array] | None = field(default=None, repr=False, compare=False)
     draws: Array | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
 
     def __str__(self) -> str:
         terms = [_short(self.E)] if self.E or not (self.A or self.B) else []
@@ -149,6 +153,15 @@ class Law:
             *self.data, self.predict, band=band, floor=self.E, title=title or _formula(self), captions=captions, ax=ax
         )
         return saved(figure, path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        rows = [(name, _with_ends(getattr(self, name), getattr(self.intervals, name))) for name in "EAaBb"]
+        if self.points:
+            rows += [("points", str(self.points)), ("RMSE of log L", f"{self.rmse:.2g}")]
+        rows += [("note", note) for note in self.notes]
+        return html(str(self), rows, figure=None if self.data is None else self.plot())
 
     @property
     def _row(self) -> Array:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError
 from gatelab.scaling.slopes import Aggregate, Slope, local_slopes, slope
 
@@ -41,6 +42,13 @@ class Point:
     status: str
     seconds: float
 
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.unit}, width {self.width}, seed {self.seed}: test RMSE {self.test_rmse:.2g}, "
+            f"{self.flag or self.status}",
+        )
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -48,6 +56,11 @@ class Scaling:
 
     problem: str
     points: tuple[Point, ...]
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{shorten(', '.join(self.units))} on {shorten(self.problem)}: {counted(len(self.points), 'fit')}"
+        )
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -154,6 +167,20 @@ class Scaling:
         from gatelab.scaling.draw import draw
 
         return saved(draw(self, ax=ax, **options), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        rows = []
+        for name in self.units:
+            mine = [p for p in self.points if p.unit == name]
+            slopes = [self._slope_or_none(name, against, "best", None, False) for against in ("n", "P")]
+            best = np.nanmin([np.inf, *(p.test_rmse for p in mine)])
+            left_out = sum(bool(p.flag) for p in mine)
+            rows.append([name, *("none" if s is None else str(s) for s in slopes), f"{best:.2e}", str(left_out)])
+        columns = ("unit", "slope against n", "against P", "least RMSE", "left out")
+        heading = f"{counted(len(self.points), 'fit')} on {self.problem}"
+        return html(heading, rows, columns=columns, figure=self.plot(title=self.problem))
 
     def to_json(self) -> str:
         return json.dumps({"problem": self.problem, "points": [asdict(p) for p in self.points]})

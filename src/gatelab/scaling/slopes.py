@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
 Aggregate = Literal["best", "median"]
@@ -25,6 +26,9 @@ class Slope:
     high: float
     intercept: float
     points: int
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self}, of {counted(self.points, 'size')}")
 
     def __str__(self) -> str:
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]" if self.points > 2 else f"{self.value:.2f}"

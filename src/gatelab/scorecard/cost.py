@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.scorecard.ladder import widest
 from gatelab.units import AnyUnit, FeedForward, Unit
@@ -37,6 +38,13 @@ class Cost:
     low: float
     high: float
 
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"width {self.width}, {self.parameters} parameters, {self.flops} operations a row, "
+            f"{self.rows_per_second:.3g} rows a second",
+        )
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -47,6 +55,11 @@ class Bench:
     repeats: int
     device: str
     threads: int
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"d_model {self.d_model}, {self.batch} rows a call, {self.repeats} calls on {self.device}"
+        )
 
 
 def flops(unit: AnyUnit, width: int, d_in: int, d_out: int) -> int:

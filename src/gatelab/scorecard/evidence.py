@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gatelab.display import one_line
 from gatelab.scorecard.paired import Estimate
 
 LineName = Literal["error", "parameters", "FLOPs", "steps", "condition", "throughput"]
@@ -63,6 +64,11 @@ class Score:
     rows_per_second_low: float
     rows_per_second_high: float
 
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse:.2g}"
+        )
+
 
 @dataclass(frozen=True)
 class Network:
@@ -75,6 +81,9 @@ class Network:
     train_rmse: float
     rmse: Estimate
     behind: Estimate
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse}")
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,11 @@ class Facts:
     kernel_rows: int
     threads: int
     device: str
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.train_rows} training and {self.test_rows} test rows, {self.fits} fits, {self.device}"
+        )
 
 
 @dataclass(frozen=True)
@@ -138,6 +152,11 @@ class Evidence:
     growth: Growth | None
     budget: int
     facts: Facts
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{len(self.scores)} units, {len(self.networks)} networks, up to {self.budget} parameters"
+        )
 
     @property
     def leader(self) -> Score:

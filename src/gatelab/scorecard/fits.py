@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gatelab.display import Told
+from gatelab.display import Told, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.scaling import Point, Scaling, limit
@@ -33,6 +33,11 @@ class Trials:
     train_rmse: Array
     squares: Array = field(repr=False)
     statuses: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.unit}, width {self.width}: {counted(len(self.train_rmse), 'seed')}, test RMSE {self.rmse:.2g}"
+        )
 
     @property
     def rmse(self) -> float:

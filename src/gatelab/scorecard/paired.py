@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gatelab.display import one_line
+
 Array = NDArray[np.float64]
 LEVEL = 0.95
 DRAWS = 2000
@@ -38,6 +40,9 @@ class Draws:
 
     measured: Array
     drawn: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.measured)} networks, {self.drawn.shape[1]} draws")
 
     def rmse(self, i: int) -> Estimate:
         return _estimate(float(self.measured[i]), self.drawn[i])

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gatelab.display import one_line
 from gatelab.scorecard.caveats import and_list, caveats
 from gatelab.scorecard.evidence import Contender, Evidence, Growth, Line, Network, lines
 from gatelab.scorecard.paired import Estimate
@@ -70,6 +71,9 @@ class Recommendation:
     caveats: tuple[str, ...]
     equals: tuple[str, ...] = ()
     rivals: tuple[Rival, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self}: {self.regime}")
 
     def __str__(self) -> str:
         return f"{self.unit} of width {self.width}, {self.parameters} parameters"

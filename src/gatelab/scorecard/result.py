@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatelab.display import counted, one_line, shorten
 from gatelab.scaling import Scaling
 from gatelab.scorecard.cost import Bench
 from gatelab.scorecard.evidence import LeftOut, Network, Score
@@ -28,6 +29,9 @@ class Settings:
     bench: Bench
     minimax_interval: tuple[float, float]
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.budget} parameters, {counted(self.seeds, 'seed')}, {self.features} features")
+
 
 @dataclass(frozen=True)
 class Scorecard:
@@ -49,6 +53,9 @@ class Scorecard:
     recommendation: Recommendation
     floor: Estimate | None
     left_out: tuple[LeftOut, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{shorten(', '.join(self.units))} on {shorten(self.problem)}: {self.recommendation}")
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -83,6 +90,22 @@ class Scorecard:
             f"Rows a second: the transformer's block of d_model {b.d_model} with the parameters of an MLP four times "
             f"as wide, {b.batch} rows a call, median and quartiles of {b.repeats} calls, on {b.device}.",
         )
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        columns = ("unit", "width", "parameters", "test RMSE", "slope in P", "condition", "steps", "rows/s")
+        rows = [
+            [
+                s.unit,
+                str(s.width),
+                str(s.parameters),
+                f"{s.rmse:.3g} [{s.rmse_low:.3g}, {s.rmse_high:.3g}]",
+                *(f"{value:.3g}" for value in (s.slope, s.condition, s.steps, s.rows_per_second)),
+            ]
+            for s in self.scores
+        ]
+        return html(f"{self.problem}: {self.recommendation}", rows, columns=columns, figure=self.plot())
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Six panels: error against P, error at the budget, conditioning, steps, linearisation, throughput.

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linalg.splines import Array
 from gatelab.problems import Problem
@@ -35,6 +36,13 @@ class Construction:
     network: Network
     predicted_rmse: float
     order: int
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.network.unit.name}, width {self.network.width}: order {self.order}, "
+            f"predicted RMSE {self.predicted_rmse:.2g}",
+        )
 
 
 def construct(

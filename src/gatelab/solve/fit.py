@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from gatelab.display import ProgressLike, part_of, reporting
+from gatelab.display import ProgressLike, counted, one_line, part_of, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
@@ -30,6 +30,9 @@ from gatelab.solve.varpro import varpro, varpro_many
 from gatelab.units import AnyUnit
 from gatelab.units import unit as as_unit
 from gatelab.units.unit import check_width
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Solver = Callable[..., Solution]
 
@@ -74,6 +77,13 @@ class Fit:
     scales: Scales | None = None
     columns: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.unit}, width {self.width}, {shorten(self.problem)}: test RMSE {self.test_rmse:.2g}, "
+            f"{self.status} in {counted(self.steps, 'step')}",
+        )
 
     def predict(self, x: Any) -> np.ndarray:
         """The targets at rows x, both in the units in which the data came, whether or not they were standardised.
@@ -131,6 +141,31 @@ class Fit:
         Units are kept by gate and factors: functions and classes of your own are refused.
         """
         return write(self, path)
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The training error after each step, and the test error at the end.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`.
+        """
+        from gatelab.plotting import look, saved
+        from gatelab.plotting.data import history_figure
+
+        title = f"{self.unit} of width {self.width} on {self.problem}"
+        errors = np.array(self.history, dtype=np.float64)
+        return saved(history_figure(errors, self.test_rmse, look(self.unit).colour, title, ax=ax), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.notebook import html
+
+        rows = [
+            ("test RMSE", f"{self.test_rmse:.3e}"),
+            ("training RMSE", f"{self.train_rmse:.3e}"),
+            ("parameters", str(self.parameters)),
+            ("solver", f"{self.solver}, {counted(self.steps, 'step')}, seed {self.seed}"),
+            ("status", f"{self.status}: {self.status.advice}"),
+            ("time", f"{self.seconds:.2f} s"),
+        ]
+        return html(f"{self.unit} of width {self.width}, fitted to {self.problem}", rows, figure=self.plot())
 
     def as_row(self) -> dict[str, Any]:
         """Everything but the network and the history, as plain values."""

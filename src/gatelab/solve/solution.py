@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from torch import nn
 
+from gatelab.display import counted, one_line
+
 
 class Status(StrEnum):
     """How a solve ended.
@@ -43,6 +45,9 @@ class Solution:
     network: nn.Module
     status: Status
     history: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.status} in {counted(self.steps, 'step')}, training RMSE {self.history[-1]:.2g}")
 
     @property
     def steps(self) -> int:

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gatelab._version import __version__
-from gatelab.display import Told
+from gatelab.display import Told, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
@@ -36,6 +36,9 @@ class Demo:
     files: tuple[Path, ...]
     seconds: float
     reason: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.scaling!r}, {counted(len(self.files), 'file')}")
 
 
 def demo(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gatelab._version import __version__
-from gatelab.display import Told
+from gatelab.display import Told, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.plotting import save
 from gatelab.plotting.chart import chart
@@ -34,6 +34,9 @@ class Reproduction:
     files: tuple[Path, ...]
     outcome: Outcome
     seconds: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.study}: {counted(len(self.files), 'file')} in {self.seconds:.0f} s")
 
 
 def reproduce(

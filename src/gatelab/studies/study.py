@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.display import Told
+from gatelab.display import Told, counted, one_line
 from gatelab.studies.finding import Findings, no_findings
 
 Verdict = Literal["reproduced", "exceeded", "differs", "new"]
@@ -31,6 +31,9 @@ class Claim:
     because: str
     interval: str = ""
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.what}: {self.verdict}")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -45,6 +48,9 @@ class Request:
     progress: Told | None = None
     sweep: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"quick {self.quick}, {self.jobs} jobs")
 
     def sweep_now(self) -> dict[str, Any]:
         """`sweep` with the hours that are left: a study may have several sweeps, its user has one patience."""
@@ -63,6 +69,9 @@ class Outcome:
     comparison: tuple[Claim, ...]
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(len(self.comparison), 'claim')}, {counted(len(self.tables), 'table')}")
+
 
 @dataclass(frozen=True)
 class Study:
@@ -78,3 +87,6 @@ class Study:
     run: Callable[[Request], Outcome]
     long: bool = False
     findings: Findings = no_findings
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.title}")

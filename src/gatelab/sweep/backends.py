@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.sweep.compute import resolve
 from gatelab.sweep.desk import Desk
@@ -46,6 +47,9 @@ class Progress:
     computed: int
     failed: int
     elapsed: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.finished} of {self.total}, {self.failed} failed, {self.elapsed:.1f} s")
 
     @property
     def finished(self) -> int:

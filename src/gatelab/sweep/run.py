@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.sweep.plain import Plain, decode, encode
 
@@ -36,6 +37,9 @@ class Run:
     text: str
     """The arguments as canonical JSON: what is hashed, stored and sent to workers."""
     key: str = field(compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.task} {self.text}")
 
     def __init__(self, task: str, arguments: Mapping[str, Plain] | None = None) -> None:
         if not isinstance(task, str) or not _TASK.fullmatch(task):
@@ -81,6 +85,9 @@ class Outcome:
     device: str = "cpu"
     arrays: Mapping[str, np.ndarray] | bytes | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{', '.join(f'{k} {v}' for k, v in self.metrics.items())}")
+
 
 @dataclass(frozen=True)
 class Record:
@@ -96,6 +103,9 @@ class Record:
     device: str = "cpu"
     time: str = ""
     """When it ended: UTC, ISO 8601."""
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.task}, {self.status} in {self.seconds:.2g} s")
 
     @property
     def key(self) -> str:

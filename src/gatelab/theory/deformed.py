@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from gatelab.display import one_line
 from gatelab.theory.harmonics import Harmonics, gaussian_lengths, harmonics
 
 Array = NDArray[np.float64]
@@ -48,6 +49,9 @@ class KernelLaw:
     parts: Harmonics
     squares: Array = field(repr=False)
     masses: Array = field(repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.n} Gaussian rows in {self.d} dimensions, power {self.power:g}")
 
     def count(self, x: ArrayLike) -> Array:
         """How many of the n eigenvalues of the bulk lie below each x > 0."""

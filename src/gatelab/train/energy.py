@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 
 Array = NDArray[np.float64]
@@ -54,6 +55,9 @@ class PermutationTest:
     least_p: float
     arrangements: int
     exact: bool
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
 
     def __str__(self) -> str:
         least = " (the least that can be)" if self.p <= self.least_p else ""

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from gatelab.display import ProgressLike, reporting
+from gatelab.display import ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.train.energy import PermutationTest, permutation_test
@@ -49,6 +49,9 @@ class Comparison:
     joint: PermutationTest
     pointwise: PermutationTest
     matched: Matched | None
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.first} and {self.second}, {self.where}: p = {self.joint.p:.3g}")
 
     def row(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -86,6 +89,11 @@ class Gap:
 
     histories: tuple[History, ...]
     made: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{counted(len(self.histories), 'training')}: {'; '.join(', '.join(s) for s in self.settings())}"
+        )
 
     def settings(self) -> list[tuple[str, str]]:
         """(model, data) in the order in which they came."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gatelab.display import one_line
 from gatelab.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 COLUMNS = ("train", "test", "running", "accuracy", "lr", "seconds")
@@ -43,6 +48,9 @@ class History:
     device: str
     diverged: int | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
     @property
     def gap(self) -> Array:
         """Test loss less training loss."""
@@ -62,6 +70,18 @@ class History:
         names = {"model": r.model, "data": r.data, "unit": r.unit.name, "optimiser": r.optimiser, "seed": r.seed}
         columns = {"step": self.steps, **{name: getattr(self, name) for name in COLUMNS}, "gap": self.gap}
         return pd.DataFrame({**{k: [v] * len(self.steps) for k, v in names.items()}, **columns})
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """Training and test loss over the steps; written to `path` or drawn into your own `ax` if given."""
+        from gatelab.plotting import look, saved
+        from gatelab.plotting.dynamics import Curve, losses_figure
+
+        steps, colours = self.steps.astype(np.float64), (look("mlp").colour, look("glu").colour)
+        parts = (("training", self.train), ("test", self.test))
+        curves = [Curve(name, steps, v, colour=colour) for (name, v), colour in zip(parts, colours, strict=True)]
+        r = self.recipe
+        title = f"{r.model} with {r.unit.name} on {r.data}"
+        return saved(losses_figure(curves, title, loss_label="loss (nats)", ax=ax), path)
 
     def __str__(self) -> str:
         r = self.recipe

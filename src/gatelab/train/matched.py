@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.train.energy import arrangements
 
@@ -42,6 +43,9 @@ class Matched:
     high_loss: float
     first: Array
     second: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
 
     def __str__(self) -> str:
         ends = "" if np.isnan(self.low) else f" [{self.low:+.3f}, {self.high:+.3f}]"

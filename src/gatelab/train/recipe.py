@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.models import GPT2_SIZES, MIXER_SIZES, VIT_SIZES
 from gatelab.units import AnyUnit
@@ -64,6 +65,13 @@ class Recipe:
     test_size: int = 2000
     precision: str = "auto"
     match_mlp: bool = True
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.size} {self.model} with {self.unit.name} on {shorten(self.data)}: {self.optimiser}, "
+            f"{self.steps} steps, seed {self.seed}",
+        )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", as_unit(self.unit))

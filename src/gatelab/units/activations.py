@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gatelab.display import one_line
 from gatelab.errors import unknown_name
 from gatelab.units.catalogue import POWERS
 
@@ -31,6 +32,9 @@ class Activation:
     growth: int | None
     power: int | None = None
     derivative: Callable[[Tensor], Tensor] | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self, self.name)
 
     def __call__(self, z: Tensor) -> Tensor:
         return self.function(z)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gatelab.display import one_line
 from gatelab.units.registry import unit as as_unit
 from gatelab.units.unit import AnyUnit
 
@@ -23,6 +24,9 @@ class Check:
     name: str
     passed: bool
     message: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {'passed' if self.passed else self.message}")
 
 
 def check_unit(spec: object, *, raise_on_failure: bool = True) -> tuple[Check, ...]:

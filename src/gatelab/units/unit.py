@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.units.activations import Activation, activation
 from gatelab.units.catalogue import check_width, parameter_count, spline_order
@@ -36,6 +37,9 @@ class Unit:
     factors: int = 0
     name: str = ""
     description: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.gate.name} times {counted(self.factors, 'factor')}")
 
     def __post_init__(self) -> None:
         if not isinstance(self.factors, int) or self.factors < 0:
@@ -127,6 +131,9 @@ class ModuleUnit:
     gate_power: int | None = None
     degree: int | None = None
     description: str = "given as a class"
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.description}")
 
     def __post_init__(self) -> None:
         if not self.name:
