@@ -533,3 +533,24 @@ def test_progress_without_a_terminal_speaks_seldom(capsys: pytest.CaptureFixture
         report(3, 4)
     out, err = capsys.readouterr()
     assert out == "" and re.fullmatch(r"gatelab: fitting: 2 of 4, about \d+ s left\n", err)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "scale glu --problem x2 --widths 2,3 --points 200 --jobs 1 --out",
+        "law runs.csv --bootstrap 5 --plot",
+        "ntk --gaussian 12,4 --plot",
+        "dynamics --gaussian 12,4 --steps 20 --plot",
+        "linearize gelu --plot",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_figures_are_written_as_pdf(here: Path, words: str) -> None:
+    sizes = [(p, d) for p in (1e7, 1e8, 1e9) for d in (1e9, 1e10, 1e11)]
+    (here / "runs.csv").write_text(
+        "P,D,L\n" + "".join(f"{p},{d},{1 + 400 / p**0.3 + 400 / d**0.3}\n" for p, d in sizes)
+    )
+    result = run(*words.split(), "figure.pdf")
+    assert result.exit_code == 0, result.output
+    assert (here / "figure.pdf").read_bytes().startswith(b"%PDF-")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from gatelab.plotting.style import GREY, canvas, look, style
@@ -59,6 +60,7 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
             panel.set_yscale("log")
             # At least a decade, so that some ticks are numbers that can be read.
             panel.set_ylim(values.min() / 3.2, values.max() * 3.2)
+        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         panel.set_xlabel("step")
         panel.set_ylabel("RMSE")
         panel.legend(loc="upper right")

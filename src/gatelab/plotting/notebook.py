@@ -14,7 +14,7 @@ from gatelab.plotting.style import style
 
 DPI = 72
 COLOURS = 64  # of the picture: enough for lines and letters, at a third of the size
-_CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top"
+_CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;max-width:26em"
 
 
 def html(

@@ -1,0 +1,221 @@
+"""A value of every class that gatelab's public functions give, each made once and small."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+import gatelab as gl
+from gatelab import dynamics, ntk, train
+from gatelab.dynamics import (
+    expected_loss,
+    finite_width_loss,
+    measured_crossing,
+    stable_step,
+)
+from gatelab.problems import Data, ImageData, TextData, parse
+from gatelab.problems.images import Images
+from gatelab.scorecard import Evidence, Facts
+from gatelab.solve.knots import knots
+from gatelab.studies import Claim, Demo, Reproduction, Request, studies
+from gatelab.studies import Outcome as StudyOutcome
+from gatelab.sweep import Outcome, Plan, Progress, Record, Run
+from gatelab.train import energy_distance, matched_gap, permutation_test
+from gatelab.units import FunctionUnit, ModuleUnit, activation
+
+# `gatelab.linearize` is a room and, as an attribute of the package, its function.
+linearize_room = import_module("gatelab.linearize")
+ROOMS = (
+    "gatelab",
+    "gatelab.units",
+    "gatelab.problems",
+    "gatelab.solve",
+    "gatelab.scaling",
+    "gatelab.ntk",
+    "gatelab.linearize",
+    "gatelab.dynamics",
+    "gatelab.train",
+    "gatelab.estimators",
+    "gatelab.scorecard",
+    "gatelab.sweep",
+    "gatelab.studies",
+)
+LONG = "a very long name " * 40
+
+
+class Mine(torch.nn.Sequential):
+    """A user's own class."""
+
+    def __init__(self, width: int, d_in: int = 1, d_out: int = 1) -> None:
+        super().__init__(torch.nn.Linear(d_in, width), torch.nn.SiLU(), torch.nn.Linear(width, d_out))
+
+
+def softgate(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.softplus(z) * v
+
+
+@cache
+def public_values() -> dict[str, Any]:
+    """By name; the long names are there because users have them."""
+    found: dict[str, Any] = {}
+    for part in (_fits, _kernels, _trainings, _linearisations, _cards, _rest):
+        found |= part()
+    return found
+
+
+def _fits() -> dict[str, Any]:
+    x = np.random.default_rng(0).uniform(-1, 1, (60, 5))
+    wide = gl.Problem.from_arrays(x, x[:, :2] ** 2, name=LONG, columns=tuple(f"column {i}" for i in range(5)))
+    curve = gl.problem("exp(sin(3*x))", n=300)
+    study = gl.scaling(["mlp", "glu"], curve, [2, 4, 8], seeds=2, jobs=1)
+    P, D = (z.ravel() for z in np.meshgrid([1e7, 1e8, 1e9], [1e9, 1e10, 1e11]))
+    law = gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=10)
+    fit = gl.fit("glu", curve, 6)
+    return {
+        "problem": curve,
+        "problem of many inputs": wide,
+        "standardised problem": gl.problem("friedman1", n=50),
+        "data": Data(x, x[:, 0]),
+        "expression": parse(" + ".join(f"sin({i}*x)" for i in range(60))),
+        "problem spec": gl.problems()[0],
+        "fit": fit,
+        "fit in many dimensions": gl.fit("swiglu", wide, 2, starts=1, rounds=0, steps=3),
+        "status": fit.status,
+        "solution": knots(gl.unit("glu"), curve, 3),
+        "construction": gl.construct("gqu", "exp(sin(3*x))", 40, (0, 3)),
+        "scaling": study,
+        "point": study.points[0],
+        "slope": study.slope("glu"),
+        "law": law,
+        "given law": gl.Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28),
+        "allocation": law.optimal(1e20),
+    }
+
+
+def _kernels() -> dict[str, Any]:
+    X = torch.randn(30, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = X[:, 0].numpy()
+    plain, gated = ntk.analytic(["mlp", "glu"], X, width=100)
+    crossed = dynamics.crossing(plain, gated, y)
+    a, b = (dynamics.train(u, X, y, width=32, lr=1e-3, steps=20, seeds=3) for u in ("mlp", "glu"))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.GELU(), torch.nn.Linear(4, 1)).double()
+    return {
+        "kernel": gated,
+        "empirical kernel": ntk.empirical(model, X),
+        "spectrum": ntk.spectrum(gated),
+        "full spectrum": ntk.spectrum(plain, full=True),
+        "spectrum of an operator": ntk.spectrum(ntk.operator(model, torch.cat([X[:4], 2 * X[:4]])[:3])),
+        "estimate": ntk.estimate("glu", 30, 8, 100),
+        "crossing": crossed,
+        "change": dynamics.Change(2.5, 0.1, "glu"),
+        "early": crossed.early,
+        "late": crossed.late,
+        "trajectory": expected_loss(gated, y),
+        "spectral": expected_loss(gated, y).spectral,
+        "finite width": finite_width_loss("glu", X, y, 32, 1e-3, 5, seeds=2),
+        "training": a,
+        "training at several rates": dynamics.train("glu", X, y, width=16, lr=[1e-3, 2e-3], steps=5, seeds=2),
+        "measured crossing": measured_crossing(a, b),
+        "stable step": stable_step(gated),
+    }
+
+
+def _trainings() -> dict[str, Any]:
+    counting = TextData("counting", *(np.arange(n, dtype=np.uint16) % 16 for n in (4000, 400)), 16)
+    how: dict[str, Any] = {"size": "tiny", "steps": 6, "batch": 4, "evaluations": 3}
+    gap = train.gap(["silu", "swiglu"], model="gpt2", data=counting, optimisers=["adamw"], seeds=2, device="cpu", **how)
+    cloud = np.random.default_rng(0).normal(size=(2, 4, 12, 2)) * 0.1 + [3.0, 0.5]
+    images = Images(torch.zeros(20, 3, 8, 8, dtype=torch.uint8), torch.zeros(20, dtype=torch.int64))
+    return {
+        "text": counting,
+        "images": images,
+        "image data": ImageData("made", images, images, ("a", "b"), (0.5,) * 3, (0.2,) * 3),
+        "gap": gap,
+        "history": gap.histories[0],
+        "recipe": gap.histories[0].recipe,
+        "comparison": gap.comparisons()[0],
+        "matched": matched_gap(*([run[np.argsort(-run[:, 0])] for run in group] for group in cloud)),
+        "permutation test": permutation_test(*cloud),
+        "energy distance": energy_distance(cloud[0][0], cloud[1][0]),
+    }
+
+
+def _linearisations() -> dict[str, Any]:
+    room = linearize_room
+    minimax = gl.linearize("gelu", "minimax", degree=8, d=4)
+    optimal = gl.linearize("gelu", "optimal", d=4, m=20)
+    W, X = (torch.randn(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
+    return {
+        "polynomial linearisation": minimax,
+        "linearisation for any d": gl.linearize("swiglu", "hermite", degree=4),
+        "optimal linearisation": optimal,
+        "complex linearisation": gl.linearize("swiglu", "fourier", d=4, m=16),
+        "maps": optimal.features(4),
+        "polynomial": minimax.polynomial,
+        "bound": minimax.bound(),
+        "error": minimax.error(samples=256),
+        "export": room.export(minimax.polynomial),
+        "cost": room.cost(minimax.polynomial),
+        "equioscillation": room.equioscillation(minimax.polynomial, activation("gelu")),
+        "published": room.published()[0],
+        "spectrum of a map": room.spectrum("gelu", 4, 20),
+        "verdict": room.verdict("gelu", W, X, error=0.1),
+    }
+
+
+def _cards() -> dict[str, Any]:
+    x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+    y = x[:, 0] * x[:, 1]
+    card = gl.compare(["mlp", "bilinear"], (x, y), widths=[1, 2], seeds=1, features=9, d_model=8)
+    facts = Facts(80, 20, 80, 1.0, 0.1, 0.2, 0, 4, 1, 80, 1, "a processor with a long name " * 9)
+    model = gl.GatedRegressor(width=1, ridge=0.0, random_state=0, starts=1, rounds=0, steps=3)
+    return {
+        "scorecard": card,
+        "settings": card.settings,
+        "bench": card.settings.bench,
+        "score": card.scores[0],
+        "network of a card": card.networks[0],
+        "recommendation": card.recommendation,
+        "interval": card.networks[0].rmse,
+        "facts": facts,
+        "evidence": Evidence(card.scores, card.networks, None, 10, facts),
+        "scaling curve": gl.scaling_curve(model, x, y, [1, 2], cv=2),
+        "regressor": model.fit(x, y),
+    }
+
+
+def _rest() -> dict[str, Any]:
+    run = Run("math:hypot", {"text": LONG})
+    record = Record(run, "done", {"rmse": 0.5})
+    claim = Claim(LONG, "1", "2", "differs", "because")
+    outcome = StudyOutcome(Figure(), {}, (claim,), ())
+    study = public_scaling()
+    return {
+        "unit": gl.unit("swiglu"),
+        "activation": activation("gelu"),
+        "unit with a long name": gl.Unit("relu", 3, name=LONG),
+        "function unit": FunctionUnit(softgate),
+        "module unit": ModuleUnit(Mine),
+        "check": gl.check_unit("glu")[0],
+        "run": run,
+        "record": record,
+        "outcome": Outcome({"rmse": 0.5, "text": LONG}, arrays={"w": np.zeros(100)}),
+        "plan": Plan(1, 2, 3, None),
+        "sweep progress": Progress(record, 4, 1, 1, 0, 2.0),
+        "claim": claim,
+        "study": studies()[0],
+        "request": Request(),
+        "outcome of a study": outcome,
+        "reproduction": Reproduction("scaling/fig2", (Path("a"),), outcome, 1.0),
+        "demo": Demo(study, study.slopes(), Path("demo.png"), (Path("demo.png"),), 1.0, LONG),
+    }
+
+
+def public_scaling() -> gl.Scaling:
+    return gl.scaling("glu", "x2", [2, 3], jobs=1)
