@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
-.PHONY: help demo test lint unit bench docs release wheel reproduce report browser clean
+.PHONY: help demo test lint unit bench docs release wheel reproduce report notebooks browser clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -48,6 +48,9 @@ reproduce: $(VENV)/.installed ## every table and figure of the papers, the long 
 
 report: reproduce ## one page of all of it
 	$(BIN)/gatelab report
+
+notebooks: $(VENV)/.dev ## execute the notebooks of examples/ again, in place
+	$(BIN)/jupyter execute --inplace --timeout=600 --NotebookClient.record_timing=False examples/*.ipynb
 
 browser: $(VENV)/.dev ## what the tests of the page need beside a Chromium of the system's (apt install chromium)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[browser]'

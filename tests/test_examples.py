@@ -6,7 +6,10 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 import torch
 
@@ -67,3 +70,48 @@ def test_own_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     found = {n: float(k) for n, k in re.findall(r"^ +(\w+) +\d+ parameters +(\S+)", said, re.M)}
     assert all(found[plain] > 1.5 * found[gated] for plain, gated in (("mlp", "glu"), ("silu", "swiglu")))
     assert len(set(re.findall(r"(\d+) parameters", said))) == 1 and "any maps need" in said
+
+
+NOTEBOOKS = ("data", "kernel", "slope")
+
+
+def kinds(cell: Any) -> list[Any]:
+    """What a cell shows, without its numbers and without lines of progress, which depend on the machine."""
+    shown = []
+    for output in cell.outputs:
+        data = output.get("data", {})
+        if output.output_type == "display_data" and set(data) == {"text/plain"}:
+            continue
+        shown.append((output.output_type, output.get("name"), tuple(sorted(data))))
+    return list(dict.fromkeys(shown))  # what is printed may come in one piece or in several
+
+
+def test_all_notebooks_are_here() -> None:
+    assert sorted(p.stem for p in EXAMPLES.glob("*.ipynb")) == sorted(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_are_committed_with_their_outputs(name: str) -> None:
+    path = EXAMPLES / f"{name}.ipynb"
+    assert path.stat().st_size < 300_000
+    book = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert not [o for cell in code for o in cell.outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    assert any("image/png" in o.get("data", {}) or "<img" in str(o) for cell in code for o in cell.outputs)
+    words = sum(len(cell.source.split()) for cell in book.cells if cell.cell_type == "markdown")
+    assert words > 150, "a notebook says what is asked, what one sees and what it means"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run_and_show_what_they_showed(name: str, tmp_path: Path) -> None:
+    book = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+    before = [kinds(cell) for cell in book.cells if cell.cell_type == "code"]
+    client = nbclient.NotebookClient(
+        book, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    assert [kinds(cell) for cell in book.cells if cell.cell_type == "code"] == before
+    assert not list(tmp_path.iterdir()), "a notebook leaves no files"

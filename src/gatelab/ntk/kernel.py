@@ -25,7 +25,8 @@ class Kernel:
     error: float = 0.0
 
     def __repr__(self) -> str:
-        return one_line(self, f"{self.label}: {len(self)} samples, width {self.width}")
+        width = "" if self.width is None else f", width {self.width}"
+        return one_line(self, f"{self.label}: {len(self)} samples{width}")
 
     def __len__(self) -> int:
         return len(self.matrix)
