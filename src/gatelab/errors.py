@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 MOST = 2**63 - 1
@@ -30,6 +29,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
     >>> print(unknown_name("unit", "gllu", ["glu", "gqu", "mlp"]))
     no unit is called 'gllu'; did you mean 'glu'? Known: glu, gqu, mlp
     """
+    from difflib import get_close_matches  # which few need, and which would hold up every start
+
     known = sorted(known)
     near = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     guess = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."

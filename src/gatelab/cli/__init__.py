@@ -1,11 +1,64 @@
 """The command line: parse, call, print.
 
-`shell` turns errors, Ctrl-C and closed pipes into exit codes; `read` turns texts and files into values; `write` makes
-files whole or not at all; `show` prints tables, JSON and progress; `sweeps` is what commands that compute share and
-`records` what those share that look into a store. The commands are in `lists`, `measure`, `scale`, `paper`, `results`
-and `exchange`, and import what computes where they need it.
+`main` is the entry point and holds Ctrl-C (`interrupts`) before it imports anything else; `shell` turns errors and
+closed pipes into exit codes; `read` turns texts and files into values; `write` makes files whole or not at all; `show`
+prints tables, JSON and progress; `sweeps` is what commands that compute share and `records` what those share that look
+into a store. The commands are in `lists`, `measure`, `scale`, `paper`, `results` and `exchange`, and import what
+computes where they need it.
 """
 
-from gatelab.cli.app import app, main
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from gatelab.lazy import lazy
+
+if TYPE_CHECKING:
+    from gatelab.cli.app import app
+
+lazy(__name__, {"app": ("app",)})
 
 __all__ = ["app", "main"]
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        from gatelab.cli import interrupts
+    except KeyboardInterrupt:
+        os._exit(130)
+    _open_streams()
+    interrupts.listen()
+    try:
+        from gatelab.cli.app import app
+
+        app(prog_name="gatelab")
+    except KeyboardInterrupt:
+        interrupts.end_interrupted()
+    except SystemExit as ending:
+        if ending.code == interrupts.CODE:
+            interrupts.end_interrupted()
+        interrupts.finished(ending.code)
+        raise
+    except BaseException:
+        # An import that Ctrl-C has cut short ends in errors of all kinds.
+        if interrupts.pressed():
+            interrupts.end_interrupted()
+        raise
+
+
+def _open_streams() -> None:
+    """Refuse a closed stdout, and open the others to nowhere: the next file would get their number, and our output."""
+    closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
+    for _ in closed:
+        os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+    if 0 in closed:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115, it stays open
+    if 2 in closed:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if 1 in closed:
+        print("gatelab: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
+        sys.exit(2)
+    for stream in (sys.stdout, sys.stderr):
+        # A console that cannot show a character shows a question mark; it does not end the command.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="replace")

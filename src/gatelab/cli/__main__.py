@@ -1,6 +1,6 @@
 """`python -m gatelab.cli`, for where the entry point is not on the path."""
 
-from gatelab.cli.app import main
+from gatelab.cli import main
 
 if __name__ == "__main__":
     main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -64,11 +63,3 @@ def gatelab(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
 ) -> None:
     """The laboratory for feed-forward units: how their error falls, how they train, how far they can be linearised."""
-
-
-def main() -> None:
-    """The entry point."""
-    # A console that cannot show a character shows a question mark; it does not end the command.
-    for stream in (sys.stdout, sys.stderr):
-        getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
-    app(prog_name="gatelab")

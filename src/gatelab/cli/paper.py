@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show, sweeps
+from gatelab.cli import interrupts, show, sweeps
 from gatelab.cli.lists import Json
 from gatelab.cli.measure import Jobs
-from gatelab.cli.shell import Interrupted
 from gatelab.cli.write import check_folder
 from gatelab.errors import GatelabError, unknown_name
 
@@ -152,7 +151,7 @@ def _run(
     failed: dict[str, GatelabError] = {}
     began, hours = time.monotonic(), sweep.get("max_hours")
     quick = options["quick"]
-    try:
+    with interrupts.keeping(lambda: _complete(done)):
         for one in wanted:
             if hours is not None:  # for all figures together
                 sweep = {**sweep, "max_hours": max(0.0, hours - (time.monotonic() - began) / 3600)}
@@ -169,9 +168,12 @@ def _run(
                 held = read_outcome(out / f"{one.name}.json")
             folder = (out / one.name).parent
             done.append({**held, "files": [folder / file for file in held["files"]]})
-    except KeyboardInterrupt:
-        raise Interrupted([file for held in done for file in held["files"]]) from None
     return done, failed
+
+
+def _complete(done: list[dict[str, Any]]) -> str | None:
+    files = [str(file) for held in done for file in held["files"]]
+    return f"complete: {', '.join(files)}" if files else None
 
 
 def _overview(done: list[dict[str, Any]], out: Path) -> None:

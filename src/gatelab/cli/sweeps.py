@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show
-from gatelab.cli.shell import Interrupted
+from gatelab.cli import interrupts, show
 from gatelab.errors import GatelabError, unknown_name
 
 if TYPE_CHECKING:
@@ -94,13 +93,8 @@ def cores() -> int:
 @contextmanager
 def going_on(store: Path | None, runs: Callable[[], Sequence[Run]] | None = None) -> Iterator[None]:
     """Ctrl-C inside says what the store holds, and that the same command goes on from there."""
-    try:
+    with interrupts.keeping(lambda: None if store is None else _kept(store, runs)):
         yield
-    except KeyboardInterrupt as error:
-        if store is None:
-            raise
-        files = error.files if isinstance(error, Interrupted) else ()
-        raise Interrupted(files, lambda: _kept(store, runs)) from error
 
 
 def _kept(store: Path, runs: Callable[[], Sequence[Run]] | None) -> str | None:

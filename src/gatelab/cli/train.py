@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show
+from gatelab.cli import interrupts, show
 from gatelab.cli.lists import Json
-from gatelab.cli.shell import Interrupted
 from gatelab.cli.write import check_file, check_folder
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
@@ -148,11 +147,14 @@ def read_options(texts: list[str] | None) -> dict[str, int]:
 @contextmanager
 def going_on(folder: Path | None) -> Iterator[None]:
     """Ctrl-C with the way to go on."""
-    try:
+
+    def kept() -> str | None:
+        if folder is None or not any(path.is_file() for path in folder.rglob("*")):
+            return None
+        return f"the state is in {folder}: the same command goes on from there"
+
+    with interrupts.keeping(kept):
         yield
-    except KeyboardInterrupt:
-        kept = f"the state is in {folder}: the same command goes on from there" if folder else None
-        raise Interrupted(kept=lambda: kept) from None
 
 
 def _print(found: History) -> None:

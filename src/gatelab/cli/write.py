@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from gatelab.cli import interrupts
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -19,6 +20,7 @@ def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
     if path.is_dir():
         raise GatelabError(f"{path} is a folder; give the name of a file")
     check_folder(path.parent)
+    interrupts.watch(path)
 
 
 def check_folder(path: Path) -> None:

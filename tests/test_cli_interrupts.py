@@ -1,0 +1,225 @@
+"""Ctrl-C and closed streams in real processes: one line, the exit code, nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from test_cli import _living, _wait, command, environment, ok, run
+
+LIMIT = 120  # seconds after which a process hangs, on a machine as busy as one likes
+LINE = "gatelab: interrupted; nothing was written\n"
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextmanager
+def started(args: list[str], **options: str) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, which Ctrl-C reaches as it does in a terminal; gone at the end."""
+    process = subprocess.Popen(
+        args,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment(), **options},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def press(process: subprocess.Popen[str]) -> tuple[str, str]:
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    _wait(lambda: _living(process.pid) == 0, LIMIT)
+    return out, err
+
+
+def script(body: str) -> list[str]:
+    """A command line with a command `own` more, whose body prints "ready" and is then interrupted."""
+    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    code = f"""
+import ctypes, sys, threading, time
+from gatelab.cli import interrupts, main
+from gatelab.cli.app import app
+
+def stuck():
+    # A lock of C's, taken twice: no signal ends the wait for it, as none ends a long computation in C.
+    lock = (ctypes.c_byte * 64)()
+    libc = ctypes.CDLL(None)
+    libc.pthread_mutex_lock(lock)
+    libc.pthread_mutex_lock(lock)
+
+def ready():
+    print("ready", flush=True)
+
+@app.command()
+def own():
+{lines}
+
+sys.argv = ["gatelab", "own"]
+main()
+"""
+    return [sys.executable, "-c", code]
+
+
+def wait_for_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+
+
+def test_a_main_thread_that_hears_nothing_is_ended() -> None:
+    with started(script("ready()\nstuck()")) as process:
+        wait_for_ready(process)
+        assert press(process) == ("", LINE) and process.returncode == 130
+
+
+def test_threads_that_go_on_are_not_waited_for() -> None:
+    body = """
+threading.Thread(target=stuck).start()
+ready()
+time.sleep(1000)
+"""
+    with started(script(body)) as process:
+        wait_for_ready(process)
+        assert press(process) == ("", LINE) and process.returncode == 130
+
+
+def test_the_second_ends_at_once() -> None:
+    body = """
+interrupts.PATIENCE = 1000
+try:
+    ready()
+    time.sleep(1000)
+except KeyboardInterrupt:
+    ready()
+    stuck()
+"""
+    with started(script(body)) as process:
+        wait_for_ready(process)
+        os.killpg(process.pid, signal.SIGINT)
+        wait_for_ready(process)
+        assert press(process) == ("", LINE) and process.returncode == 130
+
+
+def test_what_was_kept_is_said_by_whoever_ends_the_process() -> None:
+    body = """
+with interrupts.keeping(lambda: "3 fits are in runs.db"):
+    ready()
+    stuck()
+"""
+    with started(script(body)) as process:
+        wait_for_ready(process)
+        assert press(process)[1] == "gatelab: interrupted; 3 fits are in runs.db\n"
+
+
+def test_after_the_end_of_the_work_nothing_changes() -> None:
+    body = """
+import atexit
+atexit.register(time.sleep, 1000)
+atexit.register(ready)
+"""
+    with started(script(body)) as process:
+        wait_for_ready(process)
+        assert press(process) == ("", "") and process.returncode == 0
+
+
+@pytest.mark.parametrize("module", ["typer", "torch.version", "torch.nn", "scipy.linalg"])
+def test_while_importing(module: str) -> None:
+    """Python tells on stderr of each import; at that of `module` Ctrl-C comes."""
+    with started(command("fit", "glu", "--width", "200"), PYTHONPROFILEIMPORTTIME="1") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rstrip().endswith(f" {module}"):
+                break
+        out, err = press(process)
+        said = [line for line in err.splitlines() if not line.startswith("import time:")]
+        assert (process.returncode, out, said) == (130, "", [LINE.rstrip()])
+
+
+LONG = {
+    "fit": ("fit", "swiglu", "friedman1", "--width", "120", "--seeds", "40", "--steps", "100000"),
+    "scale": ("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "50", "--jobs", "2", "--store", "runs.db"),
+    "serial": ("scale", "swiglu", "--problem", "friedman1", "--widths", "40:60", "--jobs", "1", "--store", "runs.db"),
+    "train": ("train", "gpt2", "glu", "--data", "text.txt", "--tokenizer", "bytes", "--size", "tiny", "--folder", "f"),
+    "compare": ("compare", "friedman1", "--seeds", "50", "--budget", "600"),
+    "ntk": ("ntk", "--gaussian", "4000,50"),
+    "linearize": ("linearize", "gelu", "--method", "optimal", "--d", "400", "--features", "100000"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_at_a_random_moment(name: str) -> None:
+    Path("text.txt").write_text("It was the best of times, it was the worst of times. " * 2000)
+    moment = random.Random(name).uniform(1, 12)  # while importing, most often, or early in the work
+    with started(command(*LONG[name])) as process:
+        time.sleep(moment)
+        out, err = press(process)
+    last = [line for line in err.splitlines() if not re.match(r"gatelab: [\w/, .]+: \d+ of \d+", line)]
+    assert process.returncode == 130 and out == "" and len(last) == 1, (moment, err)
+    assert last[0].startswith("gatelab: interrupted; ")
+
+
+def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ctrl_c(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    ok("scale", "glu", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "old.csv")
+    args = ("scale", "glu", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "s.csv", "--out", "s.png")
+    from gatelab.cli import show
+
+    monkeypatch.setattr(show, "table", ctrl_c)
+    result = run(*args)
+    assert (result.exit_code, result.stderr) == (130, "gatelab: interrupted; complete: s.png, s.csv\n")
+    assert sorted(p.name for p in Path().iterdir()) == ["old.csv", "s.csv", "s.png"]
+
+
+# Closed streams
+
+
+def closed(redirection: str, *args: str) -> subprocess.CompletedProcess[str]:
+    line = f'exec "$0" "$@" {redirection}'
+    return subprocess.run(
+        ["sh", "-c", line, *command(*args)], capture_output=True, text=True, env=environment(), timeout=LIMIT
+    )
+
+
+@pytest.mark.parametrize("args", [["units"], ["units", "--json"], ["fit", "glu", "x3", "--save", "a.safetensors"]])
+def test_closed_stdout_is_one_line(here: Path, args: list[str]) -> None:
+    done = closed(">&-", *args)
+    assert done.returncode == 2 and re.fullmatch("gatelab: standard output is closed.*\n", done.stderr)
+    assert closed(">&- 2>&-", *args).returncode == 2
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "<&-", "<&- 2>&-"])
+def test_other_streams_may_be_closed(redirection: str) -> None:
+    done = closed(redirection, "units")
+    assert done.returncode == 0 and done.stdout == ok("units") and done.stderr == ""
+    assert closed(redirection, "fit", "gllu").returncode == 2
+
+
+def test_python_m_gatelab() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gatelab", "--version"], capture_output=True, text=True, env=environment(), timeout=LIMIT
+    )
+    assert done.stdout == ok("--version")
