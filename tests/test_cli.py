@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
 import json
 import os
 import re
@@ -16,13 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from safetensors import safe_open
 from typer.testing import CliRunner
 
 import gatelab as gl
+from gatelab import display
 from gatelab.cli import app, read, show
 from gatelab.cli.write import check_folder
-from gatelab.display import EVERY, Report
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -103,7 +106,7 @@ def test_problems_lists_every_problem() -> None:
 
 
 def test_fit_prints_errors_limit_and_advice() -> None:
-    text = ok("fit", "glu", "exp(sin(3*x))", "--width", "8", "--interval", "0", "3", "--points", "500")
+    text = ok("fit", "glu", "exp(sin(3*x))", "--width", "8", "--interval", "0,3", "--points", "500")
     for part in ("8", "41 parameters", "train RMSE", "test RMSE", "limit", "times that", "status", "solver", "time"):
         assert part in text
 
@@ -302,9 +305,21 @@ ERRORS = {
     "missing": (["fit", "glu", "--data", "no.csv"], None, "there is no file no.csv"),
     "two targets": (["fit", "glu", "x3", "--data", "d.csv"], None, "leave one of them out"),
     "data with points": (["fit", "glu", "--data", "d.csv", "--points", "5"], None, "leave them out"),
-    "inverted": (["fit", "glu", "--interval", "3", "0"], None, "give (0, 3)"),
-    "empty interval": (["fit", "glu", "--interval", "1", "1"], None, "a < b"),
-    "nan interval": (["scale", "glu", "--interval", "nan", "1"], None, "a < b"),
+    "inverted": (["fit", "glu", "--interval", "3,0"], None, "give (0, 3)"),
+    "empty interval": (["fit", "glu", "--interval", "1,1"], None, "a < b"),
+    "nan interval": (["scale", "glu", "--interval", "nan,1"], None, "a < b"),
+    "interval of two words": (["fit", "glu", "--interval", "0", "3"], None, "with a comma between"),
+    "interval of words": (["scale", "glu", "--interval", "a,b"], None, "with a comma between"),
+    "interval of three": (["compare", "glu", "--interval", "1,2,3"], None, "with a comma between"),
+    "two units in fit": (["fit", "glu", "mlp"], None, "takes one unit"),
+    "two problems": (["ntk", "glu", "x3", "x*y"], None, "both no unit"),
+    "unit in a list": (["compare", "glu,gllu"], None, "did you mean 'glu'"),
+    "unit after --unit": (["scale", "--unit", "glu,gllu", "--widths", "1"], None, "did you mean 'glu'"),
+    "unit in gap": (["gap", "mlp", "vit"], None, "no unit is called 'vit'"),
+    "no model": (["train", "glu"], None, "give mixer, vit or gpt2"),
+    "no unit in train": (["train", "mixer"], None, "no unit is given"),
+    "unit twice in linearize": (["linearize", "gelu", "--unit", "silu"], None, "leave one of them out"),
+    "problem twice": (["scale", "glu", "x3", "--problem", "x2"], None, "leave one of them out"),
     "width 0": (["fit", "glu", "--width", "0"], None, "1 or more"),
     "width -3": (["fit", "glu", "--width", "-3"], None, "1 or more"),
     "unit": (["fit", "gllu"], None, "did you mean 'glu'"),
@@ -524,15 +539,122 @@ def test_plain_makes_json_of_numpy_and_nan() -> None:
     assert show.plain(value) == {"a": None, "b": 3, "c": [None, True], "d": "x"}
 
 
-def test_progress_without_a_terminal_speaks_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+def progress_at(monkeypatch: pytest.MonkeyPatch, *calls: tuple[float, int, int]) -> None:
+    """Reports of (seconds since the start, done, total), by a clock that needs no waiting."""
+    clock = [0.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
     with show.progress("fitting") as report:
-        assert isinstance(report, Report)
-        report(1, 4)
-        report.began -= EVERY
-        report(2, 4)
-        report(3, 4)
+        for clock[0], done, total in calls:
+            report(done, total)
+
+
+def test_progress_without_a_terminal_speaks_seldom(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress_at(monkeypatch, (4, 1, 9), (8, 2, 9), (12, 3, 9), (16, 4, 9), (20, 5, 9), (24, 6, 9), (36, 9, 9))
     out, err = capsys.readouterr()
-    assert out == "" and re.fullmatch(r"gatelab: fitting: 2 of 4, about \d+ s left\n", err)
+    assert out == ""
+    assert err == "gatelab: fitting: 3 of 9, about 24 s left\ngatelab: fitting: 6 of 9, about 12 s left\n"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(11, 1, 9)],  # of one step, imports and all, nothing follows
+        [(5, 1, 9), (11, 2, 9)],
+        [(0.1, 50, 100), (0.2, 90, 100), (30, 91, 100)],  # what was fast is slow
+        [(9, 1, 100), (9.1, 2, 100), (9.2, 40, 100), (10, 80, 100)],  # what was slow is fast
+    ],
+)
+def test_time_left_is_not_said_before_it_can_be_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, calls: list[tuple[float, int, int]]
+) -> None:
+    progress_at(monkeypatch, *calls)
+    _, done, total = calls[-1]
+    assert capsys.readouterr().err == f"gatelab: fitting: {done} of {total}\n"
+
+
+def test_time_left_on_a_terminal_appears_when_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
+    bar = Progress(console=Console(file=io.StringIO()))
+    report = display.Report("fitting", bar)
+    texts = []
+    for clock[0], done in ((1, 1), (2, 2), (3, 3), (40, 40)):
+        report(done, 100)
+        texts.append(display.countdown(bar.tasks[0].fields["ends"]))
+    clock[0] = 50  # no step has ended since
+    later = display.countdown(bar.tasks[0].fields["ends"])
+    assert [*texts, later] == ["", "", "left 0:01:37", "left 0:01:00", "left 0:00:50"]
+
+
+# One grammar
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["glu", "mlp", "x3"],
+        ["x3", "GLU,mlp"],
+        ["x3", "--unit", "glu", "--unit", "mlp"],
+        ["x3", "glu", "--units", "mlp"],
+        ["--unit", "reglu,mlp", "x3"],
+    ],
+    ids=" ".join,
+)
+def test_units_are_words_or_options_in_every_command(words: list[str]) -> None:
+    scale = json.loads(ok("scale", *words, "--widths", "1,2", *SMALL, "--json"))
+    assert {p["unit"] for p in scale["points"]} == {"glu", "mlp"} and scale["problem"] == "x3"
+    ntk = json.loads(ok("ntk", *words, "--rows", "5", "--json"))
+    assert [k["kernel"] for k in ntk["kernels"]] == ["glu", "mlp"] and ntk["data"].startswith("x3")
+    dynamics = json.loads(ok("dynamics", *words, "--rows", "5", "--steps", "2", "--json"))
+    assert [u["unit"] for u in dynamics["units"]] == ["glu", "mlp"]
+
+
+@pytest.mark.parametrize("words", [["glu", "x3"], ["x3", "glu"], ["--unit", "glu", "x3"], ["x3", "--unit", "glu"]])
+def test_fit_takes_its_unit_either_way(words: list[str]) -> None:
+    row = json.loads(ok("fit", *words, "--width", "2", "--points", "100", "--json"))
+    assert (row["unit"], row["problem"]) == ("glu", "x3")
+
+
+def test_linearize_takes_its_unit_either_way() -> None:
+    one, other = (ok("linearize", *words, "--degree", "2") for words in (["silu"], ["--unit", "silu"]))
+    assert one == other and "silu" in one
+
+
+def test_intervals_are_written_one_way() -> None:
+    fit = ("fit", "glu", "x**2", "--width", "2", "--points", "100", "--json")
+    rmse = [
+        json.loads(ok(*fit, *i))["train_rmse"]
+        for i in (["--interval", "-2,2"], ["--interval=-2:2"], ["--interval", "2"])
+    ]
+    assert rmse[0] == rmse[1] == rmse[2]
+    texts = [ok("linearize", "gelu", "--degree", "2", "--interval", i) for i in ("-2,2", "-2:2", "2")]
+    assert texts[0] == texts[1] == texts[2] and "[-2, 2]" in texts[0]
+
+
+# Completion
+
+
+def completed(words: str) -> list[str]:
+    env = {
+        **environment(),
+        "_GATELAB_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    done = subprocess.run(command(), capture_output=True, text=True, env=env, timeout=120)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_units_and_problems() -> None:
+    assert "gatelab" in ok("--show-completion", "bash")
+    assert completed("gatelab sca") == ["scale"]
+    assert completed("gatelab fit sw") == ["swiglu"]
+    assert completed("gatelab ntk --unit glu,gq") == ["glu,gqu"]
+    assert completed("gatelab compare glu fried") == ["friedman1", "friedman2", "friedman3"]
+    assert completed("gatelab train v") == ["vit"]
 
 
 @pytest.mark.parametrize(

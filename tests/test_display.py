@@ -90,7 +90,7 @@ def test_true_asks_for_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> Non
         report.began -= display.EVERY
         report(2, 4, "9 rows/s")
         report(3, 4)
-    assert re.fullmatch(r"gatelab: fitting, 9 rows/s: 2 of 4, about \d+ s left\n", capsys.readouterr().err)
+    assert capsys.readouterr().err == "gatelab: fitting, 9 rows/s: 2 of 4\n"
 
 
 def test_false_is_silent_and_a_function_is_called() -> None:

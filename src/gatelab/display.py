@@ -13,12 +13,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, Task
+    from rich.text import Text
 
 Told = Callable[..., object]
 ProgressLike = Told | bool | None
@@ -27,6 +30,7 @@ LONGEST = 110  # characters of a value in one line
 PATIENCE = 2.0  # seconds of work before anything is shown
 EVERY = 10.0  # seconds between lines in a log
 OFTEN = 0.5  # seconds between changes of the line in a notebook
+EARLY, FEW = 2.0, 3  # seconds and steps before which nothing is said of the time left
 
 
 def one_line(value: object, text: str) -> str:
@@ -57,6 +61,63 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.4), duration(42.3), duration(200), duration(9000)
+    ('less than 1 s', 'about 42 s', 'about 3 min', 'about 2.5 h')
+    """
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 120:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 7200 else f"about {seconds / 3600:.1f} h"
+
+
+class Pace:
+    """How fast work goes, and how long the rest will take once that can be told.
+
+    The first step is slow for reasons of its own, imports among them, and does not count. The rate is that of the later
+    half of the time since, and nothing is said while it is not within a factor of two of the rate of the whole.
+
+    >>> pace = Pace()
+    >>> [pace.left(done, 10, now) for done, now in ((1, 9.0), (2, 10.5), (3, 11.0), (6, 14.0))]
+    [None, None, 7.0, 4.0]
+    >>> uneven = Pace()
+    >>> [uneven.left(done, 100, now) for done, now in ((1, 0.0), (90, 1.0), (91, 2.0), (92, 8.0))]
+    [None, None, None, None]
+    """
+
+    def __init__(self, stored: int = 0) -> None:
+        self.stored = stored
+        self._first: tuple[float, int] | None = None
+        self._later: deque[tuple[float, int]] = deque()
+
+    def left(self, done: int, total: int, now: float) -> float | None:
+        """Seconds, or None while too little is known."""
+        if self._first is None:
+            self._first = now, done
+        began, first = self._first
+        self._later.append((now, done))
+        # What stays is the latest that is as old as half of the time, and all that came after it.
+        while len(self._later) > 1 and self._later[1][0] <= (began + now) / 2:
+            self._later.popleft()
+        since, before = self._later[0]
+        if done - self.stored < FEW or now - began < EARLY or before == done:
+            return None
+        recent, whole = (now - since) / (done - before), (now - began) / (done - first)
+        return recent * (total - done) if 0.5 <= recent / whole <= 2 else None
+
+
+def countdown(ends: float | None) -> str:
+    """The time left until a moment of the clock, and nothing where the moment is not known.
+
+    >>> countdown(None), countdown(time.monotonic() - 5)
+    ('', 'left 0:00:00')
+    """
+    return "" if ends is None else f"left {timedelta(seconds=max(0, round(ends - time.monotonic())))}"
+
+
 class Report:
     """Called with (done, total) as work ends: moves a bar of rich's, or writes a line with the time left now and then.
 
@@ -76,20 +137,23 @@ class Report:
     ) -> None:
         self.what, self.bar, self.stored = what, bar, stored
         self.write, self.first, self.every = write or _to_stderr, first, every
-        self.task = bar.add_task(what, total=None, completed=stored) if bar else None
+        self.task = bar.add_task(what, total=None, completed=stored, ends=None) if bar else None
         self.began, self.last = time.monotonic(), -float("inf")
+        self.pace = Pace(stored)
 
     def __call__(self, done: int, total: int, *more: object) -> None:
         what = ", ".join([self.what, *(text for text in more if isinstance(text, str) and text)])
+        now, count = time.monotonic(), max(done, self.stored)
+        left = self.pace.left(count, total, now)
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, completed=max(done, self.stored), total=total, description=what)
+            ends = None if left is None else now + left
+            self.bar.update(self.task, completed=count, total=total, description=what, ends=ends)
             return
-        now = time.monotonic()
         due = max(self.began + self.first, self.last + self.every)
         if now >= due and self.stored < done < total:
             self.last = now
-            left = (now - self.began) / (done - self.stored) * (total - done)
-            self.write(f"{what}: {done} of {total}, about {left:.0f} s left")
+            rest = "" if left is None else f", {duration(left)} left"
+            self.write(f"{what}: {done} of {total}{rest}")
 
 
 @contextmanager
@@ -153,14 +217,12 @@ def _to_stderr(line: str) -> None:
 def _bar(what: str, stored: int) -> Iterator[Report]:
     """A bar that appears after two seconds and is gone when the work is."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(countdown(task.fields["ends"]), style="progress.remaining")
 
     class Visible(Console):
         def show_cursor(self, show: bool = True) -> bool:
@@ -172,8 +234,7 @@ def _bar(what: str, stored: int) -> Iterator[Report]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        Left(),
     )
     bar = Progress(*columns, console=Visible(stderr=True, markup=False, highlight=False), transient=True)
     begin = threading.Timer(PATIENCE, bar.start)

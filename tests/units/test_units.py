@@ -194,6 +194,28 @@ def test_feedforward_is_the_formula():
     assert two_thirds(4096, 0) == 4096
 
 
+@pytest.mark.parametrize("name", ["mlp", "swiglu", "gqu"])
+def test_feedforward_with_biases_is_the_network(name):
+    block = FeedForward(6, 9, name, bias=True, seed=1, dtype=torch.float64)
+    net = gl.unit(name).network(9, 6, 6)
+    assert sum(p.numel() for p in block.parameters()) == gl.unit(name).parameter_count(9, 6, 6)
+    for p in block.parameters():
+        if p.ndim == 1:
+            assert not p.any()
+            p.data = torch.randn(p.shape, dtype=p.dtype, generator=torch.Generator().manual_seed(len(p)))
+    net.load_state_dict(block.state_dict())
+    x = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(block(x), net(x))
+
+
+def test_feedforward_takes_a_device_and_keeps_its_seed():
+    meta = FeedForward(6, 9, "swiglu", bias=True, device="meta")
+    assert {p.device.type for p in meta.parameters()} == {"meta"}
+    plain, biased = (FeedForward(6, 9, "swiglu", seed=3, device="cpu", bias=b) for b in (False, True))
+    assert torch.equal(plain.D, biased.D) and plain.d is None
+    assert plain.state_dict().keys() == {"G", "U", "D"}
+
+
 def test_feedforward_refuses_a_whole_module():
     with pytest.raises(gl.GatelabError, match="product units"):
         FeedForward(4, 8, Sine)

@@ -29,7 +29,6 @@ app = typer.Typer(
     name="gatelab",
     cls=Shell,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # what is no GatelabError is a defect of ours, and keeps its plain traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import read, show
-from gatelab.cli.lists import Json
+from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.measure import Data, Inputs, Interval, Noise, Standardise, Target
 from gatelab.cli.write import check_file
 from gatelab.files import PICTURES, write_whole
@@ -18,18 +18,16 @@ from gatelab.files import PICTURES, write_whole
 if TYPE_CHECKING:
     from gatelab.scorecard import Line, Score, Scorecard
 
-COMPARE = """Examples: gatelab compare --unit glu --unit gqu --unit relu2 --data mine.csv
+COMPARE = """Examples: gatelab compare glu gqu relu2 --data mine.csv
 
 gatelab compare --data houses.csv --target price --inputs rooms,age --out card.html
 
-gatelab compare friedman1 --unit mlp,swiglu --budget 120 --json"""
+gatelab compare mlp swiglu friedman1 --budget 120 --json"""
 
 
 def compare(
-    problem: Annotated[str | None, typer.Argument(help="A name or a formula.", show_default=read.PROBLEM)] = None,
-    unit: Annotated[
-        list[str] | None, typer.Option(help="Units, often or with commas.", show_default="mlp,glu,gqu,relu2,swiglu")
-    ] = None,
+    words: Words = None,
+    unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
     data: Data = None,
     target: Target = None,
     inputs: Inputs = None,
@@ -53,11 +51,11 @@ def compare(
 ) -> None:
     """Hold units against each other on your data, and say which to take and why."""
     check_file(out, (".html", *PICTURES))
-    names = [name.strip() for text in unit or () for name in text.split(",")]
+    names, problem = read.units(words, unit)
     chosen = read.target(
         problem,
         data,
-        interval=interval,
+        interval=read.interval(interval),
         points=_points(points, data),
         noise=noise,
         target=target,
@@ -108,8 +106,7 @@ def _asked(problem: str | None, names: list[str], standardise: bool | None, give
         said += ["--unit", name]
     for name, value in given.items():
         if value is not None:
-            values = value if isinstance(value, tuple) else [value]
-            said += [f"--{name}", *(v.name if isinstance(v, Path) else str(v) for v in values)]
+            said += [f"--{name}", value.name if isinstance(value, Path) else str(value)]
     if standardise is not None:
         said.append("--standardise" if standardise else "--raw")
     return shlex.join(said)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import read, show
-from gatelab.cli.lists import Json
+from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.measure import Data, Inputs, Standardise, Target
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
@@ -26,7 +26,7 @@ UNITS = ("mlp", "glu")
 ROWS = 300
 DYNAMICS = """Examples: gatelab dynamics --gaussian 60,30 --plot curves.png
 
-gatelab dynamics friedman1 --unit mlp,glu,gqu --width 2048 --measure
+gatelab dynamics mlp glu gqu friedman1 --width 2048 --measure
 
 gatelab dynamics --data points.csv --target price --standardise --json"""
 
@@ -44,7 +44,7 @@ class Found:
 
 
 def dynamics(
-    problem: Annotated[str | None, typer.Argument(help="A problem's name or formula.", show_default=False)] = None,
+    words: Words = None,
     data: Data = None,
     target: Target = None,
     inputs: Inputs = None,
@@ -52,7 +52,7 @@ def dynamics(
     standardise: Standardise = None,
     rows: Annotated[int, typer.Option(min=2, help="Draw at most so many rows.")] = ROWS,
     seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0,
-    unit: Annotated[list[str] | None, typer.Option(help="Units, often or with commas.", show_default="mlp,glu")] = None,
+    unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     width: Annotated[int, typer.Option(min=1, help="Neurons.")] = 1024,
     lr: Annotated[float | None, typer.Option(help="Step.", show_default="half of what is stable for all")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps of gradient descent.")] = 100,
@@ -63,7 +63,8 @@ def dynamics(
 ) -> None:
     """Expected losses by gradient descent, and where they cross."""
     check_file(plot, PICTURES)
-    names = _units(unit)
+    given, problem = read.units(words, unit)
+    names = _units(given)
     X, y, called = _rows(problem, data, target, inputs, gaussian, standardise, rows, seed)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
@@ -94,11 +95,10 @@ def dynamics(
 # ---- what is given
 
 
-def _units(given: list[str] | None) -> list[str]:
+def _units(given: list[str]) -> list[str]:
     from gatelab.units import unit as find
 
-    named = [name.strip() for text in given or UNITS for name in text.split(",")]
-    return list(dict.fromkeys(find(name).name for name in named))
+    return list(dict.fromkeys(find(name).name for name in given or UNITS))
 
 
 def _rows(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gatelab.cli import show
-from gatelab.cli.lists import Json
+from gatelab.cli import read, show
+from gatelab.cli.lists import Json, complete_unit, unit_option
 from gatelab.cli.train import (
     Augment,
     Batch,
@@ -30,22 +30,32 @@ from gatelab.cli.train import (
     recipe_values,
 )
 from gatelab.cli.write import check_file, check_folder
+from gatelab.errors import unknown_name
 from gatelab.files import PICTURES, write_whole
+from gatelab.units.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from gatelab.train import Comparison, Gap
 
-GAP = """Examples: gatelab gap --units mlp,glu --model vit --folder runs --plot gap.png
+UNITS = ("mlp", "glu")
+GAP = """Examples: gatelab gap mlp glu --model vit --folder runs --plot gap.png
 
-gatelab gap --units silu,swiglu --model gpt2 --data novel.txt --optimiser adamw
+gatelab gap silu swiglu --model gpt2 --data novel.txt --optimiser adamw
 
 gatelab gap --record results/ntk/gap.json --plot gap.png"""
 
 
 def gap(
-    units: Annotated[
-        str, typer.Option(metavar="A,B[,C]", help="The first is what the others are held to.")
-    ] = "mlp,glu",
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="UNIT",
+            help="Units; the first is what the others are held to.",
+            show_default=False,
+            autocompletion=complete_unit,
+        ),
+    ] = None,
+    units: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     model: Annotated[str, typer.Option(help="mixer, vit or gpt2.")] = "mixer",
     data: Data = None,
     optimiser: Annotated[str, typer.Option(metavar="A[,B]", help="sgd, adamw or both.")] = "sgd,adamw",
@@ -78,6 +88,9 @@ def gap(
         check_file(path, suffixes)
     if folder is not None:
         check_folder(folder)
+    names, word = read.units(words, units)
+    if word is not None:
+        raise unknown_name("unit", word, CATALOGUE)
     from gatelab.train import Gap
     from gatelab.train import gap as run
 
@@ -101,7 +114,7 @@ def gap(
         )
         with going_on(folder), show.progress("training") as report:
             found = run(
-                _names(units),
+                names or UNITS,
                 model=model,
                 data=data,
                 optimisers=_names(optimiser),

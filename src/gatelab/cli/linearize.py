@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show
-from gatelab.cli.lists import Json
+from gatelab.cli import read, show
+from gatelab.cli.lists import Json, complete_unit
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES
@@ -28,10 +28,19 @@ ON_INTERVALS = ("taylor", "chebyshev", "minimax")
 
 
 def linearize(
-    activation: Annotated[str, typer.Argument(help="relu, gelu, gelu-tanh, silu, ..., or a gated unit.")] = "gelu",
+    word: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ACTIVATION",
+            help="relu, gelu, gelu-tanh, silu, ..., or a gated unit.",
+            show_default="gelu",
+            autocompletion=complete_unit,
+        ),
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="The same.", show_default="gelu")] = None,
     method: Annotated[str, typer.Option(help="How; any other name lists them.")] = "minimax",
     degree: Annotated[int | None, typer.Option(min=0, help="Of the polynomial.", show_default="8")] = None,
-    interval: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Where it must hold; R: -R,R.")] = None,
+    interval: Annotated[str | None, typer.Option(metavar="A,B", help="Where it must hold; R for -R,R.")] = None,
     scale: Annotated[float | None, typer.Option(help="Deviation of w.x, for hermite.", show_default="1")] = None,
     d: Annotated[int | None, typer.Option("--d", min=1, help="Inputs: the features and errors of w, x.")] = None,
     features: Annotated[int | None, typer.Option(min=1, help="m, for methods that choose it.")] = None,
@@ -48,6 +57,9 @@ def linearize(
     """Write act(w.x) as a product of a map of w and a map of x."""
     check_file(plot, PICTURES)
     check_file(export, (".json",))
+    if word is not None and unit is not None:
+        raise GatelabError(f"both {word!r} and --unit {unit} are given; leave one of them out")
+    activation = word or unit or "gelu"
     z = None if data is None else read_numbers(data)
     made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)
     if made.polynomial is None and (export or plot or compare or z is not None):
@@ -90,9 +102,11 @@ def _made(
     from gatelab.linearize import calibrate
     from gatelab.linearize import linearize as build
     from gatelab.linearize.methods import POLYNOMIALS
+    from gatelab.linearize.polynomials import check_interval
 
     name, options = method.lower(), {}
-    where = None if interval is None else read_interval(interval)
+    ends = read.interval(interval)
+    where = None if ends is None else check_interval(ends)
     if where is not None and z is not None:
         raise GatelabError(f"both --interval {interval} and --data are given; the data say where, leave one out")
     if z is not None and name in (*ON_INTERVALS, "hermite"):
@@ -245,23 +259,6 @@ def _plot(made: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
     curves += [(row["name"], find_published(row["name"])(z)) for row in rows]
     exact = values(made.activation, z).numpy()
     save(approximation_figure(z, exact, curves, p.interval, [], str(made)), path)
-
-
-def read_interval(text: str) -> tuple[float, float]:
-    """LOW,HIGH, or R for -R,R.
-
-    >>> read_interval("-2,5"), read_interval("3")
-    ((-2.0, 5.0), (-3.0, 3.0))
-    """
-    from gatelab.linearize.polynomials import check_interval
-
-    try:
-        parts = [float(part) for part in text.split(",")]
-    except ValueError:
-        parts = []
-    if len(parts) not in (1, 2):
-        raise GatelabError(f"the interval is {text!r}; write two numbers with a comma between, such as -5,5, or one: 5")
-    return check_interval(parts[0] if len(parts) == 1 else tuple(parts))
 
 
 def read_numbers(path: Path) -> Any:

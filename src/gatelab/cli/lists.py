@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gatelab.cli import show
 
+
+def complete_unit(incomplete: str) -> list[str]:
+    """The units that begin so, for the shell; after a comma the next one."""
+    from gatelab.units.catalogue import CATALOGUE
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in CATALOGUE if name.startswith(last.lower())]
+
+
+def complete_problem(incomplete: str) -> list[str]:
+    """The problems that begin so, for the shell."""
+    from gatelab.problems.catalogue import CATALOGUE
+
+    return [name for name in CATALOGUE if name.startswith(incomplete.lower())]
+
+
+def complete_word(incomplete: str) -> list[str]:
+    """Units and problems that begin so, for the shell."""
+    return complete_unit(incomplete) + complete_problem(incomplete)
+
+
+def unit_option(default: str = "") -> Any:
+    """Units by --unit, in every command; `default` says which are taken where none is given."""
+    return typer.Option(
+        *("--unit", "--units"),
+        metavar="UNIT",
+        help="Units, often or with commas.",
+        show_default=default or False,
+        autocompletion=complete_unit,
+    )
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="UNIT|PROBLEM",
+        help="Units, and a problem's name or a formula.",
+        show_default=False,
+        autocompletion=complete_word,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables.")]
 WIDTH = 50
 UNITS = "Example: gatelab units --json"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import read, show
-from gatelab.cli.lists import Json
+from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError, unknown_name
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SOLVER_HELP = "auto, knots, frozen, varpro, newton, adam or lbfgs."
 
 Interval = Annotated[
-    tuple[float, float] | None, typer.Option(metavar="A B", help="Where every input lies.", show_default="-1 1")
+    str | None, typer.Option(metavar="A,B", help="Where every input lies; R for -R,R.", show_default="-1,1")
 ]
 Points = Annotated[int | None, typer.Option(help="Training points.", show_default="10000, or the problem's own")]
 Sampling = Annotated[str, typer.Option(help="random, grid or gauss.")]
@@ -51,14 +51,14 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default
 
 FIT = """Examples: gatelab fit glu --width 50
 
-gatelab fit glu "exp(sin(3*x))" --width 25 --interval 0 3
+gatelab fit glu "exp(sin(3*x))" --width 25 --interval 0,3
 
 gatelab fit mlp --data points.csv --target price --save mlp.safetensors"""
 
 
 def fit(
-    unit: Annotated[str, typer.Argument(help="A name from `gatelab units`.")],
-    problem: Annotated[str | None, typer.Argument(help="A name or a formula.", show_default=read.PROBLEM)] = None,
+    words: Words = None,
+    units: Annotated[list[str] | None, unit_option()] = None,
     width: Annotated[int, typer.Option(help="Neurons.")] = 50,
     solver: Solver = "auto",
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
@@ -80,11 +80,13 @@ def fit(
 ) -> None:
     """Train one network and say how near it is to the limit."""
     check_file(save, (".safetensors",))
+    names, problem = read.units(words, units)
+    unit = read.one_unit(names, "fit")
     check_solver(solver)
     chosen = read.target(
         problem,
         data,
-        interval=interval,
+        interval=read.interval(interval),
         points=points,
         sampling=sampling,
         noise=noise,

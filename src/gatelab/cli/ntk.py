@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show
-from gatelab.cli.lists import Json
+from gatelab.cli import read, show
+from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.measure import Data, Inputs, Standardise, Target
 from gatelab.cli.rows import Rows, alike, check_memory, read_rows, save_kernels
 from gatelab.cli.saved import Model, check_inputs, read_model
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 UNITS = ("mlp", "glu")
 NTK = """Examples: gatelab ntk --gaussian 400,100 --plot spectra.png
 
-gatelab ntk friedman1 --unit mlp,glu,gqu --width 4096 --rows 300
+gatelab ntk mlp glu gqu friedman1 --width 4096 --rows 300
 
 gatelab ntk --data points.csv --target price --standardise --full --json
 
@@ -42,7 +42,7 @@ class Found:
 
 
 def ntk(
-    problem: Annotated[str | None, typer.Argument(help="A problem's name or formula.", show_default=False)] = None,
+    words: Words = None,
     data: Data = None,
     target: Target = None,
     inputs: Inputs = None,
@@ -51,7 +51,7 @@ def ntk(
     standardise: Standardise = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Draw so many rows.", show_default="all, to 20000")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0,
-    unit: Annotated[list[str] | None, typer.Option(help="Units, often or with commas.", show_default="mlp,glu")] = None,
+    unit: Annotated[list[str] | None, unit_option("mlp,glu")] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Neurons.", show_default="infinite: K per neuron")] = None,
     model: Annotated[Path | None, typer.Option(metavar="FILE", help="A saved network instead, .safetensors.")] = None,
     full: Annotated[bool, typer.Option("--full", help="All eigenvalues, not the extremes alone.")] = False,
@@ -62,7 +62,8 @@ def ntk(
     """Condition numbers of tangent kernels on your data."""
     check_file(plot, PICTURES)
     check_file(save, (".npy", ".npz"))
-    names = _units(unit, model, width, save)
+    given, problem = read.units(words, unit)
+    names = _units(given, model, width, save)
     saved = None if model is None else _read(model, standardise)
     if saved and problem:
         standardise = False  # the model scales raw rows by itself
@@ -98,15 +99,14 @@ def ntk(
             show.say(f"wrote {file}", wrap=False)
 
 
-def _units(given: list[str] | None, model: Path | None, width: int | None, save: Path | None) -> list[str]:
+def _units(given: list[str], model: Path | None, width: int | None, save: Path | None) -> list[str]:
     from gatelab.units import unit as find
 
     if model is not None:
         if given or width is not None:
             raise GatelabError(f"{model} says what its unit and width are; leave --unit and --width out")
         return [""]
-    named = [name.strip() for text in given or UNITS for name in text.split(",")]
-    found = list(dict.fromkeys(find(name).name for name in named))
+    found = list(dict.fromkeys(find(name).name for name in given or UNITS))
     if save and save.suffix.lower() == ".npy" and len(found) > 1:
         raise GatelabError(f"{save} holds one kernel and there are {len(found)} units; give a name that ends in .npz")
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatelab.errors import GatelabError
+from gatelab.units.catalogue import ALIASES, CATALOGUE, unit_name
 
 if TYPE_CHECKING:
     from gatelab.problems import Problem
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 SAMPLING, NOISE, PROBLEM = "random", 0.0, "paper-1d"
 MANY = 100_000
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
 _HOW = "give a range 1:50, a range with a step 50:200:10, or a list 4,8,16"
 
 
@@ -46,6 +48,87 @@ def _range(part: str, text: str) -> range:
     if step < 1:
         raise GatelabError(f"the widths {text!r} have step 0; give a step of 1 or more")
     return range(first, last + 1, step)
+
+
+def interval(text: str | None) -> tuple[float, float] | None:
+    """The interval that a text means: A,B or A:B, and R for -R,R.
+
+    >>> interval("0,3"), interval("-1:1"), interval("5"), interval(None)
+    ((0.0, 3.0), (-1.0, 1.0), (-5.0, 5.0), None)
+    """
+    if text is None:
+        return None
+    try:
+        ends = [float(end) for end in text.replace(":", ",").split(",")]
+    except ValueError:
+        ends = []
+    if len(ends) == 1 and ends[0] > 0:
+        ends.insert(0, -ends[0])
+    if len(ends) != 2:
+        raise GatelabError(
+            f"the interval is {text[:60]!r}; write its ends with a comma between, such as 0,3, or 5 for -5,5"
+        )
+    return ends[0], ends[1]
+
+
+def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str], str | None]:
+    """The units among the words of a command and after --unit, and the one word that is no unit.
+
+    >>> units(["glu", "friedman1"], None), units(["x*y"], ["glu,mlp"]), units(["glu,mlp", "gqu"], [])
+    ((['glu'], 'friedman1'), (['glu', 'mlp'], 'x*y'), (['glu', 'mlp', 'gqu'], None))
+    >>> units(["mlp", "gllu"], None)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: no unit is called 'gllu'; did you mean 'glu' ...
+    """
+    names, others = [], []
+    for word in words or ():
+        parts = _parts(word)
+        if any(map(_is_unit, parts)) or _near_unit(word):
+            names += [part for part in parts if unit_name(part)]
+        else:
+            others.append(word)
+    if len(others) > 1:
+        raise GatelabError(
+            f"{others[0]!r} and {others[1]!r} are both no unit (see gatelab units); give one of them at most, in quotes"
+            " if it has spaces, and intervals as A,B"
+        )
+    names += [part for text in options or () for part in _parts(text)]
+    return names, (others or [None])[0]
+
+
+def one_unit(names: list[str], command: str) -> str:
+    """The unit of a command that takes one."""
+    some_unit(names, command)
+    if len(names) > 1:
+        raise GatelabError(f"{', '.join(names)} are given and gatelab {command} takes one unit; leave the others out")
+    return names[0]
+
+
+def some_unit(names: list[str], command: str) -> None:
+    """Refuse a command without a unit that has none by default."""
+    if not names:
+        raise GatelabError(f"no unit is given; name one, such as glu; 'gatelab {command} --help' for help")
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _is_unit(name: str) -> bool:
+    return name.lower() in CATALOGUE or name.lower() in ALIASES
+
+
+def _near_unit(word: str) -> bool:
+    """Whether a word is a unit's name mistyped rather than a problem: a name like one, and none of a problem."""
+    from difflib import get_close_matches
+
+    from gatelab.problems.catalogue import CATALOGUE as PROBLEMS
+
+    name = word.strip().lower()
+    if name in PROBLEMS or not _NAME.fullmatch(name):
+        return False
+    return bool(get_close_matches(name, (*CATALOGUE, *ALIASES), cutoff=0.6))
 
 
 def target(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gatelab.cli import read, show, sweeps
-from gatelab.cli.lists import Json
+from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.measure import (
     Data,
     Device,
@@ -31,6 +31,7 @@ from gatelab.cli.measure import (
     solver_options,
 )
 from gatelab.cli.write import check_file
+from gatelab.errors import GatelabError
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ gatelab scale glu --widths 1:200 --store runs.db --dry-run"""
 
 
 def scale(
-    units: Annotated[list[str], typer.Argument(help="Names from `gatelab units`.")],
+    words: Words = None,
+    unit: Annotated[list[str] | None, unit_option()] = None,
     problem: Annotated[str | None, typer.Option(help="A name or a formula.", show_default=read.PROBLEM)] = None,
     widths: Annotated[str, typer.Option(metavar="1:50 | 50:200:10 | 4,8,16", help="Both ends included.")] = "1:50",
     seeds: Seeds = 1,
@@ -84,13 +86,17 @@ def scale(
 ) -> None:
     """Fit units at many widths and measure the slopes of the error."""
     sizes = read.widths(widths)
+    units, word = read.units(words, unit)
+    read.some_unit(units, "scale")
+    if problem is not None and word is not None:
+        raise GatelabError(f"both the problem {word!r} and --problem {problem} are given; leave one of them out")
     check_file(out, PICTURES)
     check_file(csv, (".csv",))
     check_solver(solver)
     chosen = read.target(
-        problem,
+        word if problem is None else problem,
         data,
-        interval=interval,
+        interval=read.interval(interval),
         points=points,
         sampling=sampling,
         noise=noise,

@@ -104,19 +104,6 @@ def interval(value: float, low: float, high: float) -> str:
     return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(0.4), duration(42.3), duration(200), duration(9000)
-    ('less than 1 s', 'about 42 s', 'about 3 min', 'about 2.5 h')
-    """
-    if seconds < 1:
-        return "less than 1 s"
-    if seconds < 120:
-        return f"about {seconds:.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 7200 else f"about {seconds / 3600:.1f} h"
-
-
 @contextmanager
 def progress(what: str, stored: int = 0) -> Iterator[Told]:
     """A report of work in hand, gone from the terminal when the work is done."""

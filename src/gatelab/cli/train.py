@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import interrupts, show
-from gatelab.cli.lists import Json
+from gatelab.cli import interrupts, read, show
+from gatelab.cli.lists import Json, complete_unit, unit_option
 from gatelab.cli.write import check_file, check_folder
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
@@ -24,6 +24,7 @@ gatelab train gpt2 glu --data novel.txt --tokenizer bytes --size tiny
 
 gatelab train vit gqu --optimiser sgd --lr 0.05 --set layers=4"""
 
+MODELS = ("mixer", "vit", "gpt2")
 Data = Annotated[
     str | None,
     typer.Option(
@@ -49,9 +50,17 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="c
 Folder = Annotated[Path | None, typer.Option(help="Keep the state here; the same command goes on from it.")]
 
 
+def complete_model(incomplete: str) -> list[str]:
+    """Models and units that begin so, for the shell."""
+    return [name for name in MODELS if name.startswith(incomplete)] + complete_unit(incomplete)
+
+
 def train(
-    model: Annotated[str, typer.Argument(help="mixer, vit or gpt2.")],
-    unit: Annotated[str, typer.Argument(help="A name from `gatelab units`.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL|UNIT", help="mixer, vit or gpt2, and a unit.", autocompletion=complete_model),
+    ],
+    units: Annotated[list[str] | None, unit_option()] = None,
     data: Data = None,
     optimiser: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
     size: Size = "small",
@@ -78,6 +87,10 @@ def train(
     check_file(csv, (".csv",))
     if folder is not None:
         check_folder(folder)
+    names, model = read.units(words, units)
+    unit = read.one_unit(names, "train mixer")
+    if model is None:
+        raise GatelabError(f"no model is given; give mixer, vit or gpt2, such as 'gatelab train mixer {unit}'")
     from gatelab.train import recipe
     from gatelab.train import train as run
 

@@ -220,8 +220,8 @@ def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
         if isinstance(module, UserBlock):
             return
         if isinstance(module, nn.Linear | FeedForward):
-            for name, p in module.named_parameters():
-                if name == "bias":
+            for p in module.parameters():
+                if p.ndim == 1:  # a bias
                     p.zero_()
                 else:
                     draw(p, p.shape[1] ** -0.5 if std is None else std)

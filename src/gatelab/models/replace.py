@@ -245,7 +245,7 @@ def _read(name: str, layer: Any) -> Block:
     kind = _unreplaced(name, layer)
     if kind == "own":
         feed = layer.feed_forward
-        return _block(name, feed.G, None, feed.D, None, feed.unit.gate)
+        return _block(name, feed.G, feed.g, feed.D, feed.d, feed.unit.gate)
     if kind == "gpt2":
         mlp = layer.mlp  # its Conv1D keeps weights as (inputs, outputs)
         return _block(name, mlp.c_fc.weight.T, mlp.c_fc.bias, mlp.c_proj.weight.T, mlp.c_proj.bias, mlp.act)

@@ -1,4 +1,4 @@
-"""The transformer's form of a unit: no biases, d_model in and out."""
+"""The transformer's form of a unit: d_model in and out, without biases unless they are wanted."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ def two_thirds(width: int, factors: int) -> int:
 
 
 class FeedForward(nn.Module):
-    """y = D [ act(Gx) * (Ux) * ... ] on the last dimension.
+    """y = D [ act(Gx) * (Ux) * ... ] on the last dimension, as Llama has it.
 
-    `match_mlp=True` shrinks the width by the usual 2/3 rule, so blocks of different units cost the same.
+    `match_mlp=True` shrinks the width by the usual 2/3 rule, so blocks of different units cost the same. With
+    `bias=True` it is d + D [ act(Gx + g) * (Ux + u) * ... ], the biases zero at first. `device` and `dtype` are
+    as those of `torch.nn.Linear`; a seed gives the same weights on every device.
 
     >>> FeedForward(64, 256, "swiglu", match_mlp=True).width
     171
+    >>> [name for name, _ in FeedForward(4, 8, "glu", bias=True).named_parameters()]
+    ['G', 'g', 'U', 'u', 'D', 'd']
     """
 
     def __init__(
@@ -40,7 +44,9 @@ class FeedForward(nn.Module):
         unit: str | Unit | Callable[..., Tensor] = "swiglu",
         *,
         match_mlp: bool = False,
+        bias: bool = False,
         seed: int | None = None,
+        device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -51,16 +57,17 @@ class FeedForward(nn.Module):
         self.width = two_thirds(check_width(width), chosen.factors) if match_mlp else check_width(width)
         self.d_model = d_model
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        for name in ("G", *factor_names(chosen.factors)):
-            self.register_parameter(name, _lecun(self.width, d_model, generator, dtype))
-        self.D = _lecun(d_model, self.width, generator, dtype)
+        shapes = dict.fromkeys(("G", *factor_names(chosen.factors)), (self.width, d_model))
+        for name, (rows, columns) in {**shapes, "D": (d_model, self.width)}.items():
+            # Drawn here and then moved: generators of different devices draw different numbers.
+            weight = torch.randn(rows, columns, generator=generator, dtype=dtype) / columns**0.5
+            self.register_parameter(name, nn.Parameter(weight.to(device)))
+            zeros = nn.Parameter(torch.zeros(rows, dtype=dtype, device=device)) if bias else None
+            self.register_parameter(name.lower(), zeros)
+
+    def _affine(self, name: str, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, getattr(self, name), getattr(self, name.lower()))
 
     def forward(self, x: Tensor) -> Tensor:
         names = ("G", *factor_names(self.unit.factors))
-        return nn.functional.linear(
-            self.unit.neuron(*(nn.functional.linear(x, getattr(self, n)) for n in names)), self.D
-        )
-
-
-def _lecun(rows: int, columns: int, generator: torch.Generator | None, dtype: torch.dtype) -> nn.Parameter:
-    return nn.Parameter(torch.randn(rows, columns, generator=generator, dtype=dtype) / columns**0.5)
+        return self._affine("D", self.unit.neuron(*(self._affine(name, x) for name in names)))
