@@ -20,6 +20,8 @@ from gatelab.cli import interrupts
 from gatelab.errors import GatelabError
 
 WRONG, PIPE = 2, 141
+# Of click's, which some versions of typer carry within themselves.
+_UsageError = typer.BadParameter.__bases__[0]
 
 
 class Shell(TyperGroup):
@@ -31,6 +33,8 @@ class Shell(TyperGroup):
             return super().make_context(*args, **options)
         except KeyboardInterrupt as error:
             raise _interrupted() from error
+        except _UsageError as error:
+            raise _misused(error) from error
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -39,6 +43,8 @@ class Shell(TyperGroup):
             return result
         except GatelabError as error:
             raise _end(str(error), WRONG) from error
+        except _UsageError as error:
+            raise _misused(error) from error
         except KeyboardInterrupt as error:
             _end_sweeps(error)
             raise _interrupted() from error
@@ -54,6 +60,17 @@ class Shell(TyperGroup):
 def _interrupted() -> typer.Exit:
     interrupts.say(lambda line: typer.echo(line, nl=False, err=True))
     return typer.Exit(interrupts.CODE)
+
+
+def _misused(error: Any) -> typer.Exit:
+    """A wrong option or word, in one line with what was given; a group without a command has shown its help."""
+    message = error.format_message()
+    if not message:
+        return typer.Exit(WRONG)
+    causes = getattr(error.__cause__, "errors", list)()
+    given = "".join(f" (it is {cause['input']!r})" for cause in causes[:1])
+    command = getattr(error.ctx, "command_path", "gatelab")
+    return _end(f"{message.rstrip('.')}{given}; '{command} --help' says what there is", WRONG)
 
 
 def _end(message: str, code: int) -> typer.Exit:
