@@ -376,6 +376,24 @@ def test_copy_is_whole_and_one_file(runs_db: Path, here: Path) -> None:
     assert names(here) == ["b.db", "runs.db", "saved"]
 
 
+def test_a_network_of_a_store_is_written_as_a_file_that_loads(runs_db: Path, here: Path) -> None:
+    import gatelab as gl
+
+    key = next(iter(times(runs_db)))
+    row = json.loads(ok("results", "show", key, "--store", "runs.db", "--save", "net.safetensors", "--json"))
+    assert row["files"] == ["net.safetensors"]
+    fit = gl.load("net.safetensors")
+    assert isinstance(fit, gl.Fit) and fit.test_rmse == row["metrics"]["test_rmse"]
+    with pytest.raises(gl.GatelabError, match=r"gatelab results show KEY --store runs\.db --save FILE"):
+        gl.load("runs.db")
+    broken = fail(runs_db)
+    assert "there is no network of" in error(
+        "results", "show", broken.key, "--store", "runs.db", "--save", "b.safetensors"
+    )
+    assert "ends in .safetensors" in error("results", "show", key, "--store", "runs.db", "--save", "net.pt")
+    assert names(here) == ["net.safetensors", "runs.db"]
+
+
 def arrays_of(path: Path, key: str) -> dict[str, list[int]]:
     with Store(path) as store:
         return {name: list(array.shape) for name, array in (store.get_arrays(key) or {}).items()}

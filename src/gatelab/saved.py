@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | Gap:
     """What a file holds that gatelab wrote: the file says what it is.
 
-    `Fit.save`, `gatelab fit --save` and the networks of a store give a `Fit`, `GatedRegressor.save` a `GatedRegressor`,
+    `Fit.save`, `gatelab fit --save` and `Store.save_arrays` give a `Fit`, `GatedRegressor.save` a `GatedRegressor`,
     `gatelab linearize --export` a `Polynomial`, `Gap.save` a `Gap`. Predictions are the same to the last bit. Nothing
     in a file is ever executed; a pickle is refused.
 
@@ -39,7 +39,10 @@ def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | Gap:
     if beginning.lstrip().startswith(b"{") and b"\0" not in beginning:
         return _of_json(path)
     if beginning.startswith(b"SQLite"):
-        raise GatelabError(f"{path} is a store of runs; its networks are in the folder {path}.arrays: give one of them")
+        raise GatelabError(
+            f"{path} is a store of runs; write the network of one of them with 'gatelab results show KEY --store "
+            f"{path} --save FILE' and give that file"
+        )
     kind = kind_of(path, GIVE)
     if kind == fits.KIND:
         return fits.read(Fit, path)

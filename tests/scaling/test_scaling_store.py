@@ -57,7 +57,7 @@ def test_ray_agrees_to_the_bit(tmp_path):
     assert _errors(study) == _errors(_study(None))
 
 
-def test_networks_are_kept_beside_the_store(tmp_path):
+def test_networks_are_kept_in_the_store(tmp_path):
     study = _study(tmp_path / "runs.db")
     p = gl.problem("sin4x", n=300)
     with Store(tmp_path / "runs.db") as store:
@@ -77,7 +77,7 @@ def test_networks_of_a_store_load_as_fits_and_predict_raw_values(tmp_path, monke
     gl.scaling(["glu"], p, [3], jobs=1, store=tmp_path / "runs.db")
     with Store(tmp_path / "runs.db") as store:
         (record,) = store.records()
-        (file,) = store.folder.glob(f"{record.key}*")
+        file = store.save_arrays(record.key, tmp_path / "network.safetensors")
     fit = gl.load(file)
     alone = gl.fit("glu", p, 3)
     assert isinstance(fit, gl.Fit) and fit.columns == ("speed",)

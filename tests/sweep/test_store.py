@@ -156,6 +156,8 @@ def test_a_run_of_too_many_bytes_is_refused_before_they_are_packed() -> None:
     huge = np.broadcast_to(np.zeros(1), (2**27,))  # a view: a gigabyte that takes eight bytes
     with pytest.raises(GatelabError, match=r"these arrays have 1\.07 GB"):
         pack({"huge": huge})
+    with pytest.raises(GatelabError, match=r"these arrays have 0\.99 GB"):
+        pack(bytes(990_000_001))
 
 
 def test_the_network_of_a_done_record_stays_and_that_of_a_failed_one_comes(store: Store) -> None:

@@ -32,14 +32,16 @@ from gatelab.cli.records import (
     selected,
     width_of,
 )
-from gatelab.cli.write import check_folder
+from gatelab.cli.write import check_file, check_folder
 from gatelab.errors import GatelabError
 
 SHORT = 10  # characters of a key: enough to be unique among some thousands
 LIST = """Examples: gatelab results list --unit glu --width 50
 
 gatelab results list --status failed --store runs.db"""
-SHOW = "Example: gatelab results show 3f8a --store runs.db"
+SHOW = """Examples: gatelab results show 3f8a --store runs.db
+
+gatelab results show 3f8a --save net.safetensors"""
 PRUNE = """Examples: gatelab results prune --failed --dry-run
 
 gatelab results prune --older-than 90 --other-versions --yes"""
@@ -95,17 +97,21 @@ def list_(
 def show_(
     key: Annotated[str, typer.Argument(help="A key from `gatelab results list`; its beginning is enough.")],
     store: StoreFile = STORE,
+    save: Annotated[Path | None, typer.Option(help="Write its network, .safetensors.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show everything about one record, with its traceback if it failed."""
+    check_file(save, (".safetensors",))
     with opened(store) as file:
         record = find(file, key)
         state = file.network_state(record.key)
         # The rest of a record is shown also where its network is lost.
         arrays = (file.get_arrays(record.key) or {}) if state == "stored" else {}
+        if save:
+            file.save_arrays(record.key, save)
     shapes = {name: list(a.shape) for name, a in arrays.items()}
     if as_json:
-        show.document(full(record) | {"network": state, "arrays": shapes})
+        show.document(full(record) | {"network": state, "arrays": shapes, "files": [save] if save else []})
         return
     row = record.row()
     error = row.pop("error")
@@ -119,6 +125,8 @@ def show_(
     show.pairs(rows)
     if error:
         show.say("", str(error).rstrip())
+    if save:
+        show.say(f"wrote {save}", wrap=False)
 
 
 @app.command("prune", epilog=PRUNE)

@@ -66,9 +66,7 @@ def compute(run: Run) -> Computed:
     began = time.perf_counter()
     try:
         outcome = _outcome(run, resolve(run.task)(**run.arguments))
-        arrays = outcome.arrays or None
-        if arrays is not None and not isinstance(arrays, bytes):
-            arrays = pack(arrays)
+        arrays = pack(outcome.arrays) if outcome.arrays else None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: one run must not end the sweep

@@ -18,13 +18,14 @@ import numpy as np
 
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
-from gatelab.sweep.arrays import old_folder, pack, read_old, unpack
+from gatelab.sweep.arrays import REMEDY, old_folder, pack, read_old
 from gatelab.sweep.claims import Claimant, Claims
 from gatelab.sweep.interrupt import uninterrupted
 from gatelab.sweep.plain import Plain
 from gatelab.sweep.query import COLUMNS, INDEXES, argument_index, conditions, from_row, scalar_paths, to_row
 from gatelab.sweep.run import Record, RunStatus
 from gatelab.sweep.schema import connect, explained, transaction
+from gatelab.tensors import unpack
 
 _CHUNK = 5_000
 _TAKEN_IN = 200  # networks of an older store in one transaction
@@ -139,7 +140,7 @@ class Store:
 
     # records
 
-    def put(self, record: Record, arrays: Mapping[str, np.ndarray] | None = None) -> bool:
+    def put(self, record: Record, arrays: Mapping[str, np.ndarray] | bytes | None = None) -> bool:
         """Keep a record, with its network if it has one, and end the claim on its run.
 
         False where a done record is there already, which stays, and its network with it.
@@ -261,6 +262,19 @@ class Store:
 
     def get_arrays(self, key: str) -> dict[str, np.ndarray] | None:
         """The arrays of a run, None where it has none; an error where it has some and they are not in the store."""
+        content = self._network(key)
+        if content is None:
+            return None
+        return unpack(content, f"the network of {key} in {self.path}", REMEDY)
+
+    def save_arrays(self, key: str, path: str | Path) -> Path:
+        """Write the arrays of a run as a safetensors file, which `gl.load` takes for a fit if they are one's."""
+        content = self._network(key)
+        if content is None:
+            raise GatelabError(f"there is no network of {key} in {self.path}; give the key of a run that has one")
+        return write_whole(path, content)
+
+    def _network(self, key: str) -> bytes | None:
         rows = self._read(f"SELECT {_STATE}, content {_JOINED}", [key])
         if not rows or rows[0][0] == "none":
             return None
@@ -275,7 +289,7 @@ class Store:
                 f"{self.path} has no network of {key}, whose record is from an older gatelab: that kept networks in "
                 f"{old_folder(self.path).name}; put that folder beside the file and open it again"
             )
-        return unpack(content, f"the network of {key} in {self.path}")
+        return content
 
     def network_state(self, key: str) -> NetworkState:
         """Whether a run has a network: "stored", "none", "missing" where it should, "unknown" of an old record."""
