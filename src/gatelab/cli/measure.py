@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,8 +97,8 @@ def fit(
         protocol=protocol,
     )
     best = _best(unit, chosen, width, solver, range(seed, seed + seeds), solver_options(steps, ridge, device))
-    bound = _limit(unit, chosen, width)
-    row = best.as_row() | {"limit": bound, "ratio": best.test_rmse / bound if bound else None, "saved": save}
+    against = _against(best, chosen)
+    row = best.as_row() | {"limit": against.limit, "ratio": against.ratio, "limit_note": against.note, "saved": save}
     if save:
         best.save(save)
     if as_json:
@@ -109,7 +110,7 @@ def fit(
         [
             ("train RMSE", f"{best.train_rmse:.3e}"),
             ("test RMSE", f"{best.test_rmse:.3e}{raw}"),
-            ("limit", _against(bound, best.test_rmse)),
+            ("limit", str(against)),
             ("status", f"{best.status} ({best.status.advice})"),
             ("solver", f"{best.solver}, {best.steps} steps, seed {best.seed}"),
             ("time", f"{best.seconds:.2f} s" + (f" for {seeds} seeds" if seeds > 1 else "")),
@@ -139,17 +140,31 @@ def _best(unit: str, problem: Problem, width: int, solver: str, seeds: range, op
     return train(unit, problem, width, solver=solver, progress=True, **many, **options)
 
 
-def _limit(unit: str, problem: Problem, width: int) -> float | None:
-    """The limit, where theory has one."""
+@dataclass(frozen=True)
+class _Against:
+    """The limit of a fit and how many times that its error is; the note says why one of them is missing."""
+
+    limit: float | None
+    ratio: float | None
+    note: str
+
+    def __str__(self) -> str:
+        if self.limit is None:
+            return f"none: {self.note}"
+        return f"{self.limit:.3e}, {self.note or f'test RMSE is {self.ratio:.2f} times that'}"
+
+
+def _against(best: Fit, problem: Problem) -> _Against:
     from gatelab.scaling import limit
+    from gatelab.scaling.limit import noise_of, noise_rmse, set_by_noise
 
     try:
-        return limit(unit, problem, width)
-    except GatelabError:
-        return None
-
-
-def _against(bound: float | None, error: float) -> str:
-    if bound is None:
-        return "none known here"
-    return f"{bound:.3e}, test RMSE is {error / bound:.2f} times that" if bound else "0, the unit can be exact here"
+        bound = limit(best.unit, problem, best.width)
+    except GatelabError as error:
+        return _Against(None, None, str(error))
+    if not bound:
+        return _Against(bound, None, "the unit can be exact here")
+    noise = noise_of(problem) or 0.0
+    if set_by_noise(best.test_rmse, noise_rmse(problem, noise, best.parameters)):
+        return _Against(bound, None, f"but noise (sigma about {noise:.2g}) sets the test RMSE")
+    return _Against(bound, best.test_rmse / bound, "")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 WHY = {
     "floor": "at the rounding of float64 (floor)",
     "interpolation": "with more than one parameter for two values of the data (interpolation)",
+    "noise": "since noise of the data sets their error (noise)",
     "optimiser": "above 1.1 times the limit (optimiser)",
     "failed": "since they failed (failed)",
 }

@@ -68,6 +68,8 @@ class Problem:
     """The names of the targets, likewise."""
     scales: Scales | None = None
     """How the data were standardised, None where they are as they came: what is fitted to them predicts by it."""
+    noise: float | None = None
+    """The standard deviation of the noise on the training targets, where it is known."""
 
     def __repr__(self) -> str:
         return one_line(
@@ -319,5 +321,5 @@ class Problem:
             if sampling == "grid":
                 description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
         name = PAPER.format(name) if paper else name
-        problem = cls(name, train, test, interval if d_in == 1 else None, f, description)
+        problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)
         return standardised(problem) if standardise else problem

@@ -131,7 +131,7 @@ def _friedman(known: ProblemSpec, options: dict[str, Any], paper: bool) -> _Made
     f = parse(known.expression)
     told = f"{known.expression}: {known.description}"
     name = PAPER.format(known.name) if paper else known.name
-    made = Problem(name, train, train if paper else test, f=f, description=told, columns=f.inputs)
+    made = Problem(name, train, train if paper else test, f=f, description=told, columns=f.inputs, noise=float(chosen["noise"]))
     return made, {"spec": known.name} | _plain(chosen, tuple(chosen))
 
 

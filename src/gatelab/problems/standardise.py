@@ -123,6 +123,7 @@ def standardised(problem: Problem) -> Problem:
     if interval is not None:
         a, b = (float(x.shrink(np.array([end]))[0]) for end in interval)
         interval = (a, b)
+    noise = None if problem.noise is None else float(problem.noise * np.sqrt(np.mean(y.deviation**-2.0)))
     return replace(
         problem,
         train=train,
@@ -131,4 +132,5 @@ def standardised(problem: Problem) -> Problem:
         f=None if problem.f is None else Standardised(problem.f, Scales(x, y)),
         description="; ".join(filter(None, (problem.description, TOLD))),
         scales=Scales(x, y),
+        noise=noise,
     )

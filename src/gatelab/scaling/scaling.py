@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
-from gatelab.scaling.limit import limit
+from gatelab.scaling.limit import ABOVE, limit, noise_of, noise_rmse, set_by_noise
 from gatelab.scaling.result import Flag, Point, Scaling
 from gatelab.scaling.task import run_of
 from gatelab.solve.fit import check_fit
@@ -25,7 +26,6 @@ from gatelab.units import AnyUnit
 from gatelab.units import unit as as_unit
 from gatelab.units.unit import check_width
 
-ABOVE = 1.1
 AnySpec = str | AnyUnit | Callable[..., Any]
 
 
@@ -59,9 +59,7 @@ def scaling(
     True
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
-    limits = {
-        u.name: _limits(u, target, sorted({n for _, n, _ in tasks})) for u in dict.fromkeys(u for u, _, _ in tasks)
-    }
+    bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
     workers = min(jobs or _cores(), len(tasks))
     if store is not None or backend == "ray" or _plain(tasks, solver):
         runs = {run_of(u, target, n, s, _named(solver), options): (u, n, s) for u, n, s in tasks}
@@ -74,9 +72,9 @@ def scaling(
             max_seconds=None if max_hours is None else 3600 * max_hours,
             address=address,
         )
-        found = _points(records, runs, target, limits, keep_failures=store is not None)
+        found = _points(records, runs, bounds, keep_failures=store is not None)
     else:
-        found = _unnamed(tasks, target, limits, solver, options, workers)
+        found = _unnamed(tasks, bounds, solver, options, workers)
     points: list[Point] = []
     with reporting(progress, "fitting") as report:
         for point in found:
@@ -144,20 +142,44 @@ def _plain(tasks: list[Task], solver: Any) -> bool:
     return True
 
 
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """What the errors of a study are held against: limits by unit and width, and the noise of the problem's data."""
+
+    problem: Problem
+    limits: dict[str, dict[int, float]]
+    noise: float
+
+    @classmethod
+    def of(cls, units: Iterable[AnyUnit], problem: Problem, widths: list[int]) -> _Bounds:
+        return cls(problem, {u.name: _limits(u, problem, widths) for u in units}, noise_of(problem) or 0.0)
+
+    def point(self, unit: str, width: int, seed: int, metrics: Any, seconds: float) -> Point:
+        train, test, status = float(metrics["train_rmse"]), float(metrics["test_rmse"]), str(metrics["status"])
+        parameters, problem, bound = metrics["parameters"], self.problem, self.limits[unit][width]
+        ratio = test / bound if bound > 0 else np.nan
+        flag: Flag = ""
+        if status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
+            flag = "floor"
+        elif 2 * parameters >= problem.train.n * problem.d_out:
+            flag = "interpolation"
+        elif set_by_noise(test, noise_rmse(problem, self.noise, parameters)):
+            flag = "noise"
+        elif ratio > ABOVE:
+            flag = "optimiser"
+        return Point(unit, width, parameters, seed, train, test, bound, ratio, flag, status, seconds)
+
+
 def _points(
-    records: Iterable[Record],
-    runs: dict[Run, Task],
-    problem: Problem,
-    limits: dict[str, dict[int, float]],
-    keep_failures: bool,
+    records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool
 ) -> Iterator[Point]:
     for record in records:
         u, n, s = runs[record.run]
-        bound = limits[u.name][n]
         if record.ok:
-            yield _point(u.name, n, s, record.metrics, record.seconds, problem, bound)
+            yield bounds.point(u.name, n, s, record.metrics, record.seconds)
         elif keep_failures:
-            count = u.parameter_count(n, problem.d_in, problem.d_out)
+            count = u.parameter_count(n, bounds.problem.d_in, bounds.problem.d_out)
+            bound = bounds.limits[u.name][n]
             yield Point(u.name, n, count, s, np.nan, np.nan, bound, np.nan, "failed", "failed", record.seconds)
         else:
             raise _failure(record)
@@ -172,15 +194,10 @@ def _failure(record: Record) -> Exception:
 
 
 def _unnamed(
-    tasks: list[Task],
-    problem: Problem,
-    limits: dict[str, dict[int, float]],
-    solver: Any,
-    options: dict[str, Any],
-    workers: int,
+    tasks: list[Task], bounds: _Bounds, solver: Any, options: dict[str, Any], workers: int
 ) -> Iterator[Point]:
     """Units and solvers that only this process knows: sent along by value, which joblib can."""
-    one = partial(_here, problem=problem, solver=solver, options=options)
+    one = partial(_here, problem=bounds.problem, solver=solver, options=options)
     if workers == 1:
         done = ((*t, *one(*t)) for t in tasks)
     else:
@@ -188,7 +205,7 @@ def _unnamed(
             parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
             done = parallel(joblib.delayed(_with_task)(one, t) for t in tasks)
     for u, n, s, metrics, seconds in done:  # pyright: ignore[reportGeneralTypeIssues, reportOptionalIterable]
-        yield _point(u.name, n, s, metrics, seconds, problem, limits[u.name][n])
+        yield bounds.point(u.name, n, s, metrics, seconds)
 
 
 def _with_task(one: Callable[..., tuple[dict[str, Any], float]], task: Task) -> tuple[Any, ...]:
@@ -209,25 +226,16 @@ def _here(
     return {k: getattr(f, k) for k in ("parameters", "train_rmse", "test_rmse", "status")}, f.seconds
 
 
-def _point(unit: str, width: int, seed: int, metrics: Any, seconds: float, problem: Problem, bound: float) -> Point:
-    test = float(metrics["test_rmse"])
-    ratio = test / bound if bound > 0 else np.nan
-    flag: Flag = ""
-    if metrics["status"] == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
-        flag = "floor"
-    elif 2 * metrics["parameters"] >= problem.train.n * problem.d_out:
-        flag = "interpolation"
-    elif ratio > ABOVE:
-        flag = "optimiser"
-    train, status = float(metrics["train_rmse"]), str(metrics["status"])
-    return Point(unit, width, metrics["parameters"], seed, train, test, bound, ratio, flag, status, seconds)
-
-
 def _limits(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
-    """The limit at each width; NaN where theory has none (smooth gates, more than one input)."""
+    """The limit at each width; NaN where there is none: smooth gates, several inputs, data that do not determine it."""
     if unit.order is None or problem.interval is None or problem.d_out != 1:
         return dict.fromkeys(widths, np.nan)
-    return dict(zip(widths, map(float, limit(unit, problem, np.array(widths))), strict=True))
+    try:
+        return dict(zip(widths, map(float, limit(unit, problem, np.array(widths))), strict=True))
+    except GatelabError:
+        if problem.f is not None:
+            raise
+        return dict.fromkeys(widths, np.nan)
 
 
 def _cores() -> int:

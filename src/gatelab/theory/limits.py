@@ -20,8 +20,8 @@ import numpy as np
 from scipy.special import bernoulli
 
 from gatelab.errors import GatelabError
-from gatelab.linalg.pilot import pilot_derivative
 from gatelab.theory.derivatives import interpolate
+from gatelab.theory.pilot import pilot
 
 
 def constant(order: int) -> float:
@@ -51,16 +51,47 @@ def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sig
 
 
 def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """The same from data alone, by a pilot spline: an estimate, and only as good as the data are smooth and dense."""
-    rank = np.argsort(x, kind="stable")
+    """The same from rows alone, by a penalised pilot spline that tells noise from function.
+
+    Refused where the rows do not determine it, by more than `Pilot.norm` allows: they are noisy, or have a kink or a
+    jump, or are too few.
+
+    >>> x = np.linspace(0, 3, 500)
+    >>> round(norm_of_data(x, np.sin(x), (0.0, 3.0), 2, 2.0) / norm_of_function(np.sin, (0.0, 3.0), 2, 2.0), 3)
+    1.0
+    """
     try:
-        _, values = pilot_derivative(x[rank], y[rank], interval, order)
+        fitted = pilot(x, y, interval, order)
     except np.linalg.LinAlgError:
         raise GatelabError(
             f"{len(x)} points are too few or too clustered to estimate derivative {order}; give a function or more data"
         ) from None
-    width = (interval[1] - interval[0]) / len(values)
-    return float((np.abs(values) ** sigma).sum() * width) ** (1 / sigma)
+    norm = fitted.norm(interval[1] - interval[0], sigma)
+    if norm is not None:
+        return norm
+    if fitted.noise > 0.5 * fitted.misfit:
+        raise GatelabError(
+            f"the data are noisy (sigma about {fitted.noise:.2g}) and do not determine derivative {order} of the target;"
+            " give a function, more rows or less noise"
+        )
+    raise GatelabError(
+        f"{len(x)} rows do not determine derivative {order} of the target, which changes faster than they follow"
+        " (a kink, a jump?); give a function or more rows"
+    )
+
+
+def noise_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float]) -> float | None:
+    """The standard deviation of noise on the targets of one input, from the rows alone; None of too few rows.
+
+    >>> generator = np.random.default_rng(0)
+    >>> x = generator.uniform(-1, 1, 1000)
+    >>> round(noise_of_data(x, np.sin(4 * x) + 0.1 * generator.standard_normal(1000), (-1.0, 1.0)), 2)
+    0.1
+    """
+    try:
+        return pilot(x, y, interval, 2).noise
+    except np.linalg.LinAlgError:
+        return None
 
 
 def sigma(order: int) -> float:
