@@ -121,7 +121,7 @@ def test_fit_json_agrees_with_the_library() -> None:
 
 def test_fit_without_a_limit_says_so() -> None:
     args = ("fit", "swiglu", "--width", "3", "--points", "100", "--steps", "5")
-    assert "none known" in ok(*args)
+    assert "none: 'swiglu' has no known algebraic rate" in ok(*args)
     row = json.loads(ok(*args, "--json"))
     assert row["limit"] is None and row["ratio"] is None and row["solver"] == "varpro"
 
@@ -131,6 +131,35 @@ def test_fit_of_a_target_that_the_unit_holds_has_limit_0() -> None:
     assert "can be exact" in ok(*args)
     row = json.loads(ok(*args, "--json"))
     assert row["limit"] == 0 and row["ratio"] is None
+
+
+def test_fit_to_noisy_rows_has_no_ratio_to_a_limit_that_they_do_not_determine(here: Path) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, 400)
+    y = np.sin(4 * x) + 0.1 * generator.standard_normal(400)
+    np.savez(here / "d.npz", X=x, y=y)
+    text = " ".join(ok("fit", "gqu", "--data", "d.npz", "--width", "2").split())
+    assert re.search(r"limit none: the data are noisy \(sigma about 0\.(09|1)", text) and "times that" not in text
+    row = json.loads(ok("fit", "gqu", "--data", "d.npz", "--width", "2", "--json"))
+    assert row["limit"] is None and row["ratio"] is None and "sigma about" in row["limit_note"]
+
+
+def test_fit_says_that_noise_sets_the_error_where_the_limit_is_known() -> None:
+    args = ("fit", "glu", "sin(4*x)", "--noise", "0.1", "--points", "400", "--width", "8")
+    text = " ".join(ok(*args).split())
+    assert "but noise (sigma about 0.1) sets the test RMSE" in text and "times that" not in text
+    row = json.loads(ok(*args, "--json"))
+    assert row["limit"] == pytest.approx(gl.limit("glu", "sin(4*x)", 8)) and row["ratio"] is None
+
+
+def test_an_index_column_is_left_out_and_said_on_stderr(here: Path) -> None:
+    body = "".join(f"{i},{i / 40},{np.sin(i / 8):.9f}\n" for i in range(40))
+    (here / "d.csv").write_text(",x,y\n" + body)
+    result = run("fit", "mlp", "--data", "d.csv", "--width", "2", "--json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["parameters"] == 7
+    assert result.stderr.strip() == (
+        "gatelab: d.csv: 'column 0' labels the rows and is left out; give the inputs by name to use it"
+    )
 
 
 def test_fit_takes_the_best_of_seeds() -> None:
@@ -225,6 +254,14 @@ def test_scale_says_what_is_left_out_and_why() -> None:
     assert re.search(r"glu: 1 of 3 fits are left out of the slopes, .*\n?.*interpolation", text)
 
 
+def test_scale_gives_noise_as_the_reason_of_its_own() -> None:
+    args = ("scale", "glu", "--problem", "sin4x", "--widths", "2,8,12", "--points", "400", "--jobs", "1")
+    text = " ".join(ok(*args, "--noise", "0.1").split())
+    assert "glu: 2 of 3 fits are left out of the slopes, since noise of the data sets their error (noise)" in text
+    assert "optimiser" not in text
+    assert "noise" not in ok(*args)
+
+
 def test_scale_of_one_width_says_why_there_is_no_slope() -> None:
     assert "no slope, which needs two widths" in ok("scale", "glu", "--widths", "4", *SMALL)
 
@@ -282,6 +319,10 @@ def text_file(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
 
+def rows_of(size: float) -> str:
+    return "".join(f"{i / 40},{size * np.sin(i / 8):.9e}\n" for i in range(40))
+
+
 ERRORS = {
     "nan": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "0,1\n1,nan\n2,3\n3,4\n"), "remove or replace"),
     "inf": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "0,1\n1,inf\n2,3\n3,4\n"), "remove or replace"),
@@ -297,6 +338,15 @@ ERRORS = {
     "gap": (["fit", "glu", "x*z"], None, "has z but not y"),
     "gauss in the plane": (["fit", "glu", "x*y", "--sampling", "gauss"], None, "'random' or 'grid'"),
     "friedman's points": (["fit", "glu", "friedman1", "--sampling", "grid"], None, "leave it out"),
+    "empty formula": (["fit", "glu", ""], None, "the expression is empty"),
+    "blank formula": (["fit", "glu", "   "], None, "the expression is empty"),
+    "empty formula in scale": (["scale", "glu", "--problem", ""], None, "the expression is empty"),
+    "empty formula in compare": (["compare", ""], None, "the expression is empty"),
+    "huge": (["fit", "glu", "--width", "2", "--data", "d.csv"], text_file("d.csv", rows_of(1e308)), "1e-60 to 1e+60"),
+    "tiny": (["fit", "mlp", "--width", "2", "--data", "d.csv"], text_file("d.csv", rows_of(1e-310)), "1e-60 to 1e+60"),
+    "huge in compare": (["compare", "--data", "d.csv"], text_file("d.csv", rows_of(1e308)), "1e-60 to 1e+60"),
+    "huge formula": (["fit", "glu", "1e200*sin(x)", "--points", "99"], None, "the targets reach"),
+    "index alone": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", ",y\n0,1\n1,3\n"), "give it as inputs"),
     "spaces": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1 2\n2 3\n"), "commas"),
     "ragged": (["fit", "glu", "--data", "d.csv"], text_file("d.csv", "1,2\n3\n"), "line 2 has 1 column;"),
     "not npy": (["fit", "glu", "--data", "d.npy"], text_file("d.npy", "1,2"), "numpy.save"),

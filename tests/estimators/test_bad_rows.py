@@ -182,3 +182,27 @@ def test_a_row_far_outside_the_data_is_held_near_the_targets() -> None:
     assert np.allclose(
         model.predict(x), model.frame_.y_unit * (model.frame_.y_mean + model.frame_.y_scale * free)[:, 0]
     )
+
+
+def test_masked_values_are_refused() -> None:
+    x, y = smooth()
+    hidden = np.ma.masked_array(x, mask=x > 0.9)
+    with pytest.raises(GatelabError, match=f"X has {hidden.mask.sum()} masked values of 300"):
+        quick().fit(hidden, y)
+    with pytest.raises(GatelabError, match="y has 150 masked values of 150"):
+        quick().fit(x, np.ma.masked_all_like(y))
+    model = quick().fit(np.ma.masked_array(x), y)
+    with pytest.raises(GatelabError, match="X has"):
+        model.predict(hidden)
+
+
+def test_the_index_column_of_a_frame_is_no_input() -> None:
+    pd = pytest.importorskip("pandas")
+    x, y = smooth()
+    frame = pd.DataFrame(x, columns=["a", "b"]).reset_index(names="Unnamed: 0")
+    with pytest.warns(UserWarning, match="'Unnamed: 0' labels the rows"):
+        model = quick().fit(frame, y)
+    assert model.n_features_in_ == 2 and list(model.feature_names_in_) == ["a", "b"]
+    with pytest.warns(UserWarning, match="'Unnamed: 0' labels the rows"):
+        values = model.predict(frame)
+    assert np.array_equal(values, quick().fit(x, y).predict(x))

@@ -117,6 +117,22 @@ def test_copies_of_a_row_stay_on_one_side(seed):
     assert not rows(p.train) & rows(p.test)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_equal_x_stay_together_whatever_their_targets(seed):
+    """A fair coin at ten x. Parted by (x, y) one side would hold the heads of an x and the other side its tails."""
+    x, y = np.repeat(np.arange(10.0), 100), np.random.default_rng(seed).integers(0, 2, 1000)
+    p = Problem.from_arrays(x, y, seed=seed)
+    assert not set(p.train.x[:, 0]) & set(p.test.x[:, 0])
+    assert (p.train.n, p.test.n) == (800, 200)
+    for v in np.unique(p.train.x):
+        assert set(p.train.y[p.train.x == v]) == {0.0, 1.0}
+
+
+def test_another_measurement_at_an_x_that_was_trained_on_is_a_fair_test():
+    x = np.arange(6.0)
+    assert Problem.from_arrays(x, x**2, test=(x, x**2 + 0.1)).test.n == 6
+
+
 def test_minus_zero_is_zero_to_the_split():
     x = np.array([0.0, -0.0] * 10 + [1.0, 2.0, 3.0])
     for seed in range(10):
@@ -157,8 +173,8 @@ def test_given_test_data_are_used():
         (np.ones(40), Y, {}, "every x is 1;"),
         (np.ones((40, 2)), Y, {}, r"every x is \(1, 1\)"),
         ([1, 1], [1, 2], {"test": ([1, 1], [3, 4])}, "every x of the 2 training rows is 1"),
-        ([1, 2, 3], [1, 2, 3], {}, "3 rows, 3 of them distinct; at least 4"),
-        ([1, 2] * 10, [1, 2] * 10, {}, "20 rows, 2 of them distinct"),
+        ([1, 2, 3], [1, 2, 3], {}, "3 rows with 3 distinct x;.* at least 4 are needed"),
+        ([1, 2] * 10, [1, 2] * 10, {}, r"20 rows with 2 distinct x;.* as test=\(x, y\)"),
         (X, [*Y[:-1], math.nan], {}, "y holds 1 NaN.*row 39"),
         (X, Y[:-1], {}, "x has 40 rows and y has 39"),
         (X, Y, {"test_fraction": 0}, "test_fraction is 0"),
@@ -459,3 +475,34 @@ def test_a_problem_made_by_hand_is_checked_too():
         Problem("mine", data, data, (0.0, 1.0))
     with pytest.raises(GatelabError, match="constant"):
         Problem("mine", Data(X, np.ones(40)), data)
+
+
+def test_masked_values_are_refused_and_a_mask_of_nothing_is_not():
+    y = np.ma.masked_array(Y, mask=np.arange(40) < 3)
+    with pytest.raises(GatelabError, match="y has 3 masked values of 40; drop their rows or fill them"):
+        Problem.from_arrays(X, y)
+    with pytest.raises(GatelabError, match="test x has 1 masked values of 2"):
+        Problem.from_arrays(X, Y, test=(np.ma.masked_array([7.0, 8.0], mask=[True, False]), [1, 2]))
+    assert Problem.from_arrays(X, np.ma.masked_array(Y)).train.n == 32
+    with pytest.raises(GatelabError, match=r"what the function returned has \d+ masked values of 50"):
+        Problem.from_function(np.ma.log, n=50)
+
+
+def test_an_index_column_of_a_frame_is_no_input():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"Unnamed: 0": np.arange(40), "width": X})
+    with pytest.warns(UserWarning, match="x: the column 'Unnamed: 0' labels the rows and is left out; rename it"):
+        p = Problem.from_arrays(frame, Y)
+    assert p.d_in == 1
+    assert same(p, Problem.from_arrays(X, Y))
+    # A column without a name that does not number the rows is measured, and one that was renamed is asked for.
+    assert Problem.from_arrays(frame.assign(**{"Unnamed: 0": X**2}), Y).d_in == 2
+    assert Problem.from_arrays(frame.rename(columns={"Unnamed: 0": "when"}), Y).d_in == 2
+
+
+def test_the_noise_is_kept_where_it_is_known():
+    assert Problem.from_arrays(X, Y).noise is None
+    p = Problem.from_function(np.sin, n=50, noise=0.2)
+    assert p.noise == 0.2
+    s = Problem.from_function(np.sin, n=50, noise=0.2, standardise=True)
+    assert s.noise == pytest.approx(0.2 / p.train.y.std())

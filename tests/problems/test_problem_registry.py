@@ -173,7 +173,7 @@ def test_a_problem_takes_no_options(options):
         ("pi", "constant = 3.14159"),
         ("log(x)", "not finite"),
         ("__import__('os')", "__import__"),
-        (np.zeros(3), "from ndarray.*from_arrays"),
+        (np.zeros(3), r"from ndarray.*the pair \(x, y\)"),
         (None, "from NoneType"),
         (3, "from int"),
     ],
@@ -181,3 +181,15 @@ def test_a_problem_takes_no_options(options):
 def test_refuses(spec, says):
     with pytest.raises(GatelabError, match=says):
         problem(spec, n=20)
+
+
+def test_a_pair_of_arrays_is_a_problem():
+    x = np.linspace(0, 3, 40)
+    p = problem((x, np.sin(x)), seed=1, interval=(-1, 4))
+    assert (p.train.n, p.test.n, p.interval) == (32, 8, (-1.0, 4.0))
+    assert np.array_equal(p.train.x, Problem.from_arrays(x, np.sin(x), seed=1).train.x)
+    assert problem((x, np.sin(x)), standardise=True).train.y.std() == pytest.approx(1)
+    with pytest.raises(GatelabError, match="a pair of arrays takes no n and no noise"):
+        problem((x, x), n=10, noise=0.1)
+    with pytest.raises(GatelabError, match="a tuple of 3; give a pair"):
+        problem((x, x, x))

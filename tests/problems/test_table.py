@@ -37,6 +37,8 @@ def write(folder, kind):
         np.savez(path, ROWS)
     elif kind == "npz x and y":
         np.savez(path, x=ROWS[:, :3], y=ROWS[:, 3])
+    elif kind == "npz X and y":
+        np.savez(path, X=ROWS[:, :3], y=ROWS[:, 3])
     elif kind == "parquet":
         parquet(path, dict(zip(NAMES, ROWS.T, strict=True)))
     elif kind == "csv.gz":
@@ -60,7 +62,7 @@ KINDS = [
         "csv windows",
         "csv mac",
     ],
-    *["csv mark", "csv.gz", "txt", "npy", "npz one", "npz x and y", "parquet"],
+    *["csv mark", "csv.gz", "txt", "npy", "npz one", "npz x and y", "npz X and y", "parquet"],
 ]
 
 
@@ -306,7 +308,7 @@ def test_the_papers_protocol_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "says"),
     [
-        ("1,2\n3,4\n5,6\n", {}, "3 rows, 3 of them distinct; at least 4"),
+        ("1,2\n3,4\n5,6\n", {}, "3 rows with 3 distinct x;.* at least 4"),
         ("1,2\n3,2\n5,2\n7,2\n9,2\n", {}, "target is constant = 2"),
         ("1,2\n1,3\n1,4\n1,5\n1,6\n", {}, "every x is 1"),
         ("1,2\n3,4\n5,6\n7,9\n", {"test_fraction": 2}, "test_fraction is 2"),
@@ -317,3 +319,61 @@ def test_unfit_data_are_refused_with_the_files_name(tmp_path, text, options, say
     (tmp_path / "d.csv").write_text(text)
     with pytest.raises(GatelabError, match=rf"d\.csv: .*{says}"):
         Problem.from_file(tmp_path / "d.csv", **options)
+
+
+INDEXES = {
+    "numbers": range(30),
+    "shuffled": np.random.default_rng(0).permutation(30),
+    "names": [f"r{i}" for i in range(30)],
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_index_of_a_data_frame_is_no_input(tmp_path, index, ending):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(ROWS, columns=list(NAMES), index=list(INDEXES[index]))
+    path = tmp_path / f"d.{ending}"
+    if ending == "csv":
+        frame.to_csv(path)
+        with pytest.warns(UserWarning, match="'column 0' labels the rows and is left out; give the inputs by name"):
+            table = read_table(path)
+    else:
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+        table = read_table(path)
+    assert table.columns == ("a", "b", "c")
+    assert np.array_equal(table.x, ROWS[:, :3])
+
+
+def test_an_index_is_an_input_where_it_is_asked_for_or_is_measured(tmp_path):
+    pd = pytest.importorskip("pandas")
+    path = tmp_path / "d.csv"
+    pd.DataFrame(ROWS, columns=list(NAMES)).to_csv(path)
+    for first in (0, "column 0"):
+        table = read_table(path, inputs=[first, "a"])
+        assert np.array_equal(table.x[:, 0], np.arange(30))
+    # Read by pandas and written again, it has a name, and beside it stands another.
+    pd.read_csv(path).to_csv(path)
+    with pytest.warns(UserWarning, match="'column 0', 'Unnamed: 0' label"):
+        assert read_table(path).columns == ("a", "b", "c")
+    # Numbers that are not whole are measured, whoever forgot their name.
+    pd.DataFrame(ROWS, columns=list(NAMES), index=np.linspace(0, 1, 30)).to_csv(path)
+    assert read_table(path).x.shape == (30, 4)
+
+
+def test_a_named_index_of_parquet_is_left_out_and_said(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "d.parquet"
+    pd.DataFrame(ROWS, columns=list(NAMES), index=pd.Index(list("ab") * 15, name="when")).to_parquet(path)
+    with pytest.warns(UserWarning, match="'when' labels the rows"):
+        assert read_table(path, target="d").columns == ("a", "b", "c")
+
+
+def test_an_index_alone_is_no_problem_to_fit(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(",y\n" + "".join(f"{i},{i * i}\n" for i in range(9)))
+    with pytest.raises(GatelabError, match="'column 0' labels the rows and nothing else is left as input; give it as"):
+        read_table(path)
+    assert read_table(path, inputs=0).x.shape == (9, 1)

@@ -233,3 +233,10 @@ def test_functions_of_torch_itself_are_units_too() -> None:
     sine = gl.unit(torch.sin)
     assert (sine.name, sine.factors) == ("sin", 0)
     assert torch.equal(sine.neuron(torch.ones(2)), torch.ones(2).sin())
+
+
+def test_descriptions_name_the_models_that_use_the_block():
+    """Gemma's feed-forward block gates with GELU, Llama's, Qwen's and Mistral's with SiLU."""
+    users = {u.name: u.description for u in gl.units()}
+    assert "Gemma" in users["geglu"] and "Gemma" not in users["swiglu"]
+    assert all(name in users["swiglu"] for name in ("Llama", "Qwen", "Mistral"))

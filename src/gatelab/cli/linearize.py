@@ -278,4 +278,4 @@ def read_numbers(path: Path) -> Any:
         except (ValueError, EOFError, OSError) as error:
             raise GatelabError(f"{path} is not a plain .npy array ({error}); write it with numpy.save") from None
     source = open_columns(path)
-    return numbers(source.take(range(source.count)))
+    return numbers(source.take([i for i in range(source.count) if i not in source.labels]))

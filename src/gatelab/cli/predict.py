@@ -94,7 +94,7 @@ def _columns(
     elif (by_name := columns_by_name(source, data, chosen.columns)) is not None:
         ins = by_name
     else:
-        ins = [i for i in range(source.count) if i not in outs]
+        ins = [i for i in range(source.count) if i not in outs and i not in source.labels]
     check_inputs(model, chosen, len(ins))
     return ins, [i for i in outs if i not in ins]
 

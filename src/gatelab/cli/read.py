@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,19 +156,32 @@ def target(
         if target is not None or inputs is not None:
             raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
         chosen = {"n": points, "sampling": sampling, "noise": noise}
-        return named(problem or PROBLEM, interval=interval, standardise=standardise, protocol=protocol, **chosen)
+        # An empty text is not the default: it is a formula that says nothing, and refused as one.
+        spec = PROBLEM if problem is None else problem
+        return named(spec, interval=interval, standardise=standardise, protocol=protocol, **chosen)
     if problem is not None:
         raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
     if (points, sampling, noise) != (None, SAMPLING, NOISE):
         raise GatelabError(f"--points, --sampling and --noise are for formulas; leave them out with --data {data}")
-    return Given.from_file(
-        data,
-        target=column_names(target),
-        inputs=column_names(inputs),
-        interval=interval,
-        standardise=bool(standardise),
-        protocol=protocol,
-    )
+    with said_warnings():
+        return Given.from_file(
+            data,
+            target=column_names(target),
+            inputs=column_names(inputs),
+            interval=interval,
+            standardise=bool(standardise),
+            protocol=protocol,
+        )
+
+
+@contextmanager
+def said_warnings() -> Iterator[None]:
+    """Warnings of the library as lines on stderr, without the place in the code that Python adds."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        print(f"gatelab: {warning.message}", file=sys.stderr)
 
 
 def column_names(text: str | None) -> list[str] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatelab.cli.read import said_warnings
 from gatelab.cli.saved import columns_by_name
 from gatelab.errors import GatelabError
 
@@ -108,9 +109,11 @@ def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: boo
         columns = open_columns(path)
         by_name = None if all_inputs else columns_by_name(columns, path, names)
         if all_inputs or by_name is not None:
-            return columns.take(by_name or range(columns.count))
+            every = [i for i in range(columns.count) if i not in columns.labels]
+            return columns.take(by_name or every)
     split = [None if text is None else [name.strip() for name in text.split(",")] for text in (target, inputs)]
-    return read_table(path, target=split[0], inputs=split[1]).x
+    with said_warnings():
+        return read_table(path, target=split[0], inputs=split[1]).x
 
 
 def _check_many(n: int, rows: int | None) -> None:

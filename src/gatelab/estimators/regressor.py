@@ -22,6 +22,7 @@ from gatelab.estimators.drawn import drawn
 from gatelab.estimators.files import read, write
 from gatelab.estimators.frame import Frame, Rows, distinct
 from gatelab.estimators.search import ENOUGH, Candidate, choose, scaled_weights, solved
+from gatelab.problems.checks import refuse_masked, without_row_labels
 from gatelab.solve import Solution, Status, predict
 from gatelab.solve.common import check_steps
 from gatelab.units import AnyUnit, Network, Unit
@@ -115,8 +116,11 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
         """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
         units, width, ridge = self._checked()
+        for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
+            refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
+        X = without_row_labels(X, "X")
         X, y = validate_data(model, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
         weight = _weights(sample_weight, len(X))
@@ -148,7 +152,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The network's values, (rows,) or (rows, outputs) as the targets were."""
         check_is_fitted(self, "network_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        refuse_masked(X, "X")
+        X = validate_data(self, without_row_labels(X, "X"), dtype=np.float64, reset=False)
         values = self.frame_.outputs(predict(self.network_, self.frame_.inputs(X)))
         return values if self._vector else values[:, 0]
 

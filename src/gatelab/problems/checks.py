@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import re
+import warnings
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -16,6 +19,10 @@ from gatelab.errors import GatelabError, unknown_name
 Array = NDArray[np.float64]
 PROTOCOLS = ("split", "paper")
 MAX_POINTS = 10**8
+# Squares of errors and fourth powers of widths are computed: beyond, they overflow or vanish.
+LEAST, MOST = 1e-60, 1e60
+# How pandas and R head the column of row labels in a CSV file, and pandas when it reads that file.
+_UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
 
 
 def checked_interval(interval: Any) -> tuple[float, float]:
@@ -41,6 +48,8 @@ def checked_interval(interval: Any) -> tuple[float, float]:
 
 def matrix(value: Any, what: str) -> Array:
     """A finite float64 copy with one row for each example."""
+    refuse_masked(value, what)
+    value = without_row_labels(value, what)
     if isinstance(value, torch.Tensor):
         # Half-precision tensors have no counterpart in numpy, float64 has. Complex ones are refused below.
         value = value.detach().cpu()
@@ -75,6 +84,75 @@ def names_of(value: Any) -> tuple[str, ...]:
         names = [getattr(value, "name", None)]
     distinct = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
     return tuple(names) if distinct else ()
+
+
+def refuse_masked(value: Any, what: str) -> None:
+    """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
+    masked = int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
+        raise GatelabError(
+            f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
+            " numpy.ma.filled(array, value)"
+        )
+
+
+def unnamed(names: Sequence[str]) -> list[int]:
+    """The columns without a name among others that have one, as the index of a data frame is in a file.
+
+    >>> unnamed(["", "width", "area"]), unnamed(["Unnamed: 0", "area"]), unnamed(["", ""])
+    ([0], [0], [])
+    """
+    bare = [i for i, name in enumerate(names) if _UNNAMED.fullmatch(str(name).strip())]
+    return bare if len(bare) < len(names) else []
+
+
+def are_row_labels(values: Any) -> bool:
+    """Whether values number or name the rows: no two are equal, and those that are numbers are whole.
+
+    >>> are_row_labels(["0", "1", "2"]), are_row_labels(["0.5", "1", "2"]), are_row_labels(["ann", "bob"])
+    (True, False, True)
+    """
+    texts = [str(value).strip() for value in values]
+    try:
+        numbers = np.array(texts, dtype=np.float64)
+    except ValueError:
+        return len(set(texts)) == len(texts)
+    return bool((numbers == np.floor(numbers)).all()) and len(np.unique(numbers)) == len(numbers)
+
+
+def without_row_labels(value: Any, what: str) -> Any:
+    """A data frame without unnamed columns that only number its rows, with a warning; anything else as it is."""
+    if not (hasattr(value, "columns") and hasattr(value, "iloc")):
+        return value
+    labels = [i for i in unnamed(list(value.columns)) if are_row_labels(value.iloc[:, i])]
+    if not labels:
+        return value
+    names = ", ".join(repr(value.columns[i]) for i in labels)
+    warn_of_labels(f"{what}: the column {names} labels the rows and is left out; rename it to use it")
+    return value.iloc[:, [i for i in range(value.shape[1]) if i not in labels]]
+
+
+def warn_of_labels(message: str) -> None:
+    # The level of whoever called from_arrays, from_file or fit is not one number, so that it points at gatelab.
+    warnings.warn(message, UserWarning, stacklevel=2)
+
+
+def require_range(x: Array, y: Array) -> None:
+    """Refuse inputs and targets whose squares or powers are beyond double precision.
+
+    >>> require_range(np.array([[0.0], [1.0]]), np.array([[0.0], [1e200]]))
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: the targets reach 1e+200; sizes from 1e-60 to 1e+60 work: ...
+    """
+    for rows, what in ((x, "inputs"), (y, "targets")):
+        size = np.abs(rows).max(axis=0)
+        far = (size > MOST) | ((size > 0) & (size < LEAST))
+        if far.any():
+            raise GatelabError(
+                f"the {what} reach {size[far][0]:.3g}; sizes from {LEAST:g} to {MOST:g} work: give them in other units,"
+                " or standardise=True"
+            )
 
 
 def _require_finite(rows: Array, what: str) -> None:

@@ -54,27 +54,31 @@ class Data:
         return self.y.shape[1]
 
 
-def _row_keys(x: Array, y: Array) -> NDArray[np.void]:
+def _row_keys(*parts: Array) -> NDArray[np.void]:
     """One opaque value for each row, equal where the rows are."""
     # Adding zero turns -0.0 into 0.0, whose bytes differ although the numbers are equal.
-    rows = np.ascontiguousarray(np.hstack([x, y])) + 0.0
+    rows = np.ascontiguousarray(np.hstack(parts)) + 0.0
     return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
 
 
 def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
-    """Training and test rows; copies of a row stay on one side."""
+    """Training and test rows; rows of equal x stay on one side, whatever their targets are.
+
+    Parted by x and y, rows of one x with the target 0 would be trained on and those with the target 1 tested on: of
+    targets with few values the test error would be too large.
+    """
     if not (isinstance(test_fraction, Real) and 0 < test_fraction < 1):
         raise GatelabError(f"test_fraction is {test_fraction!r}; give a number between 0 and 1, such as 0.2")
     source = seeds(seed)
     everything = Data(x, y)
     if not varying(x).any():
         raise GatelabError(f"every x is {first_row(x)}; give inputs with at least 2 distinct values")
-    distinct, group = np.unique(_row_keys(everything.x, everything.y), return_inverse=True)
+    distinct, group = np.unique(_row_keys(everything.x), return_inverse=True)
     groups = len(distinct)
     if groups < 4:
         raise GatelabError(
-            f"the data have {len(x)} rows, {groups} of them distinct; at least 4 distinct rows are needed to"
-            " split into train and test: give more, or, of arrays, the test data yourself as test=(x, y)"
+            f"the data have {len(x)} rows with {groups} distinct x; rows of equal x stay together, so at least 4 are"
+            " needed to split into train and test: give more, or, of arrays, the test data yourself as test=(x, y)"
         )
     n_test = min(max(round(test_fraction * groups), 2), groups - 2)
     tested = np.random.default_rng(source).permutation(groups) < n_test
@@ -92,7 +96,10 @@ def given_test(test: Any) -> Data:
 
 
 def refuse_shared_rows(train: Data, test: Data) -> None:
-    """Refuse test rows that are training rows."""
+    """Refuse test rows that are training rows, x and y alike.
+
+    Another target at an x that was trained on is a measurement of its own, and a fair test.
+    """
     known = {key.tobytes() for key in _row_keys(train.x, train.y)}
     shared = sum(key.tobytes() in known for key in _row_keys(test.x, test.y))
     if shared:

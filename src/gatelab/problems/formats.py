@@ -23,7 +23,7 @@ from typing import IO, Any
 import numpy as np
 
 from gatelab.errors import GatelabError
-from gatelab.problems.checks import Array
+from gatelab.problems.checks import Array, are_row_labels, unnamed
 
 _PART = 2**20  # numbers that are read at once
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
@@ -36,12 +36,16 @@ Parts = Iterator[tuple[Array, float]]
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What a file holds: how many columns, how to read some, their names if any, how many of the last are targets."""
+    """What a file holds: how many columns, how to read some, their names if any, how many of the last are targets.
+
+    `labels` are columns that number or name the rows, such as the index of a data frame: no inputs unless asked for.
+    """
 
     count: int
     parts: Callable[[Sequence[int]], Parts]
     names: tuple[str, ...] = ()
     targets: int = 1
+    labels: tuple[int, ...] = ()
 
     def take(self, wanted: Sequence[int]) -> Array:
         """All rows of these columns."""
@@ -111,7 +115,12 @@ def _text(path: Path) -> Columns:
         if values:
             yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), 1.0
 
-    columns = Columns(len(cells), parts, names)
+    def labels_rows(i: int) -> bool:
+        with path.open("rb") as raw:
+            return are_row_labels([row[i] for _, row in islice(rows(raw), 1, None) if len(row) == len(cells)])
+
+    labels = tuple(i for i in unnamed(cells) if header and labels_rows(i))
+    columns = Columns(len(cells), parts, names, labels=labels)
     return columns
 
 
@@ -178,15 +187,16 @@ def _npz(path: Path) -> Columns:
         ) from None
     if len(arrays) == 1:
         return _of_array(next(iter(arrays.values())), path)
-    if set(arrays) != {"x", "y"}:
+    by_axis = {name.lower(): array for name, array in arrays.items()}
+    if len(arrays) != 2 or set(by_axis) != {"x", "y"}:
         raise GatelabError(
             f"{path} holds the arrays {', '.join(map(repr, arrays)) or 'none'}; give one array of N x k numbers, or two"
-            " called x and y"
+            " called x and y, or X and y"
         )
-    x, y = (a[:, None] if a.ndim == 1 else a for a in (arrays["x"], arrays["y"]))
+    x, y = (a[:, None] if a.ndim == 1 else a for a in (by_axis["x"], by_axis["y"]))
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise GatelabError(
-            f"{path} holds x of shape {arrays['x'].shape} and y of shape {arrays['y'].shape}; give one row for each"
+            f"{path} holds x of shape {by_axis['x'].shape} and y of shape {by_axis['y'].shape}; give one row for each"
             " example in both"
         )
     _require_real(x, path)
@@ -237,7 +247,8 @@ def _parquet(path: Path) -> Columns:
         file = pq.ParquetFile(path)
     except pa.ArrowException as error:
         raise GatelabError(f"{path} is not a Parquet file ({error}); give a whole one, or a CSV file") from None
-    # The index that pandas writes along is no column of the user's.
+    # The index that pandas writes along is no column of the user's: without a name it is hidden, with one no input.
+    indexed = (file.schema_arrow.pandas_metadata or {}).get("index_columns", ())
     names = tuple(n for n in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", n))
     if not names:
         raise GatelabError(f"{path} has no columns; give inputs and a target")
@@ -256,7 +267,9 @@ def _parquet(path: Path) -> Columns:
         except pa.ArrowException as error:
             raise GatelabError(f"{path} cannot be read ({error}); write it again") from None
 
-    return Columns(len(names), parts, names)
+    bare = [i for i in unnamed(names) if are_row_labels(file.read(columns=[names[i]]).column(0).to_pylist())]
+    labels = tuple(i for i, name in enumerate(names) if name in indexed or i in bare)
+    return Columns(len(names), parts, names, labels=labels)
 
 
 def _numeric(column: Any, name: str, path: Path, start: int) -> Array:

@@ -1,6 +1,6 @@
 """What is fitted: a frozen pair of training and test data, from arrays, from a file or from a function.
 
-Train and test are different data: a split of arrays keeps equal rows on one side; a function's test points are a
+Train and test are different data: a split of arrays keeps rows of equal x on one side; a function's test points are a
 uniform random draw of their own, however the training points were chosen, and carry no noise. The one exception is
 asked for by name: `protocol="paper"` tests on the training data, as the reference code does, and the problem's name
 says so.
@@ -29,6 +29,7 @@ from gatelab.problems.checks import (
     seeds,
     varying,
     whole,
+    without_row_labels,
 )
 from gatelab.problems.data import Data, given_test, refuse_shared_rows, split
 from gatelab.problems.expression import Expression
@@ -169,8 +170,8 @@ class Problem:
     ) -> Problem:
         """A problem from arrays, tensors or lists, one row for each example.
 
-        Without `test`, a random `test_fraction` of the distinct rows, the same for the same seed, is set
-        aside for testing; copies of a row stay on one side. With one input the interval defaults to the range
+        Without `test`, a random `test_fraction` of the distinct x, the same for the same seed, is set
+        aside for testing; rows of equal x stay on one side. With one input the interval defaults to the range
         of all x. `columns` names the inputs and `targets` the targets; those of a pandas table are known.
 
         `standardise` gives inputs and targets mean 0 and standard deviation 1 on the training part; `scales` keeps
@@ -185,6 +186,7 @@ class Problem:
         >>> p.name, p.train.n, p.test is p.train
         ("wave (paper's protocol)", 50, True)
         """
+        x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
         columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
         x, y = matrix(x, "x"), matrix(y, "y")
         paper = checked_protocol(protocol)
@@ -226,8 +228,8 @@ class Problem:
 
         `target` and `inputs` are columns by name or by number, counted from 0; the target is the last column and the
         inputs are all others, unless given. CSV files may have a header, be separated by commas, semicolons or
-        tabs, and be packed by gzip. An .npz file holds one array or two called x and y. The other options are those
-        of `from_arrays`.
+        tabs, and be packed by gzip. An .npz file holds one array or two called x (or X) and y. A column that only
+        labels the rows is no input unless given. The other options are those of `from_arrays`.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -23,11 +23,12 @@ from gatelab.problems.tabular import DATASETS, fingerprint, load
 POINTS = 10_000
 # Covers names with hyphens such as paper-1d; "x-pi" is covered too, hence names are tried as formulas first.
 _LIKE_A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+AnyProblem = str | Callable[..., Any] | Problem | tuple[Any, Any]
 _LIKE_A_FILE = re.compile(r"\.(csv|tsv|txt|dat|gz|parquet|pq|npy|npz)\s*$", re.IGNORECASE)
 
 
 def problem(
-    spec: str | Callable[..., Any] | Problem,
+    spec: AnyProblem,
     *,
     interval: tuple[float, float] | None = None,
     n: int | None = None,
@@ -38,7 +39,7 @@ def problem(
     standardise: bool | None = None,
     protocol: str = "split",
 ) -> Problem:
-    """The problem that `spec` means: a registered name, a formula, a function of arrays, or a problem.
+    """The problem that `spec` means: a registered name, a formula, a function of arrays, a pair (x, y) or a problem.
 
     A formula in x and y has two inputs, one in x1 to x5 has five (`parse` says more); a function has one, and
     `Problem.from_function` takes functions of several. The options are those of `Problem.from_function`; the interval
@@ -47,6 +48,8 @@ def problem(
     Friedman's problems have n = 2000 and take no interval and no sampling. Of measured data (airfoil, california) a
     fifth of the rows, chosen by the seed, is set aside for testing; n, where given, is how many of the others are
     trained on. Both are standardised by their training part unless `standardise=False`, formulas only on demand.
+
+    A pair of arrays is what `Problem.from_arrays` makes of it; interval, seed, standardise and protocol may be given.
 
     `protocol="paper"` tests on the training data, as the reference code does; the problem's name then says so.
 
@@ -72,6 +75,8 @@ def problem(
                 f" {', '.join(given)}, or give a name, a formula or a function"
             )
         return spec
+    if isinstance(spec, tuple):
+        return _pair(spec, options, bool(standardise), protocol)
     paper = checked_protocol(protocol)
     known = CATALOGUE.get(spec.strip().lower()) if isinstance(spec, str) else None
     if known and known.kind in _MAKERS:
@@ -99,6 +104,15 @@ def _given(options: dict[str, Any]) -> list[str]:
     """The names of the options that are not as they are by default."""
     # Identity first, since an interval may be an array, which has no one truth.
     return [k for k, v in options.items() if v is not (default := _DEFAULTS[k]) and (default is None or v != default)]
+
+
+def _pair(spec: tuple[Any, ...], options: dict[str, Any], standardise: bool, protocol: str) -> Problem:
+    if len(spec) != 2:
+        raise GatelabError(f"the data are a tuple of {len(spec)}; give a pair of arrays (x, y)")
+    if wrong := [name for name in _given(options) if name not in ("interval", "seed")]:
+        raise GatelabError(f"a pair of arrays takes no {' and no '.join(wrong)}; leave it out, or give a formula")
+    chosen = {name: options[name] for name in ("interval", "seed")}
+    return Problem.from_arrays(*spec, **chosen, standardise=standardise, protocol=protocol)
 
 
 def _sampled(spec: Any, options: dict[str, Any], paper: bool) -> _Made:
@@ -131,7 +145,9 @@ def _friedman(known: ProblemSpec, options: dict[str, Any], paper: bool) -> _Made
     f = parse(known.expression)
     told = f"{known.expression}: {known.description}"
     name = PAPER.format(known.name) if paper else known.name
-    made = Problem(name, train, train if paper else test, f=f, description=told, columns=f.inputs, noise=float(chosen["noise"]))
+    made = Problem(
+        name, train, train if paper else test, f=f, description=told, columns=f.inputs, noise=float(chosen["noise"])
+    )
     return made, {"spec": known.name} | _plain(chosen, tuple(chosen))
 
 
@@ -180,7 +196,7 @@ def _function(spec: Any) -> Callable[..., Any]:
         return spec
     raise GatelabError(
         f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
-        " function, for arrays use Problem.from_arrays(x, y) and for files Problem.from_file(path)"
+        " function, for arrays the pair (x, y) and for files Problem.from_file(path)"
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.problems.checks import MAX_POINTS, Array
+from gatelab.problems.checks import MAX_POINTS, Array, refuse_masked
 
 Function = Callable[[Array], Array]
 SAMPLINGS = ("random", "grid", "gauss")
@@ -66,7 +66,9 @@ def values(f: Function, x: Array) -> Array:
     try:
         with np.errstate(all="ignore"):
             # A copy, since a user's function may work in place.
-            y = np.asarray(f(x.copy()))
+            y = f(x.copy())
+            refuse_masked(y, "what the function returned")
+            y = np.asarray(y)
     except GatelabError:
         raise
     except Exception as error:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.problems.checks import Array
+from gatelab.problems.checks import Array, warn_of_labels
 from gatelab.problems.formats import Columns, open_columns
 
 Selector = str | int
@@ -31,7 +31,8 @@ class Table:
 
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
     """The columns of a file: the target is the last, or what the file calls y, and the inputs are all others, unless
-    they are given by name or by number, counted from 0, one or several.
+    they are given by name or by number, counted from 0, one or several. A column that labels the rows, such as the
+    index that a data frame writes along, is no input unless it is given; a warning says so.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +53,7 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
         )
     everything = range(source.count)
     outs = everything[-source.targets :] if target is None else indices("target", target, source, path)
-    ins = [i for i in everything if i not in outs] if inputs is None else indices("inputs", inputs, source, path)
+    ins = _others(source, outs, path) if inputs is None else indices("inputs", inputs, source, path)
     if both := [source.label(i) for i in ins if i in outs]:
         raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
     if not ins:
@@ -60,6 +61,18 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     values = source.take([*ins, *outs])
     columns, targets = (tuple(source.names[i] for i in some) if source.names else () for some in (ins, outs))
     return Table(values[:, : len(ins)], values[:, len(ins) :], columns, targets)
+
+
+def _others(source: Columns, outs: Sequence[int], path: Path) -> list[int]:
+    """Every column that is no target and does not merely number the rows."""
+    others = [i for i in range(source.count) if i not in outs]
+    labels = ", ".join(source.label(i) for i in others if i in source.labels)
+    if not labels:
+        return others
+    if all(i in source.labels for i in others):
+        raise GatelabError(f"{path}: {labels} labels the rows and nothing else is left as input; give it as inputs")
+    warn_of_labels(f"{path}: {labels} labels the rows and is left out; give the inputs by name to use it")
+    return [i for i in others if i not in source.labels]
 
 
 def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:

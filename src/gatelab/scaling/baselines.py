@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.interpolate import make_lsq_spline
 
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
+from gatelab.problems.registry import AnyProblem
 
 
-def spline_baseline(degree: int, problem: str | Callable | Problem, nodes: int) -> tuple[float, float]:
+def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float, float]:
     """Train and test RMSE of the least-squares spline with `nodes` control nodes, ends included.
 
     >>> train, test = spline_baseline(1, "paper-1d", 50)

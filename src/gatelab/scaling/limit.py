@@ -10,6 +10,8 @@ import numpy as np
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
+from gatelab.problems.checks import require_range
+from gatelab.problems.registry import AnyProblem
 from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
 from gatelab.theory.limits import sigma
 from gatelab.units import AnyUnit
@@ -20,7 +22,7 @@ from gatelab.units.unit import check_width
 ABOVE = 1.1
 
 
-def limit(unit: str | AnyUnit | Callable[..., Any], problem: str | Callable | Problem, width: Any) -> Any:
+def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: Any) -> Any:
     """c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|): the RMSE that the best n cells tend to, for a width or an array.
 
     From the function where the problem has one, else estimated from its training data, and refused where these do not
@@ -34,6 +36,7 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: str | Callable | Pr
         raise GatelabError(f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes")
     if target.interval is None or target.d_out != 1:
         raise GatelabError(f"the free-knot limit is for one input and one output, not for problem {target.name!r}")
+    require_range(target.train.x, target.train.y)
     widths = np.vectorize(check_width, otypes=[float])(np.asarray(width, dtype=object))
     value = free_knot_rmse(_norm(target, chosen.order), widths, chosen.order, target.interval[1] - target.interval[0])
     return float(value) if np.ndim(width) == 0 else value

@@ -26,8 +26,8 @@ class Point:
     """One fit, with the limit and the reason, if any, why it is left out of slopes.
 
     `floor`: at the rounding of float64. `interpolation`: so many parameters that the data, not the unit, set the error.
-    `noise`: without what the noise of the data leaves in it, about sigma (P/N)^1/2 on clean test points, the error would
-    be less by a tenth or more. `optimiser`: above 1.1 times the limit, so that training (or a width below the
+    `noise`: without what the noise of the data leaves in it, about sigma (P/N)^1/2 on clean test points, the error
+    would be less by a tenth or more. `optimiser`: above 1.1 times the limit, so that training (or a width below the
     asymptotic range) sets it. `failed`: the run did not end; its errors are NaN.
     """
 

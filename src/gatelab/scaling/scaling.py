@@ -17,6 +17,7 @@ from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
+from gatelab.problems.registry import AnyProblem
 from gatelab.scaling.limit import ABOVE, limit, noise_of, noise_rmse, set_by_noise
 from gatelab.scaling.result import Flag, Point, Scaling
 from gatelab.scaling.task import run_of
@@ -31,7 +32,7 @@ AnySpec = str | AnyUnit | Callable[..., Any]
 
 def scaling(
     units: Iterable[AnySpec] | str,
-    problem: str | Callable | Problem,
+    problem: AnyProblem,
     widths: Sequence[int],
     seeds: int = 1,
     *,
@@ -92,7 +93,7 @@ def scaling(
 
 def scaling_runs(
     units: Iterable[AnySpec] | str,
-    problem: str | Callable | Problem,
+    problem: AnyProblem,
     widths: Sequence[int],
     seeds: int = 1,
     *,
@@ -170,9 +171,7 @@ class _Bounds:
         return Point(unit, width, parameters, seed, train, test, bound, ratio, flag, status, seconds)
 
 
-def _points(
-    records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool
-) -> Iterator[Point]:
+def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool) -> Iterator[Point]:
     for record in records:
         u, n, s = runs[record.run]
         if record.ok:
@@ -193,9 +192,7 @@ def _failure(record: Record) -> Exception:
     return GatelabError(message) if name.endswith("GatelabError") else RuntimeError(f"a fit failed\n\n{text}")
 
 
-def _unnamed(
-    tasks: list[Task], bounds: _Bounds, solver: Any, options: dict[str, Any], workers: int
-) -> Iterator[Point]:
+def _unnamed(tasks: list[Task], bounds: _Bounds, solver: Any, options: dict[str, Any], workers: int) -> Iterator[Point]:
     """Units and solvers that only this process knows: sent along by value, which joblib can."""
     one = partial(_here, problem=bounds.problem, solver=solver, options=options)
     if workers == 1:

@@ -19,7 +19,8 @@ from gatelab.display import ProgressLike, counted, one_line, part_of, reporting,
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
-from gatelab.problems.checks import matrix, names_of
+from gatelab.problems.checks import matrix, names_of, require_range
+from gatelab.problems.registry import AnyProblem
 from gatelab.problems.standardise import Scales
 from gatelab.solve.files import write
 from gatelab.solve.first_order import adam, lbfgs
@@ -180,7 +181,7 @@ class Fit:
 
 def fit(
     unit: str | AnyUnit | Callable[..., Any],
-    problem: str | Callable | Problem,
+    problem: AnyProblem,
     width: int,
     *,
     solver: str | Solver = "auto",
@@ -255,7 +256,7 @@ def _raw_rmse(network: nn.Module, problem: Problem) -> float:
 
 def fit_many(
     unit: str | AnyUnit | Callable[..., Any],
-    problem: str | Callable | Problem,
+    problem: AnyProblem,
     widths: Sequence[int],
     seeds: int = 1,
     *,
@@ -299,6 +300,8 @@ def check_options(name: str, solver: Callable[..., object], options: Mapping[str
 
 def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
     """What can be said before anything is computed: the solver's name and function, or the error."""
+    for data in (problem.train, problem.test):
+        require_range(data.x, data.y)
     parameters = unit.parameter_count(check_width(width), problem.d_in, problem.d_out)
     if parameters > problem.train.n * problem.d_out:
         widest = _widest(unit, problem)

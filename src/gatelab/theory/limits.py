@@ -69,14 +69,14 @@ def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], or
     norm = fitted.norm(interval[1] - interval[0], sigma)
     if norm is not None:
         return norm
-    if fitted.noise > 0.5 * fitted.misfit:
+    if fitted.noisy:
         raise GatelabError(
-            f"the data are noisy (sigma about {fitted.noise:.2g}) and do not determine derivative {order} of the target;"
-            " give a function, more rows or less noise"
+            f"the data are noisy (sigma about {fitted.noise:.2g}) or too few, and do not determine derivative {order}"
+            " of the target; give a function, more rows or less noise"
         )
     raise GatelabError(
-        f"{len(x)} rows do not determine derivative {order} of the target, which changes faster than they follow"
-        " (a kink, a jump?); give a function or more rows"
+        f"{len(x)} rows do not determine derivative {order} of the target, which changes faster than they follow (a"
+        " kink, a jump?); give a function or more rows"
     )
 
 

@@ -34,16 +34,25 @@ _SPREAD, _UNKNOWN = 0.10, 0.15
 class Pilot:
     """The derivative at equally spaced points of the interval, and curves drawn from its posterior.
 
-    `curve` is (points,), `draws` (points, draws). `misfit` is the deviation of the rows from the fit, `noise` what of it
-    is noise: next to nothing where neighbouring rows lie on a line, as at a kink that no smooth curve follows. `exact`
-    says that the fit misses the rows by rounding alone.
+    `curve` is (points,), `draws` (points, draws). `misfit` is the deviation of the rows from the fit, `local` that from
+    the rows beside them. `exact` says that the fit misses the rows by rounding alone.
     """
 
     curve: Array
     draws: Array
     misfit: float
-    noise: float
+    local: float
     exact: bool
+
+    @property
+    def noise(self) -> float:
+        """What of the misfit is noise: next to nothing where the rows beside a row tell it, as along a kinked line."""
+        return self.misfit if self.local > self.misfit / 2 else self.local
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise explains the misfit: where the target turns within a few rows, the rows beside tell less."""
+        return self.misfit / 2 < self.local < 3 * self.misfit
 
     def norm(self, length: float, sigma: float) -> float | None:
         """||curve||_{L_sigma} over an interval of that length; None where the data do not determine it.
@@ -91,32 +100,45 @@ def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilo
     size, mean = float(np.abs(y).max()), float(y.mean())
     scale = float(np.abs(y - mean).max())
     rounding = _ROUNDING * size / scale
-    rows = _Rows.of(x, (y - mean) / scale, interval, cells, degree)
     length = interval[1] - interval[0]
-    points = interval[0] + length * (np.arange(_POINTS) + 0.5) / _POINTS
+    rows = _Rows.of((x - interval[0]) / length, (y - mean) / scale, cells, degree)
+    points = (np.arange(_POINTS) + 0.5) / _POINTS
     derivative = BSpline(rows.knots, np.eye(cells + degree), degree).derivative(order)(points)
     generator = np.random.default_rng(0)
     fits = [_penalised(rows, order + more, rounding, derivative, generator) for more in (1, 2, 3)]
     curve, _, misfit = fits[1]
     draws = np.hstack([draws for _, draws, _ in fits])
-    local = _local_noise(x, rows.y)
-    noise = misfit if local > misfit / 2 else local
-    return Pilot(scale * curve, scale * draws, scale * misfit, scale * noise, misfit <= rounding)
+    unit = scale / length**order
+    local = scale * _local_deviation(x, rows.y)
+    return Pilot(unit * curve, unit * draws, scale * misfit, local, misfit <= rounding)
 
 
-def _local_noise(x: Array, y: Array) -> float:
-    """The deviation of rows from the line between their neighbours, by the median, which kinks and jumps leave alone."""
-    rank = np.argsort(x, kind="stable")
-    x, y = x[rank], y[rank]
-    gap = x[2:] - x[:-2]
-    left = np.divide(x[2:] - x[1:-1], gap, out=np.full(len(gap), 0.5), where=gap > 0)
-    rest = y[1:-1] - left * y[:-2] - (1 - left) * y[2:]
-    return float(np.median(np.abs(rest) / np.sqrt(1 + left**2 + (1 - left) ** 2))) / _MEDIAN
+def _local_deviation(x: Array, y: Array) -> float:
+    """The deviation of rows from those beside them, by the median, which a kink leaves alone.
+
+    Of rows from the mean of rows with the same x where most have such, else from the cubic through the two rows on
+    either side. It is the noise, or more where the target turns within a few rows.
+    """
+    _, first, group, count = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    if 2 * len(first) <= len(x):
+        rest = y - (np.bincount(group, y) / count)[group]
+        return float(np.sqrt(rest @ rest / (len(x) - len(first))))
+    x, y = x[first], y[first]
+    places = range(5)
+    near = np.stack([x[i : len(x) - 4 + i] for i in places])
+    weights = [
+        np.prod([(near[2] - near[k]) / (near[j] - near[k]) for k in places if k not in (j, 2)], axis=0)
+        for j in places
+        if j != 2
+    ]
+    beside = [y[i : len(y) - 4 + i] for i in places if i != 2]
+    rest = y[2:-2] - sum(w * values for w, values in zip(weights, beside, strict=True))
+    return float(np.median(np.abs(rest) / np.sqrt(1 + sum(w**2 for w in weights)))) / _MEDIAN
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The B-splines in every row (sparse), their Gram matrix, and the targets."""
+    """The B-splines on equal cells of [0, 1] in every row (sparse), their Gram matrix, and the targets."""
 
     knots: Array
     design: Any
@@ -124,9 +146,8 @@ class _Rows:
     y: Array
 
     @classmethod
-    def of(cls, x: Array, y: Array, interval: tuple[float, float], cells: int, degree: int) -> _Rows:
-        width = (interval[1] - interval[0]) / cells
-        knots = interval[0] + width * np.arange(-degree, cells + degree + 1)
+    def of(cls, x: Array, y: Array, cells: int, degree: int) -> _Rows:
+        knots = np.arange(-degree, cells + degree + 1) / cells
         design = BSpline.design_matrix(np.clip(x, knots[degree], knots[-degree - 1]), knots, degree)
         return cls(knots, design, (design.T @ design).toarray(), y)
 
@@ -134,7 +155,7 @@ class _Rows:
 def _penalised(
     rows: _Rows, penalty: int, rounding: float, derivative: Array, generator: np.random.Generator
 ) -> tuple[Array, Array, float]:
-    """The derivative, draws of it, and the deviation of the rows; over all strengths of the penalty by their evidence."""
+    """The derivative, draws of it, and the deviation of the rows, over all strengths of the penalty by evidence."""
     count, columns = rows.design.shape
     differences = np.diff(np.eye(columns), penalty, axis=0)
     least = _LEAST_PENALTY * np.trace(rows.gram) / columns
@@ -142,9 +163,9 @@ def _penalised(
     # Twice, the second time for what is left over: the Gram matrix has half the digits.
     projected, rest = np.zeros(columns), rows.y
     for _ in range(2):
-        projected = projected + solve_triangular(factor, rows.design.T @ rest, trans="T")
+        projected = projected + solve_triangular(factor, rows.design.T @ rest, trans=1)
         rest = rows.y - rows.design @ solve_triangular(factor, projected)
-    _, singular, right = np.linalg.svd(solve_triangular(factor, differences.T, trans="T").T)
+    _, singular, right = np.linalg.svd(solve_triangular(factor, differences.T, trans=1).T)
     rough, u = singular**2, right @ projected
     strengths = np.geomspace(1e-8 / rough[0], 1e4 / max(rough[-1], 1e-28 * rough[0]), _STRENGTHS)[:, None]
     lost = strengths * rough / (1 + strengths * rough)
