@@ -21,11 +21,11 @@ from gatelab.dynamics import (
 )
 from gatelab.problems import Data, ImageData, TextData, parse
 from gatelab.problems.images import Images
-from gatelab.scorecard import Evidence, Facts
+from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
 from gatelab.solve.knots import knots
-from gatelab.studies import Claim, Demo, Reproduction, Request, studies
+from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, studies
 from gatelab.studies import Outcome as StudyOutcome
-from gatelab.sweep import Outcome, Plan, Progress, Record, Run
+from gatelab.sweep import Outcome, Plan, Progress, Record, Run, StoreCheck
 from gatelab.train import energy_distance, matched_gap, permutation_test
 from gatelab.units import FunctionUnit, ModuleUnit, activation
 
@@ -81,6 +81,7 @@ def _fits() -> dict[str, Any]:
         "problem": curve,
         "problem of many inputs": wide,
         "standardised problem": gl.problem("friedman1", n=50),
+        "scales": gl.problem("friedman1", n=50).scales,
         "data": Data(x, x[:, 0]),
         "expression": parse(" + ".join(f"sin({i}*x)" for i in range(60))),
         "problem spec": gl.problems()[0],
@@ -183,6 +184,10 @@ def _cards() -> dict[str, Any]:
         "network of a card": card.networks[0],
         "recommendation": card.recommendation,
         "interval": card.networks[0].rmse,
+        "rival": Rival("glu", 3, (Line("error", "glu", True, LONG),), "error", LONG),
+        "line": Line("error", "glu", True, LONG),
+        "growth": Growth("glu", (2, 4), (11, 21), card.networks[0].rmse),
+        "left out": LeftOut("glu", 4, 21, "slope", LONG),
         "facts": facts,
         "evidence": Evidence(card.scores, card.networks, None, 10, facts),
         "scaling curve": gl.scaling_curve(model, x, y, [1, 2], cv=2),
@@ -196,6 +201,8 @@ def _rest() -> dict[str, Any]:
     claim = Claim(LONG, "1", "2", "differs", "because")
     outcome = StudyOutcome(Figure(), {}, (claim,), ())
     study = public_scaling()
+    stroke = Stroke(LONG, (1.0,) * 99, (1.0,) * 99, "#000000")
+    sketch = Sketch("n", "RMSE", (stroke,))
     return {
         "unit": gl.unit("swiglu"),
         "activation": activation("gelu"),
@@ -208,6 +215,10 @@ def _rest() -> dict[str, Any]:
         "outcome": Outcome({"rmse": 0.5, "text": LONG}, arrays={"w": np.zeros(100)}),
         "plan": Plan(1, 2, 3, None),
         "sweep progress": Progress(record, 4, 1, 1, 0, 2.0),
+        "check of a store": StoreCheck(1, 2, 3, ("0" * 32,) * 9, 0),
+        "stroke": stroke,
+        "sketch": sketch,
+        "finding": Finding(LONG, LONG, LONG, sketch),
         "claim": claim,
         "study": studies()[0],
         "request": Request(),

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -30,6 +31,9 @@ class Content:
     arrays: dict[str, Any]
     kind: str
     facts: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.kind or 'arrays'}: {counted(len(self.arrays), 'array')}")
 
 
 def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | None = None) -> bytes:

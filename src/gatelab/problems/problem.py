@@ -112,7 +112,7 @@ class Problem:
         return self.train.d_out
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """The first output against each of the first inputs, three at most; of many rows some are drawn.
+        """The first output against each of the first inputs, three at most, as they came; of many rows some are drawn.
 
         Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
         """
@@ -120,8 +120,13 @@ class Problem:
         from gatelab.plotting.data import rows_figure
 
         inputs = self.columns or ("x", *(f"x{i + 1}" for i in range(1, self.d_in)))
-        target = "y" if self.d_out == 1 else f"y, the first of {self.d_out}"
-        parts = [("training", self.train.x, self.train.y[:, 0]), ("test", self.test.x, self.test.y[:, 0])]
+        target = (*self.targets, "y")[0] + (f", the first of {self.d_out}" * (self.d_out > 1))
+        parts = []
+        for name, data in (("training", self.train), ("test", self.test)):
+            x, y = data.x, data.y
+            if self.scales is not None:
+                x, y = self.scales.x.stretch(x), self.scales.y.stretch(y)
+            parts.append((name, x, y[:, 0]))
         return saved(rows_figure(parts, inputs, target, self.name, ax=ax), path)
 
     def _repr_html_(self) -> str:

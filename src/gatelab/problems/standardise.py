@@ -69,6 +69,9 @@ class Scales:
     x: Scale
     y: Scale
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(len(self.x.mean), 'input')}, {counted(len(self.y.mean), 'output')}")
+
     def plain(self) -> dict[str, dict[str, list[float]]]:
         """As lists of numbers, which `of_plain` takes back to the last bit."""
         return {

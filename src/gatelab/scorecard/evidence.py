@@ -123,6 +123,9 @@ class Growth:
     parameters: tuple[int, int]
     ratio: Estimate
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.widths[0]} to {self.widths[1]}: RMSE times {self.ratio}")
+
     @property
     def doubled(self) -> bool:
         """Whether the step is large enough for an error that does not fall over it to be called flat."""
@@ -138,6 +141,9 @@ class LeftOut:
     parameters: int
     left_out_of: Literal["comparison", "slope"]
     reason: str
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
 
     def __str__(self) -> str:
         return f"{self.unit} of width {self.width} is left out of the {self.left_out_of}: {self.reason}"
@@ -188,6 +194,9 @@ class Contender:
     equal: bool
     score: Score
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.width}: test RMSE {self.rmse}")
+
 
 @dataclass(frozen=True)
 class Line:
@@ -197,6 +206,9 @@ class Line:
     favours: str | None
     decided: bool
     text: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.text}")
 
 
 def lines(a: Contender, b: Contender) -> tuple[Line, ...]:

@@ -49,6 +49,9 @@ class Rival:
     decided_by: str
     reason: str
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.width}: decided by {self.decided_by}")
+
     @property
     def votes(self) -> tuple[int, int]:
         """How many decided lines are for the recommended unit, and how many for this one."""

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gatelab.display import counted, one_line
+
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -29,6 +31,9 @@ class Stroke:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.label}: {counted(len(self.x), 'point')}")
+
 
 @dataclass(frozen=True)
 class Sketch:
@@ -42,6 +47,9 @@ class Sketch:
     places: tuple[str, ...] = ()
     level: float | None = None
 
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.y} against {self.x}: {len(self.strokes)} series")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -51,6 +59,9 @@ class Finding:
     sentence: str
     sizes: str
     sketch: Sketch
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.topic}: {self.sentence}")
 
 
 Findings = Callable[[Tables], tuple[Finding, ...]]

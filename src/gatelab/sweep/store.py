@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.sweep.arrays import REMEDY, old_folder, pack, read_old
@@ -57,6 +58,11 @@ class StoreCheck:
     missing: tuple[str, ...]
     unknown: int
     damage: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.records} records, {self.failed} failed, {self.networks} networks, {len(self.missing)} missing"
+        )
 
 
 class Store:
