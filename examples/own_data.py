@@ -41,7 +41,7 @@ def main(file: str | None = None, target: str = "power") -> None:
     print("\nRMSE in deviations of the target, training and test")
     widths = [n for n in (1, 2, 8) if 2 * gl.unit("glu").parameter_count(n, data.d_in) <= data.train.n]
     for unit in ("mlp", "glu", "swiglu"):
-        fits = gl.fit_many(unit, data, widths, starts=1, rounds=1, steps=60)
+        fits = gl.fit_many(unit, data, widths, starts=1, rounds=1, steps=150)
         said = "   ".join(f"n = {f.width}: {f.train_rmse:.3f} {f.test_rmse:.3f}" for f in fits)
         worse = fits[-1].test_rmse > fits[-2].test_rmse
         print(f"  {unit:7} {said}   {'wider is worse: the data set the error' if worse else 'wider is better'}")

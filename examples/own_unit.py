@@ -47,7 +47,7 @@ def main() -> None:
     for name, given in units.items():
         unit = gl.unit(given)
         width = max(n for n in range(1, 40) if unit.parameter_count(n, 2, 1) <= 60)
-        fit = gl.fit(unit, target, width, starts=1, rounds=1, steps=60)
+        fit = gl.fit(unit, target, width, starts=1, rounds=1, steps=150)
         print(f"  {name:11} n = {width:2}, P = {fit.parameters}  {fit.test_rmse:.1e}  ({fit.status.value})")
 
     X = torch.from_numpy(np.random.default_rng(0).standard_normal((100, 20)))

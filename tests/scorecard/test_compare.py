@@ -54,7 +54,7 @@ def test_own_units_stand_beside_ours(card: Scorecard):
 def test_numbers_are_those_of_the_fits(card: Scorecard):
     problem = gl.Problem.from_arrays(*rows())
     best = card.score("glu")
-    fits = gl.fit_many("glu", problem, [best.width], seeds=2, starts=1, rounds=4, steps=40)
+    fits = gl.fit_many("glu", problem, [best.width], seeds=2, starts=1, rounds=4)
     assert best.rmse == pytest.approx(np.mean([f.test_rmse for f in fits]), rel=1e-9)
     assert best.train_rmse == pytest.approx(np.mean([f.train_rmse for f in fits]), rel=1e-9)
     assert best.rmse_low < best.rmse < best.rmse_high

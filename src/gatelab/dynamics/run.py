@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,13 +15,14 @@ from gatelab.dynamics.checkpoint import Checkpoint
 from gatelab.dynamics.inputs import Loss, loss_scale
 from gatelab.dynamics.modules import ModuleStack
 from gatelab.dynamics.two_layer import Stack
+from gatelab.linalg.interruptible import on_threads, stop_if_asked
 from gatelab.problems.batches import ORDER, stream
 from gatelab.units import ModuleUnit, Unit
 
 CACHE = 2 << 20  # bytes of one array of neurons in a part: it and its like stay in a core's cache
 CUDA = 2 << 30
 EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
-BLOCK = 32  # steps between looks at losses, the clock and the stop sign
+BLOCK = 32  # steps between looks at losses and the clock
 
 Member = tuple[float, int]
 Book = dict[str, Tensor]
@@ -75,11 +75,10 @@ class Job:
 
 
 class Meter:
-    """Progress of all parts together, told from any thread; and the sign to stop."""
+    """Progress of all parts together, told from any thread."""
 
     def __init__(self, progress: Told | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
-        self.stop = threading.Event()
         self._lock = threading.Lock()
 
     def __call__(self, steps: int) -> None:
@@ -97,14 +96,7 @@ def run_parts(
     work = [Part(job, part, file, meter) for part, file in zip(parts, files, strict=True)]
     if job.X.device.type != "cpu":
         return [part.run() for part in work]
-    threads = max(1, min(torch.get_num_threads(), len(parts)))
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        return [future.result() for future in [pool.submit(part.run) for part in work]]
-    finally:
-        # Reached by Ctrl-C too: parts that are running end at their next look.
-        meter.stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+    return list(on_threads(Part.run, work, min(torch.get_num_threads(), len(parts))))
 
 
 class Part:
@@ -130,14 +122,14 @@ class Part:
             self.nets.load({k.removeprefix("net."): v for k, v in state.items() if k.startswith("net.")})
             self.nets.stop(self._diverged())
             self.meter(step)
-        while step < job.steps and not self.meter.stop.is_set():
+        while step < job.steps:
             end = min(job.steps, step + BLOCK)
             self._look(step, torch.stack([self._step(t) for t in range(step, end)]))
             self.meter(end - step)
             step = end
             if file is not None and step < job.steps and file.due():
                 file.save(step, self.book | {f"net.{k}": v for k, v in self.nets.state().items()})
-        return self._finished() if step == job.steps else self.book
+        return self._finished()
 
     def _blank(self) -> Book:
         start = self.nets.outputs(self.job.X)
@@ -158,6 +150,7 @@ class Part:
 
     def _step(self, t: int) -> Tensor:
         """One step; the losses that it saw, which with batches are those of the batches."""
+        stop_if_asked()
         job = self.job
         if job.batch_size is None:
             self._record_test(t)

@@ -17,13 +17,14 @@ from scipy.special import logsumexp
 from gatelab.display import one_line
 from gatelab.dynamics.inputs import Array
 from gatelab.errors import GatelabError
+from gatelab.linalg.interruptible import apart
 
 NEGATIVE = 1e-9  # of the largest eigenvalue: a kernel's eigenvalue below minus this is no rounding
 
 
 def eigen(K: Array, what: str = "K") -> tuple[Array, Array]:
     """Eigenvalues, rising and not negative, and eigenvectors."""
-    values, vectors = np.linalg.eigh(K)
+    values, vectors = apart(np.linalg.eigh, K)
     if values[-1] <= 0 or values[0] < -NEGATIVE * values[-1]:
         raise GatelabError(
             f"{what} has eigenvalues from {values[0]:.3g} to {values[-1]:.3g}; "

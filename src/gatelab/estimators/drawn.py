@@ -14,6 +14,7 @@ import torch
 from scipy.linalg import lstsq
 
 from gatelab.estimators.frame import Rows
+from gatelab.linalg.interruptible import apart
 from gatelab.solve.features import ProductModel
 from gatelab.units import Network, Unit
 
@@ -51,7 +52,7 @@ def drawn(unit: Unit, rows: Rows, width: int, steepness: float, seed: int) -> Ne
     length = np.linalg.norm(F, axis=0)
     length[length == 0] = 1.0
     weighted = rows.y * np.sqrt(rows.weight)[:, None]
-    solved: Any = lstsq(F / length, weighted, cond=_RANK, lapack_driver="gelsy", check_finite=False)
+    solved: Any = apart(lstsq, F / length, weighted, cond=_RANK, lapack_driver="gelsy", check_finite=False)
     c = solved[0]
     return model.network(theta, torch.tensor(c / length[:, None])[None], 0, width)
 

@@ -17,7 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gatelab.display import reporting
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.drawn import drawn
 from gatelab.estimators.files import read, write
 from gatelab.estimators.frame import Frame, Rows, distinct
@@ -51,7 +51,10 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     width : the number of neurons; None lets validation choose among 1, 2, 4, ... up to what the data carry.
     ridge : the penalty on what is linear, for data of unit variance; None lets validation choose.
     starts, rounds, steps : how hard the last fit tries: networks begun, times that each exchanges its cheapest neurons,
-        and most steps of Levenberg-Marquardt at the end. The choice is made with quick fits.
+        and the most steps of Levenberg-Marquardt that a network goes through from its start to its end. None takes the
+        solver's own, growth and rounds and a hundred to settle, and stops there without a warning: width and ridge were
+        chosen, or given, for the error on rows not seen, which steps beyond that do not lower. Steps that are given and
+        run out while the error still falls are a `ConvergenceWarning`. The choice is made with quick fits.
     random_state : an int for results that repeat, a `RandomState`, or None.
     device : where torch computes, "cpu" or "cuda".
     verbose : 1 prints what validation tries, and shows the progress of the last fit.
@@ -98,7 +101,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         *,
         starts: int = 2,
         rounds: int = 4,
-        steps: int = 100,
+        steps: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
         verbose: int = 0,
@@ -124,7 +127,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         X, y = validate_data(model, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
         weight = _weights(sample_weight, len(X))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = _seed(self.random_state)
         rows = distinct(X, y.reshape(len(y), -1), weight)
         model.frame_ = Frame.of(rows)
         model._vector = y.ndim == 2
@@ -138,7 +141,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
                     units, standard, width=width, ridge=ridge, seed=seed, device=self.device, say=self._say
                 )
             solution = self._solve(choice, standard, seed)
-            _warn(choice, solution, standard)
+            _warn(choice, solution, standard, steps_given=self.steps is not None)
         assert isinstance(solution.network, Network)
         model.network_, model.status_ = solution.network, solution.status
         model.n_iter_ = max(1, solution.steps)
@@ -187,11 +190,9 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
                 )
         if self.ridge is not None and not (isinstance(self.ridge, Real) and 0 <= self.ridge < np.inf):
             raise GatelabError(f"ridge is {self.ridge!r}; give a finite number, 0 or more, or None to have it chosen")
-        for name, least in (("starts", 1), ("rounds", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-                raise GatelabError(f"{name} is {value!r}; give a whole number, {least} or more")
-        check_steps(int(self.steps) if hasattr(self.steps, "__index__") else self.steps)
+        whole_number("starts", self.starts, 1)
+        whole_number("rounds", self.rounds, 0)
+        check_steps(self.steps)
         width = None if self.width is None else check_width(self.width)
         return [u for u in units if isinstance(u, Unit)], width, None if self.ridge is None else float(self.ridge)
 
@@ -208,7 +209,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
                     [(choice.width, seed)],
                     starts=self.starts,
                     rounds=self.rounds,
-                    steps=int(self.steps),
+                    steps=self.steps,
                     ridge=ridge,
                     weights=scaled_weights(rows),
                     device=self.device,
@@ -247,7 +248,13 @@ def _error(network: torch.nn.Module, rows: Rows) -> float:
     return float(np.sqrt(np.mean(rows.weight[:, None] * np.square(predict(network, rows.x) - rows.y))))
 
 
-def _warn(choice: Candidate, solution: Solution, rows: Rows) -> None:
+def _seed(random_state: Any) -> int:
+    if random_state is not None and not isinstance(random_state, np.random.RandomState):
+        random_state = whole_number("random_state", random_state, 0, 2**32 - 1)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _warn(choice: Candidate, solution: Solution, rows: Rows, *, steps_given: bool) -> None:
     parameters = choice.unit.parameter_count(choice.width, rows.x.shape[1], rows.y.shape[1])
     if parameters > rows.y.size:
         warnings.warn(
@@ -258,11 +265,10 @@ def _warn(choice: Candidate, solution: Solution, rows: Rows) -> None:
             stacklevel=3,
         )
     error = _error(solution.network, rows)
-    if solution.status in (Status.BUDGET, Status.STALLED) and error > ENOUGH:
-        way = "raise steps" if solution.status is Status.BUDGET else "raise starts, or give a ridge such as 1e-6"
+    if steps_given and solution.status is Status.BUDGET and error > ENOUGH:
         warnings.warn(
-            f"the solver ended as {solution.status.value!r} after {solution.steps} steps at a training RMSE of "
-            f"{error:.1e} standard deviations of the targets; {way} if that is not enough",
+            f"the {solution.steps} steps ran out while the training error still fell; it is {error:.1e} standard "
+            "deviations of the targets: raise steps, or leave them out",
             ConvergenceWarning,
             stacklevel=3,
         )

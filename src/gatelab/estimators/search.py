@@ -21,14 +21,15 @@ from gatelab.display import one_line
 from gatelab.estimators.drawn import drawn, neuron_columns
 from gatelab.estimators.frame import Array, Rows, reach
 from gatelab.solve import Solution, predict
-from gatelab.solve.varpro import varpro_many
+from gatelab.solve.varpro import growing_steps, varpro_many
 from gatelab.units import Unit
 
 RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 5000
 # Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
 _MOST_WORK = 1.2e8
-_QUICK_ROUNDS, _QUICK_STEPS = 1, 20
+# Steps beyond those of growth: for one round and some to settle.
+_QUICK_ROUNDS, _QUICK_STEPS = 1, 28
 # Narrow networks are cheap and end in bad places more often.
 _NARROW, _NARROW_STARTS = 8, 2
 # A ridge that is worse than the best by this factor at two widths in a row is out; errors this near are equal.
@@ -96,7 +97,7 @@ class Trial:
             device=self.device,
             starts=_NARROW_STARTS if width <= _NARROW else 1,
             rounds=_QUICK_ROUNDS,
-            steps=_QUICK_STEPS,
+            steps=growing_steps(width) + _QUICK_STEPS,
         )
         networks = [s.network for s in found]
         return [

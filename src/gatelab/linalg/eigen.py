@@ -23,6 +23,7 @@ import torch
 from scipy.linalg import get_blas_funcs
 from torch import Tensor
 
+from gatelab.linalg.interruptible import apart
 from gatelab.linalg.lanczos import Apply, Ritz, both_ends, krylov, largest, start_vector
 
 _SYMV, _TRSV = get_blas_funcs(("symv", "trsv"), dtype="float64")
@@ -172,7 +173,7 @@ def _cholesky(K: Tensor, sign: int, shift: float) -> Tensor | None:
     # Transposed it is the same matrix, in the order that LAPACK wants: there it can be done in place.
     A = A.mT
     into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
-    factor, failed = torch.linalg.cholesky_ex(A, out=into)
+    factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
     return None if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()) else factor
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.linalg.interruptible import apart
 
 if TYPE_CHECKING:
     from gatelab.linearize.linearization import Linearization
@@ -183,5 +184,5 @@ def _floor_of(made: Linearization, W: Any, X: Tensor, n: int) -> float:
     """What the best matrix of rank m leaves of act(X W^T): no maps of m features can leave less on these rows."""
     table = made.exact(W, X).double()
     gram = table.T @ table if n <= len(X) else table @ table.T
-    kept = torch.linalg.eigvalsh(gram).flip(0).clamp_min(0)
+    kept = apart(torch.linalg.eigvalsh, gram).flip(0).clamp_min(0)
     return float((kept[made.features(X.shape[1]).m :].sum() / table.numel()).sqrt())

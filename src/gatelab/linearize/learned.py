@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.linalg.interruptible import apart
 from gatelab.linearize.maps import Maps
 from gatelab.units import Activation
 
@@ -211,7 +212,7 @@ def _refit(data: Data, phi: Row, psi: Row, m: int, generator: torch.Generator) -
     y = w * data.activation(W @ X.T) * x.T
     roots = [_root(F.T @ F / len(F)) for F in (A, B)]
     core = roots[0] @ (A.T @ y @ B / (len(A) * len(B))) @ roots[1]
-    U, sigma, Vt = torch.linalg.svd(core)
+    U, sigma, Vt = apart(torch.linalg.svd, core)
     k = min(m, len(sigma))
     heads = []
     for root, vectors in zip(roots, (U[:, :k], Vt[:k].T), strict=True):
@@ -227,7 +228,7 @@ def _refit(data: Data, phi: Row, psi: Row, m: int, generator: torch.Generator) -
 
 def _root(gram: Tensor) -> Tensor:
     """gram^(-1/2), directions that the data do not fill left out."""
-    values, vectors = torch.linalg.eigh(gram)
+    values, vectors = apart(torch.linalg.eigh, gram)
     kept = values > _RIDGE * values[-1]
     return vectors[:, kept] @ torch.diag(values[kept].rsqrt()) @ vectors[:, kept].T
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
+from gatelab.linalg.interruptible import apart
 from gatelab.linearize.floor import floor_curve
 from gatelab.units import Activation
 from gatelab.units import activation as gate_of
@@ -216,7 +217,7 @@ def _pick(n: int, most: int, generator: torch.Generator) -> Tensor:
 
 def _tail(Y: Tensor) -> Array:
     """The floor at m = 0, 1, ..., rank, from the singular values of the values themselves."""
-    squares = torch.linalg.svdvals(Y).square().cpu().numpy()
+    squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
     # From the smallest up: the tail of a sum that would be lost in the difference of two large ones.
     tail = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
     return np.sqrt(tail / Y.numel())
@@ -226,7 +227,7 @@ def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
     """The error at m = 0, 1, ... on half of the inputs, when Phi(W) are the leading singular vectors of the others."""
     order = torch.randperm(Y.shape[1], generator=generator).to(Y.device)
     known, new = Y[:, order[::2]], Y[:, order[1::2]]
-    U = torch.linalg.svd(known, full_matrices=False).U
+    U = apart(torch.linalg.svd, known, full_matrices=False).U
     caught = (U.T @ new).square().sum(1).cpu().numpy()
     left = float(new.square().sum()) - np.concatenate([[0.0], np.cumsum(caught)])
     return np.sqrt(np.maximum(left, 0.0) / new.numel())

@@ -23,6 +23,7 @@ from torch import Tensor
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError
 from gatelab.linalg.eigen import Extremes, extremes, operator_extremes
+from gatelab.linalg.interruptible import apart
 from gatelab.linalg.lanczos import Apply, quadrature, start_vector
 from gatelab.ntk.kernel import Kernel
 
@@ -153,7 +154,7 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     label, error = (K.label, K.error) if isinstance(K, Kernel) else ("", 0.0)
     matrix = checked(K.matrix if isinstance(K, Kernel) else K)
     ends = extremes(matrix, entry_error=error)
-    values = torch.linalg.eigvalsh(matrix).cpu().numpy() if full else None
+    values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy() if full else None
     notes = (f"the kernel's own error of {error:.1g} is part of the bounds",) if error else ()
     return _told(ends, len(matrix), label, notes, values, partial(torch.mv, matrix), matrix.device)
 

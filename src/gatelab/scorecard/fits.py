@@ -19,7 +19,7 @@ from gatelab.units import AnyUnit, Unit
 
 Array = NDArray[np.float64]
 # One start a seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
-EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4, "steps": 40}
+EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4}
 ROUNDING = 1e-10  # of the target's deviation: errors below it are rounding, and equal
 
 

@@ -21,6 +21,7 @@ from scipy.linalg import LinAlgError, LinAlgWarning, lstsq, solve
 from torch import Tensor, nn
 
 from gatelab.errors import unknown_name, whole_number
+from gatelab.linalg.interruptible import apart
 from gatelab.solve.common import UnitLike, mean_square, start, tensors
 from gatelab.solve.curvature import Curvature, dense_curvature, is_elementwise, structured_curvature
 from gatelab.solve.solution import Solution, Status
@@ -205,9 +206,9 @@ def _solve(A: Array, b: Array) -> Array:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", LinAlgWarning)
-            return solve(A, b, assume_a="sym")
+            return apart(solve, A, b, assume_a="sym")
     except (LinAlgError, LinAlgWarning):
-        s = lstsq(A, b, cond=1e-13)
+        s = apart(lstsq, A, b, cond=1e-13)
         return np.asarray(s[0])  # pyright: ignore[reportOptionalSubscript]
 
 
