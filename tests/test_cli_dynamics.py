@@ -71,7 +71,7 @@ def test_files_problems_and_steps_that_diverge() -> None:
     assert "t.csv: n = 24, d = 4" in ok("--data", "t.csv", "--target", "price", "--standardise", "--steps", "5")
     assert "friedman1, 40 of" in ok("friedman1", "--rows", "40", "--steps", "5", "--unit", "geglu", "--unit", "mlp")
     text = " ".join(ok("--gaussian", "20,5", "--width", "50", "--steps", "9", "--lr", "9", "--measure").split())
-    assert "diverges above" in text and "networks of 'glu' diverged" in text
+    assert "the loss grows without bound" in text and "networks of 'glu' diverged" in text
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,13 @@ def test_errors_are_one_line(args: list[str], says: str) -> None:
     result = run(*args, "--json")
     assert result.exit_code == 2 and result.stdout == ""
     assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says in result.stderr
+
+
+def test_a_step_at_which_losses_grow_names_no_crossing() -> None:
+    args = ("--gaussian", "20,10", "--width", "50", "--steps", "9", "--lr", "1e9")
+    said = json.loads(ok(*args, "--json"))
+    assert said["crossings"][0]["step"] is None and said["crossings"][0]["last"] is None
+    assert "both losses grow without bound" in said["crossings"][0]["reason"]
+    assert said["units"][0]["stable"] is False
+    text = " ".join(ok(*args).split())
+    assert "no crossing is named" in text and "from step" not in text

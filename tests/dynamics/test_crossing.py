@@ -126,3 +126,29 @@ def test_the_figure(tmp_path) -> None:
     K, _, y = pair()
     crossing(*K, y).plot(tmp_path / "c.svg")
     assert (tmp_path / "c.svg").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("lr", "wild"), [(1e9, ("mlp", "glu")), (None, ("mlp",))])
+def test_losses_that_grow_without_bound_do_not_cross(lr: float | None, wild: tuple[str, ...]) -> None:
+    K, N, y = pair()
+    limits = {k.label: 2 / np.linalg.eigvalsh(k.numpy())[-1] for k in K}
+    # Between the two limits, where one is given none: then one unit alone diverges.
+    rate = float(np.mean(list(limits.values()))) if lr is None else lr
+    with pytest.warns(UserWarning, match="grows without bound"):
+        found = crossing(*K, y, lr=rate, nngp=N)
+    least = min(limits, key=lambda name: limits[name])
+    assert wild == (("mlp", "glu") if len(wild) == 2 else (least,))
+    assert found.step is None and found.loss is None and found.changes == ()
+    assert found.first is None and found.last is None
+    assert found.reason == found.verdict and "without bound, and no crossing is named" in found.verdict
+    for name in limits:
+        assert (f"2 / lambda_max = {limits[name]:.3g} of {name}" in found.verdict) is (name in wild)
+    assert all(not np.isnan(c.loss).any() for c in found.curves)
+
+
+@pytest.mark.parametrize("lr", [0, 0.0, -1.0, float("nan"), float("inf"), "fast"])
+def test_steps_that_are_none_are_refused(lr: object) -> None:
+    K, _, y = pair(n=5, d=3)
+    for call in (lambda: crossing(*K, y, lr=lr), lambda: expected_loss(K[0], y, lr=lr)):
+        with pytest.raises(GatelabError, match="give a positive number"):
+            call()

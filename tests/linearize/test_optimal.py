@@ -112,3 +112,40 @@ def test_what_cannot_be_asked():
         build(activation("identity"), 5, m=9)
     with pytest.raises(GatelabError, match="3 entries"):
         build(activation("gelu"), 2, m=3).phi(torch.ones(4, 3))
+
+
+def test_products_of_different_coordinates_are_harmonics_of_their_degree():
+    """Against all harmonics of each degree: what they miss of a function of that degree is rounding."""
+    d = 6
+    x = torch.nn.functional.normalize(rows(3000, d, 1)[0], dim=1)
+    for degree, count in ((3, 20), (4, 15), (5, 4)):
+        few = harmonics(x, {degree: count})[degree]
+        every = _by_coordinates(x, {degree: multiplicity(d, degree)})[degree]
+        weights = torch.linalg.lstsq(every, few).solution
+        assert (few - every @ weights).abs().max() < 1e-9
+        # An orthonormal set in an orthonormal basis has orthonormal coordinates.
+        assert torch.allclose(weights.T @ weights, torch.eye(count, dtype=torch.float64), atol=1e-9)
+
+
+def test_part_of_a_high_degree_needs_no_recursion_over_coordinates(monkeypatch):
+    """What took three minutes for four rows: d = 1000 and a part of degree three."""
+
+    def refuse(*_):
+        raise AssertionError("coordinate by coordinate")
+
+    monkeypatch.setattr("gatelab.linearize.harmonics._by_coordinates", refuse)
+    d, m = 60, 3000
+    W, X = rows(300, d, 3, d**-0.5)
+    maps = build(activation("gelu"), d, m=m, w_scale=d**-0.5)
+    error = float((activation("gelu")(W @ X.T) - maps.phi(W) @ maps.psi(X).T).square().mean().sqrt())
+    assert error == pytest.approx(floor("gelu", d, m, d**-0.5), rel=0.05)
+
+
+def test_the_error_of_many_features_is_measured_on_fewer_pairs_with_progress():
+    from gatelab.linearize import linearize
+
+    seen = []
+    made = linearize("gelu", "tensorsketch", d=4, m=2**18)
+    error = made.error(progress=lambda done, total: seen.append((done, total)))
+    assert error.pairs == 1024 and seen[-1] == (1024, 1024) and len(seen) > 9
+    assert linearize("gelu", "minimax", d=4).error().pairs == 2**16

@@ -171,3 +171,30 @@ def test_other_models_are_refused():
         transplant(nn.Sequential(nn.Linear(2, 2)), "glu")
     with pytest.raises(GatelabError, match="gllu"):
         transplant(gpt2(), "gllu")
+
+
+@pytest.mark.parametrize("make", [gpt2, vit])
+@pytest.mark.parametrize("first", ["glu", "gqu", "class"])
+def test_a_second_unit_takes_the_place_of_the_first(make, first):
+    class Mine(nn.Module):
+        def __init__(self, width, d_in, d_out):
+            super().__init__()
+            self.up, self.down = nn.Linear(d_in, width), nn.Linear(width, d_out)
+
+        def forward(self, x):
+            return self.down(self.up(x).relu())
+
+    model = make()
+    once = transplant(model, Mine if first == "class" else first, seed=1)
+    twice, direct = transplant(once, "swiglu", seed=3), transplant(model, "swiglu", seed=3)
+    assert list(twice.state_dict()) == list(direct.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(twice.parameters(), direct.parameters(), strict=True))
+    assert torch.equal(run(twice), run(direct))
+
+
+def test_a_block_whose_width_is_lost_is_refused():
+    from gatelab.models import replace_map
+
+    whole = replace_map(gpt2(), {i: nn.Linear(32, 32) for i in range(3)})
+    with pytest.raises(GatelabError, match="transplant into the model as it was"):
+        transplant(whole, "glu")

@@ -269,3 +269,30 @@ def test_active_dropout_of_probability_zero_is_no_obstacle():
 
 def test_numpy_in_numpy_out():
     assert np.asarray(empirical(mlp(), np.zeros((2, 3)))).shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["logits", "last_hidden_state"])
+def test_a_plain_dictionary_is_read_as_an_output_of_transformers_is(name):
+    class Dictionary(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(3, 2).double()
+
+        def forward(self, x):
+            return {"loss": None, name: self.head(x)}
+
+    model, X = Dictionary(), draw(4, 3)
+    close(empirical(model, X, 1).matrix, empirical(model.head, X, 1).matrix)
+
+
+def test_a_dictionary_without_either_says_what_it_holds():
+    class Wrong(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(3, 2).double()
+
+        def forward(self, x):
+            return {"scores": self.head(x)}
+
+    with pytest.raises(GatelabError, match="which holds scores, without logits"):
+        empirical(Wrong(), draw(4, 3), 1)

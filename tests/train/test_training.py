@@ -225,9 +225,37 @@ def test_users_units_are_trained_without_a_folder() -> None:
 def test_compiled_it_is_the_same(seeds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[object] = []
     whole = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or whole(function))
+    monkeypatch.setattr(torch, "compile", lambda function, **how: compiled.append(function) or whole(function, **how))
     made = [small(steps=3, evaluations=1, seed=s) for s in seeds]
     fast = train_many(made, data=images(), compile=True)
     assert len(compiled) == 1
     for a, b in zip(fast, train_many(made, data=images()), strict=True):
         np.testing.assert_allclose(a.test, b.test, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_models_of_two_widths_are_compiled_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each for its own shapes: torch's second choice, symbols for what has changed, is what it fails to infer."""
+    how: list[dict] = []
+    whole = torch.compile
+
+    def traced(function, **options):
+        how.append(options)
+        return whole(function, backend="eager", **options)
+
+    monkeypatch.setattr(torch, "compile", traced)
+    for width in (24, 36):
+        made = [small("gpt2", steps=2, evaluations=1, batch=4, options={"width": width}, seed=s) for s in (0, 1)]
+        fast, plain = train_many(made, data=text(), compile=True), train_many(made, data=text())
+        for a, b in zip(fast, plain, strict=True):
+            np.testing.assert_allclose(a.test, b.test, rtol=1e-5)
+    assert how == [{"dynamic": False}] * 2
+
+
+def test_models_that_do_not_fit_are_refused_before_they_are_built() -> None:
+    with pytest.raises(GatelabError, match=r"parameters needs about .* GiB"):
+        train(small(options={"width": 10**12}), data=images())
+    with pytest.raises(GatelabError, match=r"needs about .* GiB"):
+        train(small("gpt2", batch=10**12), data=text())
+    with pytest.raises(GatelabError, match="no mixer option is called 'depth'"):
+        train(small(options={"depth": 3}), data=images())

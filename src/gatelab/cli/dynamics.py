@@ -15,6 +15,7 @@ from gatelab.cli.measure import Data, Inputs, Standardise, Target
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES
+from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +126,7 @@ def _rows(
         if standardise is not None or target is not None or inputs is not None:
             raise GatelabError("Gaussian rows have no columns to choose or to scale; leave those options out")
         n, d = _pair(gaussian)
+        check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
         return generator.standard_normal((n, d)), generator.standard_normal(n), f"Gaussian, seed {seed}"
     chosen = read.target(problem, data, target=target, inputs=inputs, standardise=standardise)
     X, y = np.asarray(chosen.train.x), np.asarray(chosen.train.y)
@@ -221,6 +223,7 @@ def _crossing_row(c: Crossing, measured: MeasuredCrossing | None) -> dict[str, A
         "step": c.step,
         "loss": c.loss,
         "changes": list(c.changes),
+        "reason": c.reason,
         "first": c.first,
         "last": c.last,
         "early": {"holds": c.early.holds, "start": c.early.start, "signal": c.early.signal, "spread": c.early.spread},

@@ -61,7 +61,8 @@ def linearize(
         raise GatelabError(f"both {word!r} and --unit {unit} are given; leave one of them out")
     activation = word or unit or "gelu"
     z = None if data is None else read_numbers(data)
-    made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)
+    with show.progress("maps"):
+        made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)
     if made.polynomial is None and (export or plot or compare or z is not None):
         raise GatelabError(
             f"{made.method} is no polynomial of w.x; --data, --export, --plot and --compare need one, such as minimax"
@@ -159,7 +160,9 @@ def _facts(made: Linearization, z: Any, d: int | None, scales: tuple[float, floa
                 "maximum": float(np.abs(gap).max()),
             }
     if d is not None:
-        facts["error"] = asdict(made.error("gaussian", w_scale=scales[0], x_scale=scales[1], seed=seed))
+        with show.progress("error on pairs") as report:
+            error = made.error("gaussian", w_scale=scales[0], x_scale=scales[1], seed=seed, progress=report)
+        facts["error"] = asdict(error)
     return facts
 
 

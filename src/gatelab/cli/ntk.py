@@ -13,7 +13,7 @@ import typer
 from gatelab.cli import read, show
 from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.measure import Data, Inputs, Standardise, Target
-from gatelab.cli.rows import Rows, alike, check_memory, read_rows, save_kernels
+from gatelab.cli.rows import Rows, alike, check_kernels, read_rows, save_kernels
 from gatelab.cli.saved import Model, check_inputs, read_model
 from gatelab.cli.write import check_file
 from gatelab.errors import GatelabError
@@ -81,7 +81,7 @@ def ntk(
     )
     if model and saved:
         check_inputs(model, saved, chosen.d)
-    together = check_memory(chosen.n, len(names))
+    together = check_kernels(chosen.n, len(names))
     keep: dict[str, Kernel] | None = {} if save else None
     found = _of_model(chosen, saved, full, keep) if saved else _of_units(chosen, names, width, full, together, keep)
     if save and keep is not None:

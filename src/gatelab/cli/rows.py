@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gatelab.cli.read import said_warnings
 from gatelab.cli.saved import columns_by_name
 from gatelab.errors import GatelabError
+from gatelab.memory import check_memory, most_that_fits, size_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 MANY = 20_000  # beyond it a kernel takes gigabytes and its eigenvalues minutes: only when asked for
-# The kernel itself, its copy of unit scale, a shifted copy and that one's Cholesky factor.
-COPIES = 4
+COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky factor is made
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,7 @@ def read_rows(
             raise GatelabError("Gaussian rows are standardised already; leave --standardise and --raw out")
         n, d = _pair(gaussian)
         _check_many(n, rows)
+        check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
         found = Rows(np.random.default_rng(seed).standard_normal((n, d)), f"Gaussian, seed {seed}", True)
     elif data is not None:
         x = _columns(data, target, inputs, all_inputs, names)
@@ -119,30 +120,17 @@ def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: boo
 def _check_many(n: int, rows: int | None) -> None:
     if n > MANY and rows is None:
         raise GatelabError(
-            f"there are {n} rows, whose kernel takes {_gib(8 * n * n)}, and its factors as much again; --rows {MANY} "
-            f"draws so many of them by --seed, --rows {n} takes all"
+            f"there are {n} rows, whose kernel takes {size_text(8 * n * n)}, and its factors as much again; "
+            f"--rows {MANY} draws so many of them by --seed, --rows {n} takes all"
         )
 
 
-def check_memory(n: int, kernels: int) -> bool:
+def check_kernels(n: int, kernels: int) -> bool:
     """Refuse kernels that would not fit; whether all of them fit at once, else one after the other."""
-    import torch
-
-    from gatelab.ntk.empirical.budget import free_memory
-
     one = 8 * n * n
-    there = free_memory(torch.device("cpu"))
-    if COPIES * one > there:
-        fit = int((there / (8 * COPIES)) ** 0.5)
-        raise GatelabError(
-            f"the kernel of {n} rows and its factors need {_gib(COPIES * one)} and {_gib(there)} are free; give "
-            f"--rows {max(1, int(0.9 * fit))} or fewer"
-        )
-    return (COPIES - 1 + kernels) * one <= there
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB"
+    most = max(1, int(most_that_fits(8 * COPIES) ** 0.5))
+    check_memory(COPIES * one, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
+    return COPIES - 1 + kernels <= most_that_fits(one)
 
 
 def alike(x: Array) -> str:

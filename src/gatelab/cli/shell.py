@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from gatelab.cli import interrupts
 from gatelab.errors import GatelabError
+from gatelab.memory import free_memory, ran_out, size_text
 
 WRONG, PIPE = 2, 141
 # Of click's, which some versions of typer carry within themselves.
@@ -48,6 +49,10 @@ class Shell(TyperGroup):
         except KeyboardInterrupt as error:
             _end_sweeps(error)
             raise _interrupted() from error
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            raise _end(f"memory ran out, {size_text(free_memory())} are free; give smaller sizes", WRONG) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _drop_stdout()

@@ -68,7 +68,8 @@ class Late:
 
 
 def early(a: Spectral, b: Spectral) -> Early:
-    ends = [np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b)]
+    with np.errstate(over="ignore"):  # one step far beyond what is stable may leave float64
+        ends = [np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b)]
     return Early(
         (float(ends[0][0]), float(ends[1][0])),
         (_signal(a), _signal(b)),

@@ -6,6 +6,7 @@ keeps its digits however small the losses are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,19 +45,23 @@ class Crossing:
     `step` is the first change, between whole steps, and `loss` the loss there; None where one unit stays ahead up to
     `horizon`. `changes` are all of them. `first` is ahead at the start, `last` at the end. `early` and `late` are the
     conditions of corollary 4.2. `verdict` says it in a sentence.
+
+    With a step at which a loss grows without bound there is nothing to cross: `reason` says so, else it is None, and
+    `step`, `loss`, `first` and `last` are None.
     """
 
     labels: tuple[str, str]
     step: float | None
     loss: float | None
     changes: tuple[Change, ...]
-    first: str
-    last: str
+    first: str | None
+    last: str | None
     horizon: int
     lr: tuple[float, float]
     early: Early
     late: Late
     curves: tuple[Trajectory, Trajectory] = field(repr=False)
+    reason: str | None = None
 
     def __repr__(self) -> str:
         where = "no crossing" if self.step is None else f"crossing at step {self.step:.1f}"
@@ -65,6 +70,8 @@ class Crossing:
     @property
     def verdict(self) -> str:
         a, b = self.labels
+        if self.reason is not None:
+            return self.reason
         if self.step is None:
             text = f"{self.last} is ahead at all {self.horizon} steps"
         else:
@@ -98,8 +105,9 @@ def crossing(
     """Where the expected losses of two kernels on the same targets cross.
 
     `lr`, `nngp` and `start` are one for both, or pairs; for the latter two see `expected_loss`. `lr` is by default
-    half of the largest step that is stable for both. The search runs to `steps`, by default to where the slowest
-    direction is gone, over every step up to 512 and then 1500 steps evenly spaced in log t.
+    half of the largest step that is stable for both; with one that is not, no crossing is named. The search runs to
+    `steps`, by default to where the slowest direction is gone, over every step up to 512 and then 1500 steps evenly
+    spaced in log t.
 
     >>> import numpy as np
     >>> plain, gated = np.diag([9.0, 0.5, 0.5]), np.diag([4.0, 4.0, 4.0])
@@ -125,21 +133,39 @@ def crossing(
     ]
     a, b = (m.spectral for m in made)
     horizon = _horizon(a, b) if steps is None else whole(steps, "steps", 1)
-    changes, signs = _changes(a, b, horizon, labels)
+    reason = _unbounded(made, labels)
+    changes: tuple[Change, ...] = ()
+    ahead: list[str | None] = [None, None]
+    if reason is None:
+        changes, signs = _changes(a, b, horizon, labels)
+        ahead = [labels[int(sign > 0)] for sign in signs]
     drawn = _drawn(horizon, changes)
     return Crossing(
         labels,
         changes[0].step if changes else None,
         changes[0].loss if changes else None,
         changes,
-        labels[0] if signs[0] < 0 else labels[1],
-        labels[0] if signs[1] < 0 else labels[1],
+        *ahead,
         horizon,
         (made[0].lr, made[1].lr),
         early(a, b),
         late(a, b),
         (made[0].at(drawn), made[1].at(drawn)),
+        reason,
     )
+
+
+def _unbounded(made: Sequence[Trajectory], labels: tuple[str, str]) -> str | None:
+    """Which of the two losses grow without bound, and from which step on, in a sentence; None where neither does."""
+    wild = [
+        f"lr {t.lr:.3g} is above 2 / lambda_max = {t.limit:.3g} of {label}"
+        for t, label in zip(made, labels, strict=True)
+        if not t.stable
+    ]
+    if not wild:
+        return None
+    whose = "its loss grows" if len(wild) == 1 else "both losses grow"
+    return f"{' and '.join(wild)}: {whose} without bound, and no crossing is named; give less"
 
 
 def _each(value: Any, what: str) -> tuple[Any, Any]:

@@ -35,7 +35,8 @@ class Trajectory:
     """The expected loss at every step: `loss` = `bias` + `variance`.
 
     `deviation` is the standard deviation of one network's loss over initialisations with Gaussian outputs, None where
-    the outputs were given. `stable` says whether the step is below 2 / lambda_max.
+    the outputs were given. `stable` says whether the step is at most `limit`, 2 / lambda_max; above it the loss
+    grows without bound, and is infinite where it overflows.
     """
 
     steps: Array
@@ -56,6 +57,11 @@ class Trajectory:
         )
 
     @property
+    def limit(self) -> float:
+        """2 / lambda_max, for the loss that is meant: with a larger step gradient descent diverges."""
+        return float(2 / self.spectral.eigenvalues[-1] / self.spectral.scale)
+
+    @property
     def eigenvalues(self) -> Array:
         return self.spectral.eigenvalues
 
@@ -66,7 +72,7 @@ class Trajectory:
 
     def at(self, steps: Any) -> Trajectory:
         """The same at other steps."""
-        return _evaluated(self.spectral, step_list(steps), self.lr, self.label)
+        return _evaluated(self.spectral, step_list(steps, len(self.eigenvalues)), self.lr, self.label)
 
     def table(self) -> pd.DataFrame:
         columns = {"step": self.steps, "loss": self.loss, "bias": self.bias, "variance": self.variance}
@@ -112,7 +118,7 @@ def expected_loss(
     scale = loss_scale(loss, n)
     values, vectors = eigen(matrix)
     step = 1 / values[-1] / scale if lr is None else positive(lr, "lr")
-    at = step_list(steps)
+    at = step_list(steps, n)
     projected = vectors.T @ Y
     covariance = None if start is not None else _covariance(K, values, vectors, width, nngp)
     if covariance is None:
@@ -123,8 +129,8 @@ def expected_loss(
     made = _evaluated(spectral, at, step, getattr(K, "label", "kernel"))
     if not made.stable:
         warnings.warn(
-            f"lr is {step:.3g}, and gradient descent with this kernel diverges above {2 / values[-1] / scale:.3g} "
-            "(2 / lambda_max); give less",
+            f"lr is {step:.3g}, above 2 / lambda_max = {made.limit:.3g} of {made.label}: the loss grows without "
+            "bound; give less",
             UserWarning,
             stacklevel=2,
         )
@@ -133,10 +139,19 @@ def expected_loss(
 
 def _evaluated(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
     decay = s.decay(steps)
+    bias, variance = (_weighted(decay, 0.5 * s.scale * weights) for weights in (s.targets, s.outputs))
+    stable = bool(s.lr * s.eigenvalues[-1] <= 2)
     with np.errstate(invalid="ignore", over="ignore"):
-        bias, variance = 0.5 * s.scale * decay @ s.targets, 0.5 * s.scale * decay @ s.outputs
-    stable = bool(s.lr * s.eigenvalues[-1] < 2)
-    return Trajectory(steps, bias + variance, bias, variance, s.deviation(steps), lr, label, stable, s)
+        # Where both parts are infinite and of different signs, the logarithm of their sum is known all the same.
+        loss = bias + variance if stable else np.exp(s.log_loss(steps))
+    return Trajectory(steps, loss, bias, variance, s.deviation(steps), lr, label, stable, s)
+
+
+def _weighted(decay: Array, weights: Array) -> Array:
+    """decay @ weights, where nothing times infinity is nothing: a direction without weight may grow as it likes."""
+    present = weights != 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        return decay[:, present] @ weights[present]
 
 
 def _covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: Any) -> Array:

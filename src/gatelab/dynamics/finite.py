@@ -73,7 +73,7 @@ def finite_width_loss(
         )
     x = samples(X)
     Y = targets(y, len(x))
-    scale, eta, at = loss_scale(loss, len(x)), positive(lr, "lr"), step_list(steps)
+    scale, eta, at = loss_scale(loss, len(x)), positive(lr, "lr"), step_list(steps, Y.size)
     width = check_width(width)
     which = (
         range(whole(seeds, "seeds", 1)) if np.ndim(seeds) == 0 else [whole(s, "a seed", 0) for s in np.asarray(seeds)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.memory import check_memory
 
 Array = NDArray[np.float64]
 Loss = Literal["sum", "mean"]
@@ -34,6 +34,8 @@ def kernel_matrix(K: Any, what: str = "K") -> Array:
     matrix = numbers(K, what)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise GatelabError(f"{what} has shape {matrix.shape}; give a kernel of n samples, (n, n)")
+    # The matrix made symmetric, its eigenvectors, what LAPACK works in, and the covariance in their basis.
+    check_memory(7 * matrix.nbytes, f"the dynamics of {len(matrix)} samples", "give a kernel of fewer rows")
     if np.abs(matrix - matrix.T).max() > SYMMETRIC * np.abs(matrix).max():
         raise GatelabError(f"{what} is not symmetric; give a kernel such as gl.ntk.analytic makes")
     return (matrix + matrix.T) / 2
@@ -79,14 +81,24 @@ def whole(value: Any, what: str, least: int) -> int:
     return int(value)
 
 
-def step_list(steps: Any) -> Array:
-    """An integer is all steps up to it, and 0; else the steps themselves, in their order."""
+def step_list(steps: Any, n: int) -> Array:
+    """An integer is all steps up to it, and 0; else the steps themselves, in their order; for losses of n samples."""
     if np.ndim(steps) == 0:
-        return np.arange(whole(steps, "steps", 0) + 1, dtype=np.float64)
+        last = whole(steps, "steps", 0)
+        _check_steps(last + 1, n)
+        return np.arange(last + 1, dtype=np.float64)
     array = numbers(steps, "steps")
+    _check_steps(array.size, n)
     if array.ndim != 1 or not array.size or array.min() < 0:
         raise GatelabError(f"steps is {steps!r}; give a whole number, or a list of steps from 0 on")
     return array
+
+
+def _check_steps(count: int, n: int) -> None:
+    """Five arrays of a number for each step and sample: powers, their copies, and products with targets."""
+    check_memory(
+        8 * 5 * count * (n + 1), f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
+    )
 
 
 def pair(value: Any, what: str) -> tuple[Any, Any]:
@@ -96,10 +108,3 @@ def pair(value: Any, what: str) -> tuple[Any, Any]:
             raise GatelabError(f"{what} has {len(value)} entries; give one for both units, or two")
         return value[0], value[1]
     return value, value
-
-
-def device_of(device: str | torch.device | None) -> torch.device:
-    chosen = torch.device("cpu" if device is None else device)
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise GatelabError(f"device is {str(device)!r}, and torch sees no GPU here; leave it out for the CPU")
-    return chosen

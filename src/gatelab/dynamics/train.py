@@ -19,10 +19,11 @@ from torch import Tensor
 
 from gatelab.display import ProgressLike, reporting
 from gatelab.dynamics.checkpoint import Checkpoint, fingerprint
-from gatelab.dynamics.inputs import Loss, device_of, loss_scale, numbers, positive, samples, targets, whole
+from gatelab.dynamics.inputs import Loss, loss_scale, numbers, positive, samples, targets, whole
 from gatelab.dynamics.run import Job, run_parts
 from gatelab.dynamics.training import Training
 from gatelab.errors import GatelabError
+from gatelab.memory import check_device, check_memory
 from gatelab.units import ModuleUnit
 from gatelab.units import unit as find_unit
 from gatelab.units.describe import describe
@@ -145,31 +146,58 @@ def _job(
     steps = whole(steps, "steps", 1)
     rates = [positive(value, "lr") for value in (lr if _several(lr) else [lr])]
     which = range(whole(seeds, "seeds", 1)) if np.ndim(seeds) == 0 else [whole(s, "a seed", 0) for s in seeds]
+    # Each member is a pair in a list before it is a network.
+    check_memory(200 * len(rates) * len(which), f"a list of {len(rates) * len(which)} networks", "give fewer seeds")
     if not rates or not len(which) or len(set(which)) < len(which) or len(set(rates)) < len(rates):
         raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
     if batch_size is not None and whole(batch_size, "batch_size", 1) > n:
         raise GatelabError(f"batch_size is {batch_size} of {n} samples; give at most {n}, or leave it out")
     if fan_in is not None and isinstance(known, ModuleUnit):
         raise GatelabError(f"fan_in is of our own initialisation; the class {known.name!r} has its own")
-    where = device_of(device)
     if dtype not in (torch.float32, torch.float64):
         raise GatelabError(f"dtype is {dtype}; give torch.float64 or torch.float32")
+    where, width = check_device(device, dtype), check_width(width)
+    members = len(rates) * len(which)
+    recorded = _recorded(record, steps, members)
+    _check_memory(known, width, x.shape, Y.shape[1], members, batch_size, dtype, where)
 
     def put(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device=where, dtype=dtype)
 
     return Job(
         known,
-        check_width(width),
+        width,
         put(x),
         put(Y.T),
         None if test is None else _test(test, d, Y.shape[1], put),
         tuple((rate, seed) for rate in rates for seed in which),
         steps,
-        _recorded(record, steps),
+        recorded,
         None if batch_size is None else int(batch_size),
         loss,
         d if fan_in is None else whole(fan_in, "fan_in", 1),
+    )
+
+
+def _check_memory(
+    unit: Any,
+    width: int,
+    shape: tuple[int, ...],
+    outputs: int,
+    members: int,
+    batch_size: int | None,
+    dtype: torch.dtype,
+    where: torch.device,
+) -> None:
+    """Of one network the maps, the neurons' values and their derivatives; of all of them the outputs at the start."""
+    n, d = shape
+    maps = getattr(unit, "factors", 0) + 1
+    one = width * (3 * maps * d + (maps + 2) * (batch_size or n)) + 4 * n * d
+    check_memory(
+        dtype.itemsize * (one + 2 * members * n * outputs),
+        f"training {unit.name} of width {width} on {n} samples of {d} inputs, {members} networks,",
+        "give a smaller width, fewer samples or fewer seeds",
+        where,
     )
 
 
@@ -189,12 +217,14 @@ def _test(test: Any, d: int, k: int, put: Callable[[np.ndarray], Tensor]) -> tup
     return put(x), put(Y.T)
 
 
-def _recorded(record: Any, steps: int) -> tuple[int, ...]:
+def _recorded(record: Any, steps: int, members: int) -> tuple[int, ...]:
     """Rising steps; the first and the last are always among those that we choose."""
     if record is None:
         record = steps + 1 if steps <= RECORDED else 200
     if np.ndim(record) == 0:
         count = min(whole(record, "record", 2), steps + 1)
+        # A number for every network in two precisions, and the steps themselves as Python's integers.
+        check_memory(count * (100 + 16 * members), f"a record of {count} steps of {members} networks", "record fewer")
         if count == steps + 1:
             return tuple(range(steps + 1))
         return tuple(sorted({0, *np.round(np.geomspace(1, steps, count - 1)).astype(int).tolist()}))

@@ -129,6 +129,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         weight = _weights(sample_weight, len(X))
         seed = _seed(self.random_state)
         rows = distinct(X, y.reshape(len(y), -1), weight)
+        _check_wide(width, rows)
         model.frame_ = Frame.of(rows)
         model._vector = y.ndim == 2
         standard = model.frame_.standard(rows)
@@ -236,6 +237,15 @@ def _weights(sample_weight: Any, n: int) -> np.ndarray:
     if (weight < 0).any():
         raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
     return weight
+
+
+def _check_wide(width: int | None, rows: Rows) -> None:
+    """More parameters than values are allowed, since a ridge can hold them; more neurons than values never help."""
+    if width is not None and width > rows.y.size:
+        raise GatelabError(
+            f"width is {width} and there are {rows.y.size} different target values, through which {rows.y.size} "
+            "neurons pass exactly; give a smaller width, or None to have it chosen"
+        )
 
 
 def _constant(choice: Candidate, rows: Rows) -> Solution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from torch import Tensor
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.linalg.interruptible import apart
+from gatelab.linearize.radial import check_spread
+from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
     from gatelab.linearize.linearization import Linearization
@@ -22,6 +25,7 @@ DRAWS = 1000
 GROUPS = 256
 SVD_SIDE = 2048  # beyond it the floor of given weights and inputs is not computed
 PART = 2**22
+PAIRS, FEATURES = 2**16, 2**28  # pairs that are drawn by default, and numbers that they may have
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,16 @@ def measure(
     X: Tensor | None = None,
     w_scale: float = 1.0,
     x_scale: float = 1.0,
-    samples: int = 2**16,
+    samples: int | None = None,
     seed: int = 0,
     level: float = LEVEL,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Error:
     """On fresh pairs (w, x) of a distribution, or on all pairs of rows of W and X where both are given.
 
     "gaussian" is w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I); "sphere" has lengths w_scale and x_scale instead.
+    `samples` pairs are drawn, by default 65536, and fewer where their features would number more than 2^28 (256 pairs
+    at least). `progress(done, total)` counts pairs.
     """
     if not 0 < level < 1:
         raise GatelabError(f"level is {level!r}; give a confidence between 0 and 1")
@@ -83,13 +90,24 @@ def measure(
     d = made.d if d is None else d
     if d is None:
         raise GatelabError("the number of inputs is not known; give d=..., here or to linearize")
-    if samples < GROUPS:
-        raise GatelabError(f"samples is {samples}; give {GROUPS} pairs or more")
-    return _on_distribution(made, distribution, d, (w_scale, x_scale), samples, seed, level)
+    if samples is None:
+        many = made.features(d).m if made.polynomial is None else 1
+        samples = max(GROUPS, min(PAIRS, FEATURES // many))
+    if isinstance(samples, bool) or not hasattr(samples, "__index__") or samples < GROUPS:
+        raise GatelabError(f"samples is {samples!r}; give {GROUPS} pairs or more")
+    scales = check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale")
+    return _on_distribution(made, distribution, d, scales, int(samples), seed, level, progress)
 
 
 def _on_distribution(
-    made: Linearization, law: str, d: int, scales: tuple[float, float], samples: int, seed: int, level: float
+    made: Linearization,
+    law: str,
+    d: int,
+    scales: tuple[float, float],
+    samples: int,
+    seed: int,
+    level: float,
+    progress: Callable[[int, int], None] | None,
 ) -> Error:
     maps = made.features(d)
     draw = torch.Generator().manual_seed(seed)
@@ -99,6 +117,11 @@ def _on_distribution(
         return scale * (v / v.norm(dim=1, keepdim=True) if law == "sphere" else v)
 
     part = samples if made.polynomial is not None else max(1, min(samples, PART // maps.m))
+    check_memory(
+        8 * 4 * part * (made.factors + 2) * d + 8 * 8 * samples,
+        f"the error on {samples} pairs of {d} inputs",
+        "give fewer samples, or a smaller d",
+    )
     squares, largest, energy = [], 0.0, 0.0
     for start in range(0, samples, part):
         n = min(part, samples - start)
@@ -109,6 +132,8 @@ def _on_distribution(
         gap = exact - _pairs(made, weights, x)
         squares.append(gap.square())
         largest, energy = max(largest, float(gap.abs().max())), energy + float(exact.square().sum())
+        if progress:
+            progress(start + n, samples)
     low, high = _bootstrap(torch.cat(squares).numpy(), level, seed)
     rmse = float(torch.cat(squares).mean().sqrt())
     least = None if made.factors else _floor(made, d, maps.m, scales, DISTRIBUTIONS[law])

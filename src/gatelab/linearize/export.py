@@ -22,6 +22,7 @@ from gatelab.linearize.polynomials import Polynomial
 from gatelab.units.activations import Activation
 
 FORMAT = "gatelab polynomial 1"
+_LARGEST = math.log(1.7e308)
 OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # half-widths from the middle
 
 
@@ -84,7 +85,9 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
         measured, value = polynomial.error(gate), None
     far = [(k, _error_at(polynomial, gate, k)) for k in OUTSIDE]
     reach = max(abs(low), abs(high))
-    sizes = sum(abs(a) * reach**k for k, a in enumerate(polynomial.coefficients))
+    # By logarithms: reach^k alone may leave float64 where the product with its coefficient does not.
+    logs = [math.log(abs(a)) + k * math.log(reach) for k, a in enumerate(polynomial.coefficients) if a]
+    sizes = sum(math.exp(log) if log < _LARGEST else math.inf for log in logs)
     rounding = 2 * (polynomial.degree + 1) * math.ulp(1.0) * sizes
     return Export(polynomial, cost(polynomial), measured, value, rounding, tuple(far))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,7 @@ def spectrum(
     )
 
 
+@lru_cache(maxsize=8)
 def _at(gate: Activation, scene: Scene, m: int, nodes: int) -> Spectrum:
     r, left = radii(scene, "w", nodes)
     s, right = radii(scene, "x", nodes)

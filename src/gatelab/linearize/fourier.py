@@ -27,6 +27,7 @@ from torch import Tensor
 from gatelab.errors import GatelabError
 from gatelab.linearize.maps import Maps
 from gatelab.linearize.random_features import dice
+from gatelab.memory import check_memory
 from gatelab.units import Activation
 
 _POINTS = 400
@@ -131,6 +132,7 @@ def build(
     """
     p = waves(activation, radius, terms, base)
     M = p.draws(m, d)
+    check_memory(8 * M * (d + 6), f"a drawing of {M} pairs of features of {d} inputs", "give a smaller m")
     generator = dice(seed)
     chosen = torch.multinomial(p.chances, M, replacement=True, generator=generator)
     v = torch.randn(M, d, generator=generator, dtype=torch.float64)

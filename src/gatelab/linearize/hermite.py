@@ -16,7 +16,7 @@ from numpy.polynomial import chebyshev, hermite_e
 from gatelab.errors import GatelabError
 from gatelab.linearize.calibrate import calibrate, numbers
 from gatelab.linearize.given import values
-from gatelab.linearize.polynomials import Array, Interval, Polynomial, check_degree, check_interval
+from gatelab.linearize.polynomials import FAR, NEAR, Array, Interval, Polynomial, check_degree, check_interval
 from gatelab.units.activations import Activation
 
 REACH = 14.0  # in deviations: beyond lies 1e-44 of the mass
@@ -91,4 +91,8 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
 def check_scale(scale: Any) -> float:
     if not isinstance(scale, int | float | np.number) or not math.isfinite(scale) or scale <= 0:
         raise GatelabError(f"the scale is {scale!r}; give the deviation of the pre-activations, a number above 0")
+    if not NEAR <= scale <= FAR / USED:
+        raise GatelabError(
+            f"the scale is {scale:g}; give a deviation from {NEAR:g} to {FAR / USED:g}: scale the pre-activations"
+        )
     return float(scale)

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError
+from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
     from gatelab.linearize.linearization import Linearization
-
-MOST = 2**28  # numbers of Phi: 2 GiB in float64
 
 
 class LinearizedLayer(nn.Module):
@@ -39,10 +38,12 @@ class LinearizedLayer(nn.Module):
                 f"{made.method} is no polynomial of w.x and has no product without features; leave features on"
             )
         maps = made.features(rows[0].shape[-1])
-        if features and maps.m * rows[0].shape[:-1].numel() > MOST:
-            raise GatelabError(
-                f"Phi of {tuple(rows[0].shape)} weights has {maps.m} features a row, more than {MOST} numbers; lower "
-                "the degree, or give features=False to keep W and evaluate the polynomial"
+        if features:
+            check_memory(
+                2 * rows[0].element_size() * maps.m * rows[0].shape[:-1].numel(),
+                f"Phi of {tuple(rows[0].shape)} weights with {maps.m} features a row",
+                "lower the degree, or give features=False to keep W and evaluate the polynomial",
+                rows[0].device,
             )
         self.count = len(rows)
         kept = made.phi(rows if made.factors else rows[0]) if features else torch.stack(rows)

@@ -29,6 +29,8 @@ from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.linalg.interruptible import apart
 from gatelab.linearize.maps import Maps
+from gatelab.linearize.radial import check_spread
+from gatelab.memory import check_memory
 from gatelab.units import Activation
 
 Recipe = Literal["fresh", "paper"]
@@ -142,7 +144,15 @@ def build(
     ):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise GatelabError(f"{name} is {value!r}; give a whole number, 1 or more")
-    data = Data(activation, d, float(w_scale), float(x_scale))
+    # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
+    out = d + 2 + min(neurons, d * (d + 1)) + neurons
+    weights = 2 * d * min(neurons, d * (d + 1)) + (2 * d + 1) * neurons + (depth - 1) * neurons**2 + out * m
+    check_memory(
+        2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2),
+        f"learning maps of {m} features with {neurons} neurons in {depth} layers",
+        "give a smaller m or width",
+    )
+    data = Data(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:

@@ -28,21 +28,21 @@ def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors:
     degrees = polynomial.degrees
     number = sum(count(d, k + factors, features) for k in degrees)
 
-    def refuse() -> None:
+    def refuse(rows: Tensor) -> None:
         # Asked when features are wanted: to know m, or the product, none are needed.
-        check_count(d, degrees[-1] + factors, number, features)
+        check_count(d, degrees[-1] + factors, number, features, rows.numel() // max(1, d * (factors + 1)))
 
     def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
         wanted = [k + factors for k in degrees]
         return symmetric(vectors, wanted) if features == "symmetric" else [powers(vectors, k, features) for k in wanted]
 
     def phi(rows: Tensor) -> Tensor:
-        refuse()
+        refuse(rows)
         made = raised(list(rows.unbind(-2)) if factors else [rows])
         return torch.cat([polynomial.coefficients[k] * part for k, part in zip(degrees, made, strict=True)], dim=-1)
 
     def psi(rows: Tensor) -> Tensor:
-        refuse()
+        refuse(rows)
         return torch.cat(raised([rows]), dim=-1)
 
     return Maps(phi, psi, number, d)

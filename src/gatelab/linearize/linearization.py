@@ -20,6 +20,7 @@ from gatelab.linearize.error import Error, drawn_pairs, measure
 from gatelab.linearize.layer import LinearizedLayer
 from gatelab.linearize.maps import Maps
 from gatelab.linearize.polynomials import Polynomial
+from gatelab.memory import check_memory
 from gatelab.units.activations import Activation
 
 if TYPE_CHECKING:
@@ -117,11 +118,24 @@ class Linearization:
         """(..., n, d) -> (..., n, m); of a gated unit from (G, U, ...)."""
         parts = self._parts(W)
         rows = torch.stack(parts, dim=-2) if self.factors else parts[0]
-        return self.features(rows.shape[-1]).phi(rows)
+        return self._checked(rows.shape[-1], parts[0]).phi(rows)
 
     def psi(self, X: Tensor) -> Tensor:
         """(..., N, d) -> (..., N, m)."""
-        return self.features(X.shape[-1]).psi(X)
+        return self._checked(X.shape[-1], X).psi(X)
+
+    def _checked(self, d: int, rows: Tensor) -> Maps:
+        """The maps, if the features of so many rows fit; those of polynomials ask for themselves."""
+        maps, count = self.features(d), rows.shape[:-1].numel()
+        if self.polynomial is not None:
+            return maps
+        check_memory(
+            2 * rows.element_size() * maps.m * count,
+            f"a table of {count} rows of {maps.m} features",
+            "give fewer rows or features, or use product(W, X), which works in parts",
+            rows.device,
+        )
+        return maps
 
     def exact(self, W: Weights, X: Tensor) -> Tensor:
         """What is approximated: act(X W^T), times the factors."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gatelab.linearize.maps import Maps
 from gatelab.linearize.random_features import Terms, dice, moments, terms
+from gatelab.memory import check_memory
 from gatelab.units import Activation
 
 
@@ -36,6 +37,8 @@ def build(
     """
     p = terms(activation, d, radius, degree, exact_linear)
     M = p.drawn(m)
+    # Signs of degree two or more, drawn as one array and scaled in another.
+    check_memory(8 * 3 * M * d, f"a drawing of {M} features of {d} inputs", "give a smaller m")
     generator = dice(seed)
     chances = _chances(p)
     counts = torch.bincount(

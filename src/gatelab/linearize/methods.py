@@ -23,6 +23,7 @@ from gatelab.linearize.minimax import chebyshev, minimax
 from gatelab.linearize.monomials import check_kind
 from gatelab.linearize.polynomials import Polynomial
 from gatelab.linearize.taylor import taylor
+from gatelab.memory import check_memory
 from gatelab.units.activations import Activation
 
 POLYNOMIALS: Mapping[str, Callable[..., Polynomial]] = {
@@ -100,6 +101,8 @@ def _maker(
     seeded = {"seed": seed} if "seed" in inspect.signature(build).parameters else {}
     given = {**options, **seeded, **({} if degree is None else {"degree": degree})}
     _check_options(name, build, given, ("activation", "d"))
+    if isinstance(m := options.get("m"), int):
+        check_memory(2 * 8 * m, f"a row of {m} features", "give a smaller m")
 
     @lru_cache(maxsize=4)
     def made(inputs: int) -> Maps:

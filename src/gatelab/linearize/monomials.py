@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gatelab.errors import GatelabError
+from gatelab.memory import check_memory
 
 Kind = str
 KINDS = ("symmetric", "kronecker")
-MOST = 2**27  # features that one row may have: 1 GiB in float64
 
 
 def count(d: int, k: int, kind: Kind = "symmetric") -> int:
@@ -48,7 +48,7 @@ def powers(vectors: Sequence[Tensor], k: int, kind: Kind = "symmetric") -> Tenso
     """
     check_kind(kind)
     d = vectors[0].shape[-1]
-    check_count(d, k, count(d, k, kind), kind)
+    check_count(d, k, count(d, k, kind), kind, vectors[0].numel() // max(1, d))
     if kind == "kronecker":
         return _kronecker(vectors, k)
     return symmetric(vectors, (k,))[0]
@@ -69,14 +69,23 @@ def check_kind(kind: str) -> None:
         raise GatelabError(f"features is {kind!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's")
 
 
-def check_count(d: int, k: int, number: int, kind: str) -> None:
-    if number <= MOST:
-        return
-    fewer = f"; features='symmetric' has {count(d, k):.3g}" if kind == "kronecker" else ""
-    raise GatelabError(
-        f"degree {k} of {d} inputs has {number:.3g} {kind} features, {8 * number / 2**30:.3g} GiB a row{fewer}; lower "
-        "the degree, or use product(W, X), which needs no features of a polynomial"
+def check_count(d: int, k: int, number: int, kind: str, rows: int) -> None:
+    """Refuse features that would not fit: those of all rows, of the degree below, and joined."""
+    fewer = f"features='symmetric' has {_short(count(d, k))}, " if kind == "kronecker" else ""
+    check_memory(
+        8 * 3 * number * max(1, rows),
+        f"degree {k} of {d} inputs has {_short(number)} {kind} features a row, which",
+        f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
     )
+
+
+def _short(number: int) -> str:
+    """A whole number of any size.
+
+    >>> _short(163), _short(10**400)
+    ('163', 'about 10^400')
+    """
+    return str(number) if number < 10**9 else f"about 10^{int(math.log10(number))}"
 
 
 def _all(vectors: Sequence[Tensor]) -> frozenset[int]:

@@ -22,6 +22,7 @@ from gatelab.errors import GatelabError
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
+NEAR, FAR = 1e-6, 1e6  # how close the ends of an interval may be, and how far from 0: beyond, powers leave float64
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,11 @@ def check_interval(interval: Any) -> Interval:
         raise GatelabError(f"the interval is {interval!r}; give (low, high), or R for (-R, R)") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise GatelabError(f"the interval is ({low}, {high}); give two finite numbers, the smaller first")
+    if max(-low, high) > FAR or high - low < NEAR:
+        raise GatelabError(
+            f"the interval is ({low:g}, {high:g}); its ends must lie within -{FAR:g} and {FAR:g} and be {NEAR:g} apart "
+            "or more: scale the pre-activations"
+        )
     return low, high
 
 
@@ -146,7 +152,7 @@ def _to_powers(chebyshev: Sequence[float], interval: Interval) -> tuple[float, .
         for i, v in enumerate(before if k else ()):
             following[i] -= v
         before, now = now, following
-    return tuple(map(float, total))
+    return _rounded(total, interval)
 
 
 def _to_chebyshev(powers: Sequence[float], interval: Interval) -> tuple[float, ...]:
@@ -163,4 +169,14 @@ def _to_chebyshev(powers: Sequence[float], interval: Interval) -> tuple[float, .
                 following[i] += h * v / 2
         following[0] += a
         total = following
-    return tuple(map(float, total))
+    return _rounded(total, interval)
+
+
+def _rounded(exact: Sequence[Fraction], interval: Interval) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, exact))
+    except OverflowError:
+        raise GatelabError(
+            f"the coefficients of degree {len(exact) - 1} on ({interval[0]:g}, {interval[1]:g}) leave float64; lower "
+            "the degree or change the interval"
+        ) from None

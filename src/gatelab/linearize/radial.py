@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
 import torch
@@ -29,10 +30,20 @@ from gatelab.units import Activation
 
 Array = NDArray[np.float64]
 LAWS = ("normal", "sphere")
+SMALLEST, LARGEST = 1e-9, 1e6
 _FINE = 600
 _REACH = 9.0  # beyond sqrt(d) +- 9 the chi law has a mass of 1e-18 or less
 _ARCS = 16
 _PER_ARC = 32
+
+
+def check_spread(scale: float, name: str) -> float:
+    """The spread of the entries of w or x: a positive number that leaves w.x and its powers in float64."""
+    if not (isinstance(scale, Real) and SMALLEST <= float(scale) <= LARGEST):
+        raise GatelabError(
+            f"{name} is {scale!r}; give the spread of each entry, a number from {SMALLEST:g} to {LARGEST:g}"
+        )
+    return float(scale)
 
 
 @dataclass(frozen=True)
@@ -49,8 +60,7 @@ class Scene:
         if isinstance(self.d, bool) or not isinstance(self.d, int) or self.d < 1:
             raise GatelabError(f"d is {self.d!r}; give the dimension of x, a whole number, 1 or more")
         for name, scale in (("w_scale", self.w_scale), ("x_scale", self.x_scale)):
-            if not (math.isfinite(scale) and scale > 0):
-                raise GatelabError(f"{name} is {scale!r}; give a positive number, the spread of each entry")
+            check_spread(scale, name)
         for law in (self.w_law, self.x_law):
             if law not in LAWS:
                 raise unknown_name("law of rows", law, LAWS)

@@ -30,6 +30,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linalg.interruptible import apart
 from gatelab.linearize.floor import floor_curve
+from gatelab.memory import check_memory
 from gatelab.units import Activation
 from gatelab.units import activation as gate_of
 
@@ -174,6 +175,12 @@ def verdict(
         raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
     generator = torch.Generator().manual_seed(seed)
     sampled = max(len(W), len(X)) > most
+    # The values, their halves, and singular vectors with what LAPACK works in.
+    check_memory(
+        8 * 6 * min(len(W), most) * min(len(X), most),
+        f"a verdict on {min(len(W), most)} rows and {min(len(X), most)} inputs",
+        "give a smaller `most`",
+    )
     rows, inputs = _pick(len(W), most, generator), _pick(len(X), most, generator)
     z = W[rows] @ X[inputs].T + b[rows][:, None]
     Y = gate(z)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,7 +56,8 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
 
     With `match_mlp` a unit of q factors gets 2 / (q + 2) of the width, so that the blocks cost what they did. Other
     weights are copied as they are; the configuration keeps the old width. A user's module class comes with its own
-    weights and biases, at the width that costs the same.
+    weights and biases, at the width that costs the same. A model into which a unit was transplanted is taken too: the
+    new one gets the width that it would get in the model as it was.
 
         transplant(GPT2LMHeadModel(GPT2Config()), "swiglu")
     """
@@ -81,43 +83,68 @@ def _places(model: nn.Module) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
+class _Plain:
+    """What a model had where the block is: the width of its plain block, and its dropout."""
+
+    d_model: int
+    width: int
+    dropout: nn.Module
+
+
 def _kind(module: nn.Module) -> str | None:
-    name = type(module).__name__
-    if name == "GPT2Block" and hasattr(module, "mlp"):
+    name, mlp = type(module).__name__, getattr(module, "mlp", None)
+    if name == "GPT2Block" and mlp is not None:
         return "gpt2"
-    if name == "ViTLayer" and hasattr(getattr(module, "mlp", None), "fc1"):
+    if name == "ViTLayer" and (hasattr(mlp, "fc1") or hasattr(mlp, "plain")):
         return "vit"
     if name == "ViTLayer" and hasattr(module, "intermediate") and hasattr(module, "output"):
         return "vit in two"
     return None
 
 
+def _plain(layer: Any, kind: str) -> _Plain:
+    """Of the block that the model came with, or, where it was replaced before, of the one before that."""
+    block = layer.intermediate if kind == "vit in two" else layer.mlp
+    if hasattr(block, "plain"):
+        return block.plain
+    if kind == "gpt2" and hasattr(block, "c_fc"):
+        return _Plain(*block.c_fc.weight.shape, block.dropout)
+    first = getattr(block, "fc1", getattr(block, "dense", None))
+    if first is None:
+        raise GatelabError(
+            f"a feed-forward block is a {type(block).__name__}, which says nothing of the width that the model had; "
+            "transplant into the model as it was"
+        )
+    width, d_model = first.weight.shape
+    return _Plain(d_model, width, nn.Identity())
+
+
 def _replace(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
-    kind = _kind(layer)
-    if kind == "gpt2":
-        d_model, width = layer.mlp.c_fc.weight.shape
-        block = _block(model, layer.mlp.c_fc.weight, unit, d_model, width, match_mlp, seed, layer.mlp.dropout)
-        if isinstance(block, Transplant):
-            std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
-            block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
+    kind = _kind(layer) or ""
+    like = next(layer.parameters())
+    plain = _plain(layer, kind)
+    block = _block(model, like, unit, plain, match_mlp, seed)
+    if kind == "gpt2" and isinstance(block, Transplant):
+        std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
+        block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
+    if kind != "vit in two":
         layer.mlp = block
-    elif kind == "vit":
-        weight = layer.mlp.fc1.weight
-        layer.mlp = _block(model, weight, unit, weight.shape[1], weight.shape[0], match_mlp, seed, nn.Identity())
-    else:
-        weight = layer.intermediate.dense.weight
-        block = _block(model, weight, unit, weight.shape[1], weight.shape[0], match_mlp, seed, nn.Identity())
-        whole = not isinstance(block, Transplant)
-        layer.intermediate, layer.output.dense = (block, nn.Identity()) if whole else (block.neurons, block.D)
+        layer.mlp.plain = plain
+        return
+    whole = not isinstance(block, Transplant)
+    layer.intermediate, layer.output.dense = (block, nn.Identity()) if whole else (block.neurons, block.D)
+    layer.intermediate.plain = plain
 
 
 def _block(
-    model: Any, like: Tensor, unit: AnyUnit, d_model: int, width: int, match_mlp: bool, seed: int, dropout: nn.Module
+    model: Any, like: Tensor, unit: AnyUnit, plain: _Plain, match_mlp: bool, seed: int
 ) -> Transplant | UserBlock:
-    width = matched_width(unit, d_model, width) if match_mlp else check_width(width)
+    d_model = plain.d_model
+    width = matched_width(unit, d_model, plain.width) if match_mlp else check_width(plain.width)
     if isinstance(unit, ModuleUnit):
         return UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
-    block = Transplant(Neurons(unit, d_model, width), nn.Linear(width, d_model), dropout)
+    block = Transplant(Neurons(unit, d_model, width), nn.Linear(width, d_model), plain.dropout)
     for module in block.modules():
         if isinstance(module, nn.Linear):
             model._init_weights(module)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError
+from gatelab.memory import check_device, check_memory, most_that_fits
 from gatelab.ntk.duals import Dual, dual
 from gatelab.ntk.kernel import Kernel
 from gatelab.units import Activation, AnyUnit, Unit
@@ -99,6 +100,7 @@ def analytic(
     if width is not None:
         width = check_width(width)
     x = _samples(X, device)
+    _check_memory(len(x), len(units), x.device)
     with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
         kernels = _kernels(units, x, width if kind == "ntk" else None, TILES.get(x.device.type, 4096), report)
     for u, (_, error) in zip(units, kernels, strict=True):
@@ -216,6 +218,14 @@ def _combine(A: Tensor, C: Tensor | None, S: Tensor, q: int, width: int | None, 
     return total
 
 
+def _check_memory(n: int, kernels: int, device: torch.device) -> None:
+    """The matrices; what a tile needs beside them is a few megabytes, whatever n is."""
+    each = 8 * n * n
+    most = int(most_that_fits(8 * kernels, device) ** 0.5)
+    what = f"the kernel of {n} rows" if kernels == 1 else f"a list of {kernels} kernels of {n} rows"
+    check_memory(kernels * each, what, f"give {most} rows or fewer", device)
+
+
 def _product_unit(spec: Any) -> Unit:
     u = find_unit(spec)
     if not isinstance(u, Unit):
@@ -240,6 +250,10 @@ def _samples(X: Any, device: str | torch.device | None) -> Tensor:
         if array.dtype.kind not in "fiub":
             raise GatelabError(f"the samples are of type {array.dtype}; give an (n, d) array of numbers")
         x = torch.from_numpy(array.astype(np.float64))
+    if x.is_meta:
+        raise GatelabError(
+            "the samples are on the device 'meta', which holds no numbers; give them on the CPU or a GPU"
+        )
     if x.is_complex() or x.layout != torch.strided:
         raise GatelabError(f"the samples are {x.dtype} and {x.layout}; give a dense (n, d) array of real numbers")
     if x.ndim != 2 or not x.numel():
@@ -248,7 +262,7 @@ def _samples(X: Any, device: str | torch.device | None) -> Tensor:
             f"the samples have shape {tuple(x.shape)}; give (n, d), one row a sample"
             + (way if x.ndim == 1 and x.numel() else ", neither n nor d zero" if x.ndim == 2 else "")
         )
-    x = x.to(device=cast(Any, device), dtype=torch.float64) if device is not None else x.to(torch.float64)
+    x = x.to(device=x.device if device is None else check_device(device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():
         first = int(torch.nonzero(bad)[0, 0])

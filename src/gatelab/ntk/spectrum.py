@@ -25,6 +25,7 @@ from gatelab.errors import GatelabError
 from gatelab.linalg.eigen import Extremes, extremes, operator_extremes
 from gatelab.linalg.interruptible import apart
 from gatelab.linalg.lanczos import Apply, quadrature, start_vector
+from gatelab.memory import check_memory
 from gatelab.ntk.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
         raise GatelabError("the matrix is complex; a kernel is real and symmetric")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise GatelabError(f"the matrix has shape {tuple(matrix.shape)}; a kernel is n by n, n >= 1")
+    # A copy of unit scale or a shifted one with its factor in place; the matrix itself, if it is not float64 yet.
+    copies = 1 if matrix.dtype == torch.float64 else 2
+    check_memory(copies * 8 * len(matrix) ** 2, f"the spectrum of {len(matrix)} rows", "give fewer rows", matrix.device)
     eps = torch.finfo(matrix.dtype).eps if matrix.is_floating_point() else 0.0
     matrix = matrix.to(torch.float64)
     blocks = [slice(i, i + _BLOCK) for i in range(0, len(matrix), _BLOCK)]
@@ -212,6 +216,7 @@ def _of_operator(K: LinearOperator, full: bool) -> Spectrum:
     if abs(float(y @ Kx - x @ Ky)) > _ROUNDING * eps * float(Kx.norm() + Ky.norm()):
         raise GatelabError("the operator is not symmetric: x.Ky and y.Kx differ")
     if full:
+        check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
         return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
     ends = operator_extremes(apply, n, unit=eps / 2)
     said = "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"

@@ -17,6 +17,7 @@ import numpy as np
 
 from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError
+from gatelab.memory import check_memory
 from gatelab.problems.checks import (
     MAX_POINTS,
     checked_interval,
@@ -310,6 +311,12 @@ class Problem:
             raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
         n_test = n if n_test is None else whole("n_test", n_test, 2, MAX_POINTS)
         noise = deviation(noise)
+        # Points, values, the copies that are checked, and those that are kept.
+        check_memory(
+            8 * (n + n_test) * 4 * (d_in + 1),
+            f"a problem of {n} training and {n_test} test points with {d_in} inputs",
+            "give a smaller n or n_test",
+        )
         # Three children, so that neither the noise nor the way of sampling changes the test points.
         for_train, for_test, for_noise = (np.random.default_rng(s) for s in seeds(seed).spawn(3))
         x = sample(sampling, interval, n, d_in, for_train)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from gatelab.display import ProgressLike, Told, reporting
-from gatelab.dynamics.inputs import device_of
 from gatelab.errors import GatelabError
+from gatelab.memory import check_device
 from gatelab.problems import Problem
 from gatelab.scaling import Scaling
 from gatelab.scorecard import cost, ladder
@@ -70,7 +70,7 @@ def compare(
         raise GatelabError(f"seeds is {seeds!r}; give 1 or more")
     # All that can be wrong is told before the fits, which take long.
     loss, features, d_model = check_loss(loss), check_features(features), cost.check_model(d_model)
-    where = device_of("cuda" if device is None and torch.cuda.is_available() else device)
+    where = check_device("cuda" if device is None and torch.cuda.is_available() else device)
     problem = problem_of(data, rows, target=target, inputs=inputs)
     budget = _budget(chosen, problem, budget, widths)
     sizes = {u.name: ladder.widths_of(u, budget, problem.d_in, problem.d_out, widths) for u in chosen}

@@ -20,6 +20,7 @@ import numpy as np
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.linalg.splines import Array
+from gatelab.memory import check_memory
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
 from gatelab.solve.facing import Neurons, to_network
@@ -63,6 +64,8 @@ def construct(
     least = 2 if chosen.factors == 2 else 1
     if check_width(width) < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
+    # Some twenty arrays of one number a neuron: knots, values, derivatives, lines and the network.
+    check_memory(8 * 20 * width, f"a construction of {width} neurons", "give a smaller width")
     target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")

@@ -25,10 +25,11 @@ from gatelab.problems.standardise import Scales
 from gatelab.solve.files import write
 from gatelab.solve.first_order import adam, lbfgs
 from gatelab.solve.knots import knots
+from gatelab.solve.need import check_fit_memory
 from gatelab.solve.newton import newton
 from gatelab.solve.solution import Solution, Status
 from gatelab.solve.varpro import varpro, varpro_many
-from gatelab.units import AnyUnit
+from gatelab.units import AnyUnit, Unit
 from gatelab.units import unit as as_unit
 from gatelab.units.unit import check_width
 
@@ -310,7 +311,11 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
             f"{problem.train.n * problem.d_out} values; give more data"
             + (f" or a width of at most {widest}" if widest else "")
         )
-    return _resolve(solver, unit, problem)
+    name, run = _resolve(solver, unit, problem)
+    # Variable projection asks for itself, since it knows the device that it is to run on.
+    if name != "varpro" or not isinstance(unit, Unit):
+        check_fit_memory(name, unit, width, problem.train.n, (problem.d_in, problem.d_out))
+    return name, run
 
 
 def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:

@@ -27,12 +27,14 @@ from torch import Tensor
 
 from gatelab.display import Told
 from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.memory import check_device
 from gatelab.solve.batches import on_threads, parts
 from gatelab.solve.common import UNLIMITED, UnitLike, check_steps
 from gatelab.solve.features import ProductModel
 from gatelab.solve.insertion import inserted, removed
 from gatelab.solve.marquardt import Descent, descend
 from gatelab.solve.module_model import ModuleModel
+from gatelab.solve.need import check_fit_memory
 from gatelab.solve.solution import Solution, Status
 from gatelab.solve.standard import Standard
 from gatelab.units import ModuleUnit, Unit
@@ -123,7 +125,10 @@ def varpro_many(
     if not isinstance(chosen, Unit):
         raise GatelabError(f"{chosen.name!r} is a class, which is fitted one at a time; use varpro, or gl.fit")
     how = _Course.of(starts, rounds, steps)
-    data = Standard.of(x, y, _weights(weights, len(members), len(x)), _device(device))
+    where = check_device(device)
+    widest = max((check_width(width) for width, _ in members), default=1)
+    check_fit_memory("varpro", chosen, widest, len(x), (x.shape[1], y.shape[1]), where)
+    data = Standard.of(x, y, _weights(weights, len(members), len(x)), where)
     ridges = _ridges(ridge, len(members))
     starts_of = [
         _Start(m, check_width(width), _generator(seed, s), ridges[m])
@@ -387,15 +392,3 @@ def _weights(weights: np.ndarray | None, members: int, n: int) -> np.ndarray | N
             "negative and not all zero"
         )
     return w
-
-
-def _device(device: str) -> torch.device:
-    try:
-        found = torch.device(device)
-        torch.zeros(1, dtype=torch.float64, device=found)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise GatelabError(
-            f"device is {device!r}, which torch cannot use here ({reason}); give 'cpu', or run where torch has it"
-        ) from None
-    return found

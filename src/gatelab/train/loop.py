@@ -20,9 +20,10 @@ from torch import nn
 
 from gatelab.display import ProgressLike, Told, reporting
 from gatelab.errors import GatelabError
+from gatelab.memory import check_device
 from gatelab.train import checkpoint
 from gatelab.train.history import History
-from gatelab.train.members import build
+from gatelab.train.members import build, check_members
 from gatelab.train.recipe import Recipe
 from gatelab.train.schedule import evaluation_steps
 from gatelab.train.source import Data, Source, check_kind, fingerprint, load
@@ -73,6 +74,7 @@ def train_many(
     first = recipes[0]
     given = check_kind(first, load(first) if data is None else data)
     where = _device(device)
+    check_members(first, given, len(recipes), where)
     models = [build(r, given) for r in recipes]
     source = Source.of(first, given, where, getattr(models[0].config, "context", 0))
     state = State(recipes, models, source, bf16=_bf16(first, where), compile=compile)
@@ -162,12 +164,7 @@ def _interrupts() -> Iterator[list[int]]:
 def _device(device: str | torch.device | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise GatelabError(f"the device {device!r} cannot be used ({str(error).splitlines()[0]}); give cpu") from error
-    return chosen
+    return check_device(device, torch.float32)
 
 
 def _bf16(recipe: Recipe, device: torch.device) -> bool:

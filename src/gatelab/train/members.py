@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from gatelab.memory import check_memory
 from gatelab.models import GPT2, Mixer, ViT
-from gatelab.models.block import Attention, cross_entropy
+from gatelab.models.block import Attention, cross_entropy, named
 from gatelab.problems.images import ImageData
 from gatelab.problems.text import TextData
 from gatelab.train.recipe import SIZES, Recipe
@@ -24,9 +25,29 @@ from gatelab.train.recipe import SIZES, Recipe
 
 def build(recipe: Recipe, data: ImageData | TextData) -> nn.Module:
     """The model of a recipe, before training, as large as its data ask for."""
-    options: dict[str, Any] = {**_shape(recipe, data), **dict(recipe.options)}
     kind = {"mixer": Mixer, "vit": ViT, "gpt2": GPT2}[recipe.model]
-    return kind(recipe.size, recipe.unit, match_mlp=recipe.match_mlp, seed=recipe.seed, **options)
+    return kind(recipe.size, recipe.unit, match_mlp=recipe.match_mlp, seed=recipe.seed, **_options(recipe, data))
+
+
+def check_members(recipe: Recipe, data: ImageData | TextData, count: int, device: torch.device) -> None:
+    """Refuse so many members that would not fit, before one of them is built.
+
+    Of each the model as it is built, its place in the stack, its gradient and two momenta; of text the logits too,
+    with their softmax and gradient. What else the passes keep depends on the model, and is not counted.
+    """
+    config = named(recipe.model, dict(SIZES[recipe.model]), recipe.size, _options(recipe, data))
+    parameters = config.parameter_count(recipe.unit, recipe.match_mlp)
+    logits = 3 * recipe.batch * config.context * config.vocabulary if recipe.is_text else 0
+    check_memory(
+        4 * count * (5 * parameters + logits),
+        f"training {count} of {recipe.model} with {parameters} parameters",
+        "give smaller sizes, a smaller batch or fewer seeds at once",
+        device,
+    )
+
+
+def _options(recipe: Recipe, data: ImageData | TextData) -> dict[str, Any]:
+    return {**_shape(recipe, data), **dict(recipe.options)}
 
 
 def _shape(recipe: Recipe, data: ImageData | TextData) -> dict[str, int]:
@@ -57,7 +78,9 @@ class Members:
                 part.fused = self.count == 1
         every: Callable[..., Tensor] = self._loss if self.count == 1 else vmap(self._loss)
         # The stacked pass as a whole: what is compiled inside of vmap would run as it is, and say nothing of it.
-        self._losses: Callable[..., Tensor] = torch.compile(every) if compile else every
+        # For these shapes alone: after a second model of another size torch would compile for sizes that it does not
+        # know, of `forward` as a whole, and fail to infer them.
+        self._losses: Callable[..., Tensor] = torch.compile(every, dynamic=False) if compile else every
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each member on its own batch: x (members, batch, ...), y alike."""

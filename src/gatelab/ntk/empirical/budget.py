@@ -10,7 +10,6 @@ over all samples. A parameter whose factors alone are too large is left to autom
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from gatelab.errors import GatelabError
+from gatelab.memory import free_memory
 from gatelab.ntk.empirical.survey import AHEAD, Share, Survey
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -36,14 +36,14 @@ class Plan:
     block: int  # samples whose Jacobians are held at once
 
 
-def bytes_of(budget: int | float | str | None, device: torch.device) -> int:
-    """A budget in bytes: a number, a text such as "24GiB", or None for half of what is free.
+def bytes_of(budget: int | float | str | None, device: torch.device, beside: int = 0) -> int:
+    """A budget in bytes: a number, a text such as "24GiB", or None for half of what is free beside so many bytes.
 
     >>> bytes_of("1.5 GiB", torch.device("cpu"))
     1610612736
     """
     if budget is None:
-        return free_memory(device) // 2
+        return max(0, free_memory(device) - beside) // 2
     if isinstance(budget, str):
         found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmg]i?|)b?\s*", budget.lower())
         if found:
@@ -51,19 +51,6 @@ def bytes_of(budget: int | float | str | None, device: torch.device) -> int:
     elif not isinstance(budget, bool) and isinstance(budget, int | float) and 0 < budget < float("inf"):
         return int(budget)
     raise GatelabError(f"budget is {budget!r}; give bytes, or a text such as '24GiB' or '500MB'")
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes free on the device; where a system does not say, a quarter of its memory is taken to be."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if not hasattr(os, "sysconf"):
-        raise GatelabError("this system does not say how much memory is free; give a budget, such as '4GiB'")
-    page = os.sysconf("SC_PAGE_SIZE")
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * page
-    except (ValueError, OSError):
-        return os.sysconf("SC_PHYS_PAGES") * page // 4
 
 
 def make_plan(

@@ -35,6 +35,8 @@ def _check_precision(model: nn.Module, found: dict[str, nn.Parameter]) -> None:
             f"the model has parameters in {', '.join(sorted(floats))}; a kernel is computed in float32 or float64: give"
             " model.float() or model.double()"
         )
+    if any(p.is_meta for p in found.values()):
+        raise GatelabError("the model is on the device 'meta', which holds no numbers; give one on the CPU or a GPU")
     kinds = {(p.dtype, p.device) for p in found.values()}
     if len(kinds) > 1:
         text = ", ".join(sorted(f"{d} on {place}" for d, place in kinds))

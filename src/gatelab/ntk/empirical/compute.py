@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gatelab.display import ProgressLike, Told, reporting
+from gatelab.memory import check_memory, most_that_fits
 from gatelab.ntk.empirical.budget import Plan, bytes_of, make_plan
 from gatelab.ntk.empirical.checks import check_batch, trainable
 from gatelab.ntk.empirical.collect import collect
@@ -23,6 +24,7 @@ from gatelab.ntk.kernel import Kernel
 # Products larger than this gain nothing: on a GPU they fill it, on a CPU they leave the caches.
 _LIMIT = {"cuda": 2 * 2**30}
 _LIMIT_ELSEWHERE = 64 * 2**20
+_COPIES = 3  # of the kernel: the sum, what is added to it or its mirror image, and the result
 
 
 def empirical(
@@ -48,7 +50,8 @@ def empirical(
 
     Of outputs that are no tensor, `.logits` is taken, else `.last_hidden_state`. Frozen parameters are left out.
 
-    Memory beside the model and K stays within `budget` (bytes, "24GiB"; default: half of what is free). `batch`
+    Memory beside the model and K stays within `budget` (bytes, "24GiB"; default: half of what is free
+    beside K). `batch`
     overrides how many samples a pass takes. With `store`, a file, partial sums are kept: after an interruption the same
     call goes on from there. `progress` is shown on a terminal and in a notebook unless it is False, or a function of
     (done, total).
@@ -65,7 +68,15 @@ def empirical(
     parameters = trainable(model)
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     check_batch(batch)
-    room = bytes_of(budget, samples.device)
+    whole = _COPIES * 8 * samples.n**2
+    most = int(most_that_fits(_COPIES * 8, samples.device) ** 0.5)
+    check_memory(
+        whole,
+        f"the kernel of {samples.n} samples",
+        f"give {most} samples or fewer, or gl.ntk.operator, which never forms it",
+        samples.device,
+    )
+    room = bytes_of(budget, samples.device, beside=whole)
     sizes = {name: p.numel() for name, p in parameters.items()}
     limit = _LIMIT.get(samples.device.type, _LIMIT_ELSEWHERE)
     seen = survey(samples, parameters)

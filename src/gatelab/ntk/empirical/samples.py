@@ -128,11 +128,13 @@ def _tensor_of(found: Any) -> Tensor:
     if isinstance(found, Tensor):
         return found
     for name in ("logits", "last_hidden_state"):
-        value = getattr(found, name, None)
+        value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
         if isinstance(value, Tensor):
             return value
+    held = f", which holds {', '.join(map(str, found))}," if isinstance(found, Mapping) and found else ""
     raise GatelabError(
-        f"the model gives a {type(found).__name__} without logits or last_hidden_state; give outputs as a function"
+        f"the model gives a {type(found).__name__}{held} without logits or last_hidden_state; give outputs as a "
+        "function"
     )
 
 

@@ -1,0 +1,91 @@
+"""A program for the tests: prints, for calls of some size, the bytes that were asked for and the bytes that were taken.
+
+python memory_measured.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import gatelab as gl
+from gatelab import dynamics, estimators, memory, scorecard, train  # noqa: F401, all rooms, so that all are listened to
+from gatelab.linearize import linearize, verdict
+
+
+def peak(call: Callable[[], Any]) -> int:
+    """By how much the memory of this process rises while the call runs."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS:")
+    result = call()
+    risen = status("VmHWM:") - before
+    del result
+    return risen
+
+
+def status(line: str) -> int:
+    return 1024 * int(Path("/proc/self/status").read_text().partition(line)[2].split()[0])
+
+
+def largest_need(call: Callable[[], Any]) -> tuple[Any, float]:
+    """The result, and the largest of the needs that `check_memory` was told of on the way."""
+    needs: list[float] = []
+    whole = memory.check_memory
+
+    def listen(need: float, *others: Any) -> None:
+        needs.append(need)
+        whole(need, *others)
+
+    rooms = [m for name, m in sys.modules.items() if name.startswith("gatelab") and hasattr(m, "check_memory")]
+    for room in rooms:
+        room.check_memory = listen  # type: ignore[attr-defined]
+    try:
+        return call(), max(needs)
+    finally:
+        for room in rooms:
+            room.check_memory = whole  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    draw = np.random.default_rng(0)
+    X = draw.standard_normal((3000, 10))
+    net = torch.nn.Linear(10, 1).double()
+    wide = gl.Problem.from_arrays(draw.standard_normal((20_000, 5)), draw.standard_normal(20_000))
+    line = gl.Problem.from_function(np.sin, n=16_000, n_test=16)
+    K = gl.ntk.analytic("glu", X[:50], 100)
+    W = torch.from_numpy(draw.standard_normal((1000, 20)))
+    calls = {
+        "analytic": lambda: gl.ntk.analytic(["glu", "mlp"], X),
+        "empirical": lambda: gl.ntk.empirical(net, torch.from_numpy(X), budget="20MB"),
+        "steps": lambda: gl.dynamics.expected_loss(K, X[:50, 0], steps=150_000),
+        "dynamics": lambda: gl.dynamics.train("glu", X, X[:, 0], 2000, 1e-6, 2, seeds=1),
+        "varpro": lambda: gl.fit("swiglu", wide, 20, solver="varpro", starts=1, rounds=0, steps=1),
+        "adam": lambda: gl.fit("swiglu", wide, 200, solver="adam", steps=2),
+        "newton": lambda: gl.fit("mlp", wide, 300, solver="newton", steps=4, schedule="cascade"),
+        "knots": lambda: gl.fit("glu", line, 300, steps=1),
+        "maclaurin": lambda: linearize("gelu", "maclaurin", d=200, m=20_000),
+        "verdict": lambda: verdict("gelu", W, W, 0.1),
+        "construct": lambda: gl.construct("glu", "exp(x)", 10**6),
+        "points": lambda: gl.Problem.from_function(np.sin, n=10**6),
+    }
+    chosen = sys.argv[1:] or list(calls)
+    for name in chosen:
+        taken: dict[str, float] = {}
+
+        def run(name: str = name, taken: dict[str, float] = taken) -> Any:
+            result, taken["need"] = largest_need(calls[name])
+            return result
+
+        taken["peak"] = peak(run)
+        print(json.dumps({"name": name, **taken}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
