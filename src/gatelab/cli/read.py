@@ -176,9 +176,10 @@ def target(
 
 @contextmanager
 def said_warnings() -> Iterator[None]:
-    """Warnings of the library as lines on stderr, without the place in the code that Python adds."""
+    """What the library warns a user of as lines on stderr, without the place in the code that Python adds."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
         print(f"gatelab: {warning.message}", file=sys.stderr)
