@@ -13,6 +13,7 @@ from report_records import EVIL, ITEMS, write_records
 
 from gatelab.cli import report as command
 from gatelab.errors import GatelabError
+from gatelab.glossary import definitions
 from gatelab.report import Section, build, escape, page, prose, table
 from gatelab.report.records import read_records
 from gatelab.studies import studies
@@ -90,7 +91,7 @@ def test_a_section_has_command_provenance_numbers_and_notes(made: str) -> None:
 
 
 def test_studies_that_were_not_run_are_listed_with_their_commands(made: str) -> None:
-    missing = made.split('<section id="not-run"')[1]
+    missing = made.split('<section id="not-run"')[1].partition("<footer>")[0]
     for one in studies():
         ran = one.name in ("scaling/fig2", "ntk/fig4", "linearize/table1")
         assert (f"<code>gatelab reproduce {one.name}</code>" in missing) is not ran
@@ -168,6 +169,12 @@ def test_the_command_prints_the_path_and_refuses_an_empty_folder(
     command.report(out=tmp_path, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found == {"page": str(tmp_path / "report.html"), "bytes": (tmp_path / "report.html").stat().st_size}
+
+
+def test_every_page_says_what_the_words_mean() -> None:
+    shown = page("Two units", "", [Section("slopes", "Slopes")]).partition("<footer>")[2]
+    assert re.findall("<dt>(.*?)</dt>", shown) == list(definitions())
+    assert "<code>gatelab reproduce scaling/fig2</code>" in shown and "`" not in shown.partition("</dl>")[0]
 
 
 def test_a_page_of_one_section_has_no_contents() -> None:

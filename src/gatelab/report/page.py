@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -12,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from gatelab._version import __version__
+from gatelab.glossary import definitions
 from gatelab.report.markup import Markup, embed, escape, points, prose
 
 
@@ -66,7 +68,7 @@ def page(
         f'{_header(title, lead, kicker)}<main id="main">\n{opening}<div class="layout">\n{_contents(sections)}'
         '<div class="sections">\n'
         + "".join(_section(one) for one in sections)
-        + f"</div>\n</div>\n</main>\n<footer><p>{escape(foot)}</p>"
+        + f"</div>\n</div>\n</main>\n<footer>{_words()}<p>{escape(foot)}</p>"
         f"<p>Made by gatelab {escape(__version__)}.</p></footer>\n"
         f'<div id="said" class="unseen" role="status" aria-live="polite"></div>\n<script>{script}</script>\n'
         "</body>\n</html>\n"
@@ -102,6 +104,13 @@ def _contents(sections: Sequence[Section]) -> str:
         '<nav class="contents" aria-label="Contents"><details open><summary>Contents</summary>'
         f"<ul>{''.join(made)}</ul></details></nav>\n"
     )
+
+
+def _words() -> str:
+    """The glossary, folded: whoever is sent a page may not have gatelab to ask."""
+    entries = "".join(f"<dt>{escape(word)}</dt><dd>{prose(text)}</dd>" for word, text in definitions().items())
+    entries = re.sub(r"`([^`]+)`", r"<code>\1</code>", entries)
+    return f'<details class="words"><summary>What the words mean</summary><dl>{entries}</dl></details>'
 
 
 def _section(one: Section) -> str:
