@@ -83,7 +83,7 @@ def _parquet(documents, column="text", group=3):
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_file_byte_by_byte(tmp_path, no_network, packed):
     path = tmp_path / ("a.txt.gz" if packed else "a.txt")
-    path.write_bytes(gzip.compress(WORDS.encode(, mtime=0)) if packed else WORDS.encode())
+    path.write_bytes(gzip.compress(WORDS.encode(), mtime=0) if packed else WORDS.encode())
     data = text_data(path, "bytes", test_fraction=0.25)
     assert bytes(_whole(data).astype(np.uint8)) == WORDS.encode()
     assert (data.vocabulary, data.name) == (256, path.name)
