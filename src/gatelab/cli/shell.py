@@ -22,7 +22,7 @@ from gatelab.memory import free_memory, ran_out, size_text
 
 WRONG, PIPE = 2, 141
 # Of click's, which some versions of typer carry within themselves.
-_UsageError = typer.BadParameter.__bases__[0]
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class Shell(TyperGroup):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gatelab.cli import interrupts, show
+from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def print_plan(found: Plan, store: Path | None, as_json: bool) -> None:
             ("done", str(found.done)),
             ("failed", str(found.failed)),
             ("to do", str(found.todo)),
-            ("expected time", "not known yet" if expected is None else show.duration(expected)),
+            ("expected time", "not known yet" if expected is None else duration(expected)),
         ]
     )
     if found.failed:

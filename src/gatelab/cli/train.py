@@ -12,6 +12,7 @@ import typer
 from gatelab.cli import interrupts, read, show
 from gatelab.cli.lists import Json, complete_unit, unit_option
 from gatelab.cli.write import check_file, check_folder
+from gatelab.display import duration
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -185,5 +186,5 @@ def _print(found: History) -> None:
         ],
         right=range(6),
     )
-    seconds = show.duration(float(found.seconds[-1])) if len(found.seconds) else "less than 1 s"
+    seconds = duration(float(found.seconds[-1])) if len(found.seconds) else "less than 1 s"
     show.say("", str(found), f"{found.parameters} parameters, {found.device}, {seconds}")

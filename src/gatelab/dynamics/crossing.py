@@ -135,17 +135,18 @@ def crossing(
     horizon = _horizon(a, b) if steps is None else whole(steps, "steps", 1)
     reason = _unbounded(made, labels)
     changes: tuple[Change, ...] = ()
-    ahead: list[str | None] = [None, None]
+    first = last = None
     if reason is None:
         changes, signs = _changes(a, b, horizon, labels)
-        ahead = [labels[int(sign > 0)] for sign in signs]
+        first, last = (labels[int(sign > 0)] for sign in signs)
     drawn = _drawn(horizon, changes)
     return Crossing(
         labels,
         changes[0].step if changes else None,
         changes[0].loss if changes else None,
         changes,
-        *ahead,
+        first,
+        last,
         horizon,
         (made[0].lr, made[1].lr),
         early(a, b),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.memory import check_memory
 
 Array = NDArray[np.float64]
@@ -76,9 +76,7 @@ def positive(value: Any, what: str) -> float:
 
 
 def whole(value: Any, what: str, least: int) -> int:
-    if isinstance(value, bool) or np.ndim(value) or not hasattr(value, "__index__") or int(value) < least:
-        raise GatelabError(f"{what} is {value!r}; give a whole number, {least} or more")
-    return int(value)
+    return whole_number(what, value, least)
 
 
 def step_list(steps: Any, n: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from gatelab.display import one_line
 from gatelab.dynamics.inputs import Array
 from gatelab.dynamics.training import Training
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def measured_crossing(
         raise GatelabError("the two trainings recorded different steps; train both with the same `record`")
     if (a.diverged >= 0).any() or (b.diverged >= 0).any():
         raise GatelabError("some networks diverged, and their mean loss with them; train with a smaller lr")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
     found = changes(a.steps, a.mean, b.mean)
     last = []
     for _ in range(draws):

@@ -277,7 +277,7 @@ def _warn(choice: Candidate, solution: Solution, rows: Rows, *, steps_given: boo
     error = _error(solution.network, rows)
     if steps_given and solution.status is Status.BUDGET and error > ENOUGH:
         warnings.warn(
-            f"the {solution.steps} steps ran out while the training error still fell; it is {error:.1e} standard "
+            f"the steps ran out after {solution.steps} while the training error still fell; it is {error:.1e} standard "
             "deviations of the targets: raise steps, or leave them out",
             ConvergenceWarning,
             stacklevel=3,

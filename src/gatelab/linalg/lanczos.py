@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
+from gatelab.errors import check_seed
+
 Array = NDArray[np.float64]
 Apply = Callable[[Tensor], Tensor]
 _EPS = 2.0**-52
@@ -145,8 +147,9 @@ def quadrature(
     True
     """
     nodes, weights = [], []
+    first = check_seed(seed)
     for probe in range(probes):
-        values, vectors = krylov(apply, start_vector(n, seed + probe, device), steps).ritz()
+        values, vectors = krylov(apply, start_vector(n, first + probe, device), steps).ritz()
         nodes.append(values)
         weights.append(vectors[0] ** 2 / probes)
     return np.concatenate(nodes), np.concatenate(weights)

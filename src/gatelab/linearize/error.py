@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name
 from gatelab.linalg.interruptible import apart
 from gatelab.linearize.radial import check_spread
 from gatelab.memory import check_memory
@@ -110,7 +110,7 @@ def _on_distribution(
     progress: Callable[[int, int], None] | None,
 ) -> Error:
     maps = made.features(d)
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(check_seed(seed))
 
     def rows(n: int, scale: float) -> Tensor:
         v = torch.randn(n, d, generator=draw, dtype=torch.float64)
@@ -191,7 +191,7 @@ def _on_data(made: Linearization, W: Any, X: Tensor, level: float, seed: int) ->
 def _bootstrap(squares: np.ndarray, level: float, seed: int) -> tuple[float, float]:
     """The interval of the root of their mean: groups of neighbours are drawn again, as whole ones."""
     groups = np.array([g.mean() for g in np.array_split(squares, min(GROUPS, len(squares)))])
-    draws = np.random.default_rng(seed).integers(len(groups), size=(DRAWS, len(groups)))
+    draws = np.random.default_rng(check_seed(seed)).integers(len(groups), size=(DRAWS, len(groups)))
     low, high = np.quantile(np.sqrt(groups[draws].mean(1)), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

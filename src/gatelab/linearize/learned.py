@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.display import ProgressLike, Told, reporting
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name
 from gatelab.linalg.interruptible import apart
 from gatelab.linearize.maps import Maps
 from gatelab.linearize.radial import check_spread
@@ -156,7 +156,7 @@ def build(
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
-        torch.manual_seed(seed)
+        torch.manual_seed(check_seed(seed))
         tell = report or _nobody
         if recipe == "paper":
             phi, psi = _paper(data, m, epochs, seed, tell)
@@ -189,7 +189,7 @@ def _frozen(net: nn.Module) -> Callable[[Tensor], Tensor]:
 def _fresh(
     data: Data, m: int, seed: int, tell: Told, *, steps: int, width: int, layers: int, batch: int, lr: float
 ) -> tuple[nn.Module, nn.Module]:
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     sides = []
     for _ in range(2):
         body = Body(data.d, width, layers)
@@ -247,7 +247,7 @@ def _root(gram: Tensor) -> Tensor:
 
 
 def _paper(data: Data, m: int, epochs: int, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     N, size, d = 1024, 64, data.d
     W = data.w_scale * torch.randn(N, d, d, generator=generator)
     x = data.x_scale * torch.randn(N, d, generator=generator)
@@ -269,6 +269,6 @@ def population_rmse(
     maps: Maps, activation: Activation, *, seed: int, rows: int = 3000, w_scale: float = 1.0, x_scale: float = 1.0
 ) -> float:
     """The RMSE over all pairs of `rows` new rows and as many new inputs."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     W, X, y = Data(activation, maps.d, w_scale, x_scale).draw(rows, generator, torch.float64)
     return float((maps.phi(W) @ maps.psi(X).T - y).square().mean().sqrt())

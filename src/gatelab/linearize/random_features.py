@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 from gatelab.linearize.minimax import chebyshev
 from gatelab.units import Activation
 
@@ -105,9 +105,7 @@ def terms(activation: Activation, d: int, radius: float, degree: int, exact_line
 
 def dice(seed: Any) -> torch.Generator:
     """A generator of its own for every map that is drawn."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise GatelabError(f"seed is {seed!r}; give a whole number")
-    return torch.Generator().manual_seed(int(seed))
+    return torch.Generator().manual_seed(check_seed(seed))
 
 
 def moments(W: Tensor, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:

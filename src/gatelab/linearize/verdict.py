@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 from gatelab.linalg.interruptible import apart
 from gatelab.linearize.floor import floor_curve
 from gatelab.memory import check_memory
@@ -173,7 +173,7 @@ def verdict(
     b = torch.zeros(width, dtype=torch.float64, device=W.device) if bias is None else bias.detach().to(W)
     if b.shape != (width,):
         raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     sampled = max(len(W), len(X)) > most
     # The values, their halves, and singular vectors with what LAPACK works in.
     check_memory(

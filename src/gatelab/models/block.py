@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name
 from gatelab.units import AnyUnit, FeedForward, ModuleUnit, two_thirds
 from gatelab.units import unit as as_unit
 from gatelab.units.unit import check_width
@@ -195,7 +195,7 @@ def layer_seeds(seed: int, layers: int) -> list[int]:
     """A seed for each of the layers, no two alike."""
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise GatelabError(f"seed is {seed!r}; give a whole number, 0 or more")
-    return [int(s) for s in np.random.SeedSequence(seed).generate_state(layers)]
+    return [int(s) for s in np.random.SeedSequence(check_seed(seed)).generate_state(layers)]
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def initialise(model: nn.Module, seed: int, std: float | None = None) -> None:
     The draws are float32 whatever the model is, so that equal seeds are equal models in every precision. Layer norms
     stay as torch makes them, and a user's own module keeps the weights that it drew under its seed.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
 
     def draw(p: Tensor, std: float) -> None:
         p.copy_(std * torch.randn(p.shape, generator=generator, dtype=torch.float32))

@@ -109,7 +109,8 @@ def _plain(layer: Any, kind: str) -> _Plain:
     if hasattr(block, "plain"):
         return block.plain
     if kind == "gpt2" and hasattr(block, "c_fc"):
-        return _Plain(*block.c_fc.weight.shape, block.dropout)
+        d_model, width = block.c_fc.weight.shape
+        return _Plain(d_model, width, block.dropout)
     first = getattr(block, "fc1", getattr(block, "dense", None))
     if first is None:
         raise GatelabError(
@@ -130,11 +131,16 @@ def _replace(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: int) 
         block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
     if kind != "vit in two":
         layer.mlp = block
-        layer.mlp.plain = plain
+        _remember(block, plain)
         return
     whole = not isinstance(block, Transplant)
     layer.intermediate, layer.output.dense = (block, nn.Identity()) if whole else (block.neurons, block.D)
-    layer.intermediate.plain = plain
+    _remember(layer.intermediate, plain)
+
+
+def _remember(block: Any, plain: _Plain) -> None:
+    """What the model had, for a unit that is transplanted later."""
+    block.plain = plain
 
 
 def _block(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.theory.deformed import KernelLaw, kernel_law
 from gatelab.theory.ntk_paper import paper_extremes, paper_rates
 from gatelab.units.activations import activation
@@ -159,6 +159,4 @@ def arc_cosine(k: int, t: Array) -> Array:
 
 
 def _whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
-        raise GatelabError(f"{name} is {value!r}; give a whole number, {least} or more")
-    return int(value)
+    return whole_number(name, value, least)

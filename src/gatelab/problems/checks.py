@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 import warnings
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 
 Array = NDArray[np.float64]
 PROTOCOLS = ("split", "paper")
@@ -195,18 +194,12 @@ def require_varying(y: Array) -> None:
 
 def whole(what: str, value: Any, least: int, most: int) -> int:
     """The value as a whole number within its limits."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise GatelabError(f"{what} is {value!r}; give a whole number, {least} or more") from None
-    if not least <= number <= most:
-        raise GatelabError(f"{what} is {number}; give a whole number from {least} to {most}")
-    return number
+    return whole_number(what, value, least, most)
 
 
 def seeds(seed: Any) -> np.random.SeedSequence:
     """The source of every random draw of a problem."""
-    return np.random.SeedSequence(whole("seed", seed, 0, 2**63 - 1))
+    return np.random.SeedSequence(check_seed(seed))
 
 
 def deviation(noise: Any) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gatelab.display import ProgressLike, reporting
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 from gatelab.scaling.law import Intervals, Law, ends_of
 from gatelab.scaling.law_grid import TERMS, Array, Logs
 from gatelab.scaling.law_search import again, best, log_law
@@ -134,7 +134,7 @@ def _draws(data: tuple[Array, Array, Array], terms: list[int], count: int, seed:
     """The cell of each point, a cell being a (P, D), and how often each cell is drawn (count, cells)."""
     cells, cell = np.unique(np.stack(data[:2]), axis=1, return_inverse=True)
     cell, total = cell.ravel(), cells.shape[1]
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
     kept, lacking = [np.empty((0, total))], count
     while lacking:
         drawn = generator.multinomial(total, np.full(total, 1 / total), size=max(64, 2 * lacking)).astype(float)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gatelab.display import ProgressLike, reporting
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
 from gatelab.problems.registry import AnyProblem
@@ -117,8 +117,7 @@ def _tasks(
         raise GatelabError(f"units must have different names, got {', '.join(names)}")
     if not chosen or not len(widths):
         raise GatelabError("give at least one unit and one width")
-    if seeds < 1:
-        raise GatelabError(f"seeds is {seeds}; give 1 or more")
+    whole_number("seeds", seeds, 1)
     target = as_problem(problem)
     sizes = sorted({check_width(w) for w in widths})
     for u in chosen:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 
 Aggregate = Literal["best", "median"]
 
@@ -55,7 +55,7 @@ def slope(
         raise GatelabError(f"a slope needs two sizes or more, {kept.sum()} are left after exclusions")
     log_n, log_e = np.log(np.asarray(sizes, float)[kept]), np.log(errors[kept])
     value, intercept = _line(log_n[None], _aggregated(log_e, aggregate)[None])
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
     rows = generator.integers(len(log_n), size=(resamples, len(log_n)))
     columns = generator.integers(log_e.shape[1], size=(resamples, len(log_n), log_e.shape[1]))
     drawn = np.take_along_axis(log_e[rows], columns, axis=2)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gatelab.display import ProgressLike, Told, reporting
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.memory import check_device
 from gatelab.problems import Problem
 from gatelab.scaling import Scaling
@@ -66,8 +66,7 @@ def compare(
     True
     """
     chosen = _units(units)
-    if isinstance(seeds, bool) or not hasattr(seeds, "__index__") or int(seeds) < 1:
-        raise GatelabError(f"seeds is {seeds!r}; give 1 or more")
+    whole_number("seeds", seeds, 1)
     # All that can be wrong is told before the fits, which take long.
     loss, features, d_model = check_loss(loss), check_features(features), cost.check_model(d_model)
     where = check_device("cuda" if device is None and torch.cuda.is_available() else device)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from gatelab.display import ProgressLike, counted, one_line, part_of, reporting, shorten
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.problems import Problem
 from gatelab.problems import problem as as_problem
 from gatelab.problems.checks import matrix, names_of, require_range
@@ -202,22 +202,21 @@ def fit(
     ('converged', True)
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    if seeds < 1:
-        raise GatelabError(f"seeds is {seeds}; give 1 or more")
+    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
     name, run = check_fit(chosen, target, width, solver)
     check_options(name, run, options)
     began = time.perf_counter()
     best: tuple[float, int, Solution] | None = None
     inner = "progress" in inspect.signature(run).parameters
     with reporting(progress, f"fitting {chosen.name}") as report:
-        for done, s in enumerate(range(seed, seed + seeds)):
-            more = {"progress": part_of(report, done, seeds)} if inner else {}
+        for done, s in enumerate(range(first, first + count)):
+            more = {"progress": part_of(report, done, count)} if inner else {}
             solution = run(chosen, target, width, seed=s, **options, **more)
             error = rmse(solution.network, target.train.x, target.train.y)
             if best is None or error < best[0]:
                 best = (error, s, solution)
             if report and not inner:
-                report(done + 1, seeds)
+                report(done + 1, count)
     assert best is not None
     return _as_fit(chosen, target, width, name, best[1], best[2], time.perf_counter() - began)
 
@@ -274,12 +273,13 @@ def fit_many(
     [1, 2]
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    if seeds < 1 or not len(widths):
-        raise GatelabError(f"seeds is {seeds} and there are {len(widths)} widths; give at least one of each")
+    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
+    if not len(widths):
+        raise GatelabError("widths is empty; give one or more numbers of neurons")
     for width in widths:
         check_fit(chosen, target, width, "varpro")
     check_options("varpro", varpro_many, options)
-    members = [(int(w), s) for w in widths for s in range(seed, seed + seeds)]
+    members = [(int(w), s) for w in widths for s in range(first, first + count)]
     began = time.perf_counter()
     with reporting(progress, f"fitting {chosen.name}") as report:
         solutions = varpro_many(chosen, target.train.x, target.train.y, members, progress=report, **options)

@@ -6,7 +6,7 @@ no number is copied by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,11 +80,12 @@ def stroke(
     >>> stroke("a", pd.DataFrame({"n": [2, 1], "e": [0.1, 0.2]}), "n", "e", "#000000").y
     (0.2, 0.1)
     """
-    ordered = table[[x, y]].dropna().sort_values(x)
-    return Stroke(label, numbers(ordered[x]), numbers(ordered[y]), colour, dashed, marks)
+    columns = table[[x, y]].dropna().to_numpy(dtype=float)
+    ordered = columns[np.argsort(columns[:, 0], kind="stable")]
+    return Stroke(label, numbers(ordered[:, 0]), numbers(ordered[:, 1]), colour, dashed, marks)
 
 
-def numbers(values: Sequence[float] | pd.Series) -> tuple[float, ...]:
+def numbers(values: Iterable[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 

@@ -191,7 +191,7 @@ def _ends(runs: Iterable[Run]) -> str:
 
 def _who(one: Run) -> str:
     found = one.expected
-    first, last = NAMES[found.first], NAMES[found.changes[0].ahead]
+    first, last = NAMES[str(found.first)], NAMES[found.changes[0].ahead]
     low, (plain, gated) = found.late.lambda_min, (NAMES[name] for name in one.units)
     ratio = f"λ_min of {gated} is {low[1] / low[0]:.1f} times that of {plain}"
     return f"{first} leads at first, {last} after it; {ratio}."
@@ -321,7 +321,8 @@ def _notes(data: Sequence[Data]) -> list[str]:
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """How near the predicted crossings are to the measured ones, all of them."""
     table = tables["crossings"].dropna(subset=["measured", "low", "high", "predicted"])
-    inside = int(((table["low"] <= table["predicted"]) & (table["predicted"] <= table["high"])).sum())
+    low, predicted, high = (table[name].to_numpy(dtype=float) for name in ("low", "predicted", "high"))
+    inside = int(np.count_nonzero((low <= predicted) & (predicted <= high)))
     off = (table["predicted"] / table["measured"] - 1).abs()
     worst = table.to_dict("records")[int(np.argmax(off))]
     pairs, rates = len(table.groupby(["first", "second"])), table["lr_times_lambda_max"].nunique()

@@ -283,7 +283,8 @@ def _sizes(rows: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 def _decided(rows: pd.DataFrame) -> str:
     """How many of the 95 % intervals have zero outside."""
-    more, less = int((rows["low"] > 0).sum()), int((rows["high"] < 0).sum())
+    low, high = (rows[name].to_numpy(dtype=float) for name in ("low", "high"))
+    more, less = int(np.count_nonzero(low > 0)), int(np.count_nonzero(high < 0))
     counts = {"larger": more, "smaller": less, "undecided": len(rows) - more - less}
     said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return f"{said} of {len(rows)} comparisons" if len(rows) > 1 else said.removeprefix("1 ")

@@ -319,7 +319,7 @@ class Store:
         damage = (text for (text,) in self._read("PRAGMA integrity_check") if text != "ok")
         return replace(self.networks(), damage=tuple(damage))
 
-    def copy(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+    def copy(self, path: str | Path, progress: Callable[[int, int], object] | None = None) -> Path:
         """Write a whole copy to a new file, also while sweeps write to this one; `progress(done, total)` counts pages.
 
         The copy is the store at one moment, without the claims of sweeps that go on here.

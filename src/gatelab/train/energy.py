@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 
 Array = NDArray[np.float64]
 
@@ -143,7 +143,7 @@ def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[
         for row, chosen in enumerate(combinations(range(count), first)):
             masks[row, list(chosen)] = True
         return masks, True
-    keys = np.random.default_rng(seed).random((permutations, count))
+    keys = np.random.default_rng(check_seed(seed)).random((permutations, count))
     return keys.argsort(1).argsort(1) < first, False
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from gatelab.display import ProgressLike, counted, one_line, reporting
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.files import write_whole
 from gatelab.train.energy import PermutationTest, permutation_test
 from gatelab.train.history import Array, History
@@ -226,8 +226,7 @@ def gap_recipes(
     for what, given in (("units", names), ("optimisers", list(optimisers))):
         if not given or len(set(given)) < len(given):
             raise GatelabError(f"the {what} are {given}; give one or more, each once")
-    if seeds < 1:
-        raise GatelabError(f"seeds is {seeds}; give 1 or more")
+    whole_number("seeds", seeds, 1)
     groups = list(product(units, optimisers))
     return [
         [recipe(model, unit, data, optimiser=optimiser, seed=place * seeds + i, **others) for i in range(seeds)]

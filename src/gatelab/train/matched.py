@@ -16,7 +16,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 from gatelab.train.energy import arrangements
 
 Array = NDArray[np.float64]
@@ -112,7 +112,7 @@ def _bootstrap(first: Array, second: Array, draws: int, level: float, seed: int)
     n = min(len(first), len(second))
     if n < 2:
         return np.nan, np.nan
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
     drawn = [g[generator.integers(len(g), size=(draws, len(g)))].mean(1) for g in (first, second)]
     reach = float(student.ppf(0.5 + level / 2, n - 1)) * (n / (n - 1)) ** 0.5
     tail = float(norm.cdf(-reach))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gatelab.display import one_line, shorten
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.models import GPT2_SIZES, MIXER_SIZES, VIT_SIZES
 from gatelab.units import AnyUnit
 from gatelab.units import unit as as_unit
@@ -152,9 +152,7 @@ def _check(r: Recipe) -> None:
     if r.size not in SIZES[r.model]:
         raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
     for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):
-        value = getattr(r, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise GatelabError(f"{name} is {value!r}; give a whole number, {least} or more")
+        whole_number(name, getattr(r, name), least)
     _number("lr", r.lr, r.lr > 0, "a finite number above 0")
     _number("momentum", r.momentum, 0 <= r.momentum < 1, "a number from 0 to below 1")
     _number("weight_decay", r.weight_decay, r.weight_decay >= 0, "a number, 0 or more")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 from gatelab.units.network import factor_names
 from gatelab.units.registry import unit as as_unit
 from gatelab.units.unit import Unit, check_width
@@ -56,7 +56,7 @@ class FeedForward(nn.Module):
         self.unit = chosen
         self.width = two_thirds(check_width(width), chosen.factors) if match_mlp else check_width(width)
         self.d_model = d_model
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        generator = None if seed is None else torch.Generator().manual_seed(check_seed(seed))
         shapes = dict.fromkeys(("G", *factor_names(chosen.factors)), (self.width, d_model))
         for name, (rows, columns) in {**shapes, "D": (d_model, self.width)}.items():
             # Drawn here and then moved: generators of different devices draw different numbers.

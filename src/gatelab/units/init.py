@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name
 from gatelab.units.network import factor_names
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, flo
     """Fill the parameters of `net` in place; equal seeds give bit-equal parameters."""
     if init not in INITIALISERS:
         raise unknown_name("initialiser", init, INITIALISERS)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     with torch.no_grad():
         if init == "lecun":
             _lecun(net, interval, generator)

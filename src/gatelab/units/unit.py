@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, check_seed
 from gatelab.units.activations import Activation, activation
 from gatelab.units.catalogue import check_width, parameter_count, spline_order
 from gatelab.units.init import initialise
@@ -159,7 +159,7 @@ class ModuleUnit:
     ) -> nn.Module:
         """The module, built under `seed` without disturbing torch's global generator; its own initialisation."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(check_seed(seed))
             return self.module(check_width(width), d_in, d_out).to(dtype)
 
 

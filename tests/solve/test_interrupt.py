@@ -1,0 +1,172 @@
+"""Ctrl-C stops a fit, threads and long calls included: KeyboardInterrupt comes, and nothing goes on behind it.
+
+Limits are those of a hang: what came 70 s late has ten. Nothing is measured.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import gatelab as gl
+from gatelab.linalg.interruptible import apart, on_threads, stop_if_asked
+
+LIMIT = 10.0
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent the POSIX way")
+
+CHILD = """
+import sys, threading, time
+import torch
+import gatelab as gl
+torch.set_num_threads(int(sys.argv[1]))
+target = gl.problem("friedman1", n=3000)
+print("begin", flush=True)
+try:
+    gl.fit("glu", target, 48)
+    print("finished", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    # A thread ends at its next look: half of the time is for that, then it would be seen to compute.
+    time.sleep(3.0)
+    before = time.process_time()
+    time.sleep(1.0)
+    print(threading.active_count(), time.process_time() - before < 0.5, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("threads", "delay"), [(1, 0.5), (2, 2.0), (2, 6.0)])
+def test_a_long_fit_in_a_process_of_its_own(threads: int, delay: float) -> None:
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(threads)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    killer = threading.Timer(300, child.kill)
+    killer.start()
+    try:
+        assert child.stdout.readline() == "begin\n"
+        time.sleep(delay)
+        began = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - began < LIMIT
+        assert child.stdout.readline().split() == ["1", "True"]
+        assert child.wait(timeout=120) == 0
+    finally:
+        killer.cancel()
+        child.kill()
+
+
+def pressed(call: Callable[[], object], delay: float) -> float:
+    """Ctrl-C during the call; how long it took to be heard."""
+    moments: list[float] = []
+
+    def press() -> None:
+        moments.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(delay, press)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        return time.monotonic() - moments[0]
+    finally:
+        timer.cancel()
+
+
+def calm() -> bool:
+    """Whether no thread of ours is left within the limit."""
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if not [t for t in threading.enumerate() if t.name.startswith("ThreadPoolExecutor")]:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("delay", [0.3, 1.5])
+def test_a_long_fit_here(delay: float) -> None:
+    target = gl.problem("friedman1", n=2000)
+    assert pressed(lambda: gl.fit("glu", target, 40), delay) < LIMIT
+    assert calm()
+    fit = gl.fit("glu", gl.problem("x**2 + y**2", n=100), 1, starts=1, rounds=0)
+    assert np.isfinite(fit.test_rmse)
+
+
+def test_a_regressor_leaves_no_trace() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (1500, 5))
+    model = gl.GatedRegressor(random_state=0)
+    assert pressed(lambda: model.fit(x, np.sin(3 * x[:, 0]) * x[:, 1]), 1.0) < LIMIT
+    assert calm()
+    assert not hasattr(model, "network_")
+
+
+def test_training_in_threads() -> None:
+    x = torch.randn(400, 40, generator=torch.Generator().manual_seed(0))
+    train = gl.dynamics.train
+    assert pressed(lambda: train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2), 1.0) < LIMIT
+    assert calm()
+
+
+def test_a_call_that_cannot_be_cut_is_left_to_itself() -> None:
+    """As LAPACK is: the main thread hears at once, the call ends when it ends."""
+    ended = threading.Event()
+
+    def call() -> None:
+        time.sleep(2.0)
+        ended.set()
+
+    assert pressed(lambda: apart(call), 0.2) < LIMIT
+    assert not ended.is_set()
+    assert ended.wait(LIMIT)
+
+
+def test_all_eigenvalues_can_be_waited_for() -> None:
+    a = torch.randn(2500, 2500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = a @ a.T
+    assert pressed(lambda: [gl.ntk.spectrum(kernel, full=True) for _ in range(50)], 1.0) < LIMIT
+
+
+def test_threads_hear_the_sign_in_the_midst_of_their_work() -> None:
+    stopped = threading.Event()
+
+    def work(_: int) -> None:
+        try:
+            while True:
+                stop_if_asked()
+                time.sleep(0.01)
+        finally:
+            stopped.set()
+
+    assert pressed(lambda: list(on_threads(work, [0, 1], threads=2)), 0.2) < LIMIT
+    assert stopped.wait(LIMIT)
+    assert calm()
+    stop_if_asked()  # the main thread was never asked
+
+
+def test_an_error_in_one_thread_stops_the_others() -> None:
+    def work(piece: int) -> None:
+        if piece == 0:
+            raise KeyError(piece)
+        while True:
+            stop_if_asked()
+            time.sleep(0.01)
+
+    with pytest.raises(KeyError):
+        list(on_threads(work, [0, 1], threads=2))
+    assert calm()
+
+
+def test_a_call_apart_is_the_call() -> None:
+    assert apart(sorted, [3, 1, 2], reverse=True) == [3, 2, 1]
+    with pytest.raises(ZeroDivisionError):
+        apart(lambda: 1 / 0)
+    before = torch.get_num_threads()
+    with torch.no_grad():
+        assert apart(lambda: (torch.is_grad_enabled(), torch.get_num_threads())) == (False, before)
+    assert torch.get_num_threads() == before
