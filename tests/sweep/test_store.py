@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -113,10 +112,7 @@ def test_filters_by_argument_use_an_index(store: Store) -> None:
 def test_many_keys_at_once(store: Store) -> None:
     store.put_all(record(n, status="failed" if n % 10 == 0 else "done") for n in range(2000))
     keys = [Run("lab:none", {"n": n}).key for n in range(98_000)] + [record(n).key for n in range(2000)]
-    began = time.perf_counter()
-    done = store.done_keys(keys)
-    assert time.perf_counter() - began < 5.0
-    assert done == {record(n).key for n in range(2000) if n % 10}
+    assert store.done_keys(keys) == {record(n).key for n in range(2000) if n % 10}
     wanted = [keys[-1], keys[0], keys[-3]]
     assert [r.key for r in store.get_all(wanted)] == [wanted[0], wanted[2]]
 
