@@ -1,0 +1,459 @@
+"""Three hundred bad inputs: each ends in one line that says what was wrong, exit code 2, and nothing is written.
+
+A row of the table is a command and a piece of the message that it must end in. Files named in the rows are made by
+`folder`; none of them may change and no other may appear.
+"""
+
+import io
+import pickle
+import shlex
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import gatelab as gl
+from gatelab.cli import app
+
+TABLE = """
+fit | no unit is given
+fit gllu | did you mean 'glu'
+fit '' | no unit is given
+fit glu '' | empty
+fit glu '   ' | empty
+fit glu nonsense | nonsense
+fit glu 'x +' | x +
+fit glu 'import os' | import os
+fit glu '__import__("os").system("id")' | __import__
+fit glu 'x.__class__' | x.__class__
+fit glu 'lambda x: x' | lambda
+fit glu 'open("secret")' | open
+fit glu 'x[0]' | x[0]
+fit glu '[x for x in (1, 2)]' | x for x
+fit glu 'x**x**x**x**9999' | finite
+fit glu '1/x - 1/x' | the target is constant
+fit glu 'log(x)' | finite
+fit glu 'sqrt(x - 10)' | finite
+fit glu 'exp(1e5*x)' | finite
+fit glu '3' | the target is constant
+fit glu 'x + q' | q
+fit glu 'x10 + x1' | x10
+fit glu 'sin()' | sin
+fit glu 'sin(x, x)' | sin
+fit glu 'x; y' | x; y
+fit glu 'x = 3' | x = 3
+fit glu 'x if x > 0 else 1' | x if x
+fit glu '9**9**9**9 * x' | 9
+fit glu --width 0 | width is 0
+fit glu --width -3 | width
+fit glu --width 1.5 | 1.5
+fit glu --width many | many
+fit glu --width 1e3 | 1e3
+fit glu --width 99999999999999999999 | parameters
+fit glu --width 200000 --points 2000000 | GiB
+fit glu --width 5000 | parameters
+fit glu --points 1 | from 2 to
+fit glu --points 0 | 0
+fit glu --points -5 | -5
+fit glu --points 1e6 | 1e6
+fit glu --points 100000000000 | from 2 to
+fit glu --steps 0 | --steps
+fit glu --steps -1 | --steps
+fit glu --steps x | --steps
+fit glu --seed -1 | --seed
+fit glu --seed 1.5 | --seed
+fit glu --seeds 0 | --seeds
+fit glu --solver sgd | no solver is called 'sgd'
+fit glu --solver '' | solver
+fit swiglu --solver knots | knot
+fit glu friedman1 --solver knots | knot
+fit glu --solver newton --ridge 1 | ridge
+fit glu --ridge -1 | --ridge
+fit glu --ridge nan --solver varpro | ridge
+fit glu --ridge inf --solver varpro | ridge
+fit glu --solver varpro --device nonsense | nonsense
+fit glu --solver varpro --device cuda:99 | cuda
+fit glu --solver varpro --device meta | meta
+fit glu --interval 1:1 | interval
+fit glu --interval 3:1 | interval
+fit glu --interval nan:1 | interval
+fit glu --interval 0:inf | interval
+fit glu --interval 0 | interval
+fit glu --interval a:b | interval
+fit glu --interval -1e308:1e308 | interval
+fit glu --sampling magic | magic
+fit glu --noise -1 | noise
+fit glu --noise nan | noise
+fit glu --noise inf | noise
+fit glu --protocol mine | mine
+fit glu --nonsense | nonsense
+fit glu paper-1d extra | extra
+fit glu --data missing.csv | missing.csv
+fit glu --data . | .
+fit glu --data empty.csv | empty.csv
+fit glu --data onerow.csv | onerow.csv
+fit glu --data header.csv | header.csv
+fit glu --data words.csv | words.csv
+fit glu --data nan.csv | nan.csv
+fit glu --data inf.csv | inf.csv
+fit glu --data ragged.csv | ragged.csv
+fit glu --data binary.csv | binary.csv
+fit glu --data onecolumn.csv | onecolumn.csv
+fit glu --data constant.csv | constant.csv
+fit glu --data constantx.csv | constantx.csv
+fit glu --data huge.csv | huge.csv
+fit glu --data tiny.csv | the targets reach 5e-311
+fit glu --data notes.txt | notes.txt
+fit glu --data objects.npy | objects.npy
+fit glu --data objects.npz | objects.npz
+fit glu --data keys.npz | keys.npz
+fit glu --data cube.npy | cube.npy
+fit glu --data complex.npy | complex.npy
+fit glu --data cut.npy | cut.npy
+fit glu --data cut.parquet | cut.parquet
+fit glu --data pickle.npy | pickle.npy
+fit glu --data gone.parquet | gone.parquet
+fit glu x2 --data good.csv | good.csv
+fit glu --data good.csv --target z | z
+fit glu --data good.csv --target 9 | 9
+fit glu --data good.csv --target -5 | -5
+fit glu --data good.csv --target y,y | twice
+fit glu --data good.csv --target x,y | input
+fit glu --data good.csv --inputs y | y
+fit glu --data good.csv --inputs '' | no column of good.csv is called ''
+fit glu --data good.csv --inputs z | z
+fit glu --data good.csv --interval 0:0.1 | outside
+fit glu --data good.csv --points 10 | points
+fit glu --data good.csv --noise 1 | noise
+fit glu --data good.csv --width 100 | parameters
+fit glu --target y | --data
+fit glu --inputs x | --data
+fit glu --save model.pt | .safetensors
+fit glu --save model | .safetensors
+fit glu --save good.csv/model.safetensors | good.csv
+fit glu --save sub.safetensors | sub.safetensors
+fit glu --save /proc/nowhere/model.safetensors | /proc
+scale | unit
+scale gllu | glu
+scale glu --widths '' | widths
+scale glu --widths 0 | 0
+scale glu --widths 5:1 | 5:1
+scale glu --widths 1:50:0 | 1:50:0
+scale glu --widths 1:50:-1 | 1:50:-1
+scale glu --widths a,b | a,b
+scale glu --widths 1:2:3:4 | 1:2:3:4
+scale glu --widths 1.5,2 | 1.5
+scale glu --widths 1:99999999999 | widths
+scale glu --widths -1:3 | -1
+scale glu --problem '' | empty
+scale glu --problem nonsense | nonsense
+scale glu --jobs 0 | --jobs
+scale glu --jobs -2 | --jobs
+scale glu --jobs two | --jobs
+scale glu --seeds -1 | --seeds
+scale glu --backend spark | spark
+scale glu --backend serial --address 10:1 | address
+scale glu --max-hours -1 | hours
+scale glu --max-hours nan | hours
+scale glu --store good.csv | good.csv
+scale glu --store . | .
+scale glu --retry-failed | --store
+scale glu --out figure.bmp | .bmp
+scale glu --out figure | figure
+scale glu --csv table.txt | .csv
+scale glu --out good.csv/figure.png | good.csv
+scale glu --solver sgd | sgd
+scale glu --device cuda:99 --solver varpro --widths 1:3 | cuda
+scale glu --data missing.csv | missing.csv
+scale glu --widths 1:3 --data onerow.csv | onerow.csv
+scale glu --noise -1 | noise
+scale glu --interval 2:1 | interval
+law | Missing argument
+law missing.csv | missing.csv
+law good.csv | P
+law empty.csv | empty.csv
+law lawnan.csv | lawnan.csv
+law lawtwo.csv | lawtwo.csv
+law lawneg.csv | lawneg.csv
+law law.csv --delta 0 | delta
+law law.csv --delta -1 | delta
+law law.csv --delta nan | delta
+law law.csv --bootstrap -1 | --bootstrap
+law law.csv --seed -1 | --seed
+law law.csv --p-column Q | Q
+law law.csv --plot law.gif | .gif
+law objects.npy | objects.npy
+predict | Missing
+predict model.safetensors | --data
+predict missing.safetensors --data good.csv | missing.safetensors
+predict good.csv --data good.csv | good.csv
+predict pickle.npy --data good.csv | pickle.npy
+predict cut.safetensors --data good.csv | cut.safetensors
+predict other.safetensors --data good.csv | other.safetensors
+predict model.safetensors --data missing.csv | missing.csv
+predict model.safetensors --data empty.csv | empty.csv
+predict model.safetensors --data words.csv | words.csv
+predict model.safetensors --data three.csv | three.csv
+predict model.safetensors --data good.csv --inputs z | z
+predict model.safetensors --data good.csv --inputs x,y | 2
+predict model.safetensors --data good.csv --target z | z
+predict model.safetensors --data good.csv --out out.txt | .csv
+predict model.safetensors --data good.csv --out good.csv/out.csv | good.csv
+ntk | one of
+ntk nonsense | nonsense
+ntk --gaussian 10 | 10
+ntk --gaussian 10,0 | 10,0
+ntk --gaussian -10,5 | -10,5
+ntk --gaussian a,b | a,b
+ntk --gaussian 10,5,3 | 10,5,3
+ntk --gaussian 200000,10 | 200000
+ntk --gaussian 1000000000,1000000000 | GiB
+ntk --gaussian 10,5 --data good.csv | one of
+ntk --gaussian 10,5 --unit gllu | glu
+ntk --gaussian 10,5 --unit '' | unit
+ntk --gaussian 10,5 --width 0 | --width
+ntk --gaussian 10,5 --width x | --width
+ntk --gaussian 10,5 --seed -1 | --seed
+ntk --gaussian 10,5 --rows 0 | --rows
+ntk --gaussian 10,5 --plot a.bmp | .bmp
+ntk --gaussian 10,5 --save a.txt | .npy
+ntk --gaussian 10,5 --model missing.safetensors | missing.safetensors
+ntk --gaussian 10,5 --model good.csv | good.csv
+ntk --gaussian 10,5 --model model.safetensors | 5
+ntk --gaussian 10,1 --model model.safetensors --unit glu | unit
+ntk --gaussian 10,1 --model model.safetensors --width 3 | width
+ntk --data missing.csv | missing.csv
+ntk --data words.csv | words.csv
+ntk --data nan.csv | nan.csv
+ntk --data good.csv --target z | z
+dynamics | one of
+dynamics nonsense | nonsense
+dynamics --gaussian 10 | 10
+dynamics --gaussian 10,5 --lr 0 | lr
+dynamics --gaussian 10,5 --lr -1 | lr
+dynamics --gaussian 10,5 --lr nan | lr
+dynamics --gaussian 10,5 --lr inf | lr
+dynamics --gaussian 10,5 --steps 0 | --steps
+dynamics --gaussian 10,5 --steps 100000000000 | steps
+dynamics --gaussian 10,5 --width 0 | --width
+dynamics --gaussian 10,5 --rows 1 | --rows
+dynamics --gaussian 10,5 --seeds 0 | --seeds
+dynamics --gaussian 10,5 --unit gllu | glu
+dynamics --gaussian 10,5 --plot a.jpeg | .jpeg
+dynamics --gaussian 10,5 --measure --width 100000000000 | width
+dynamics --data missing.csv | missing.csv
+dynamics --data constant.csv | constant.csv
+train | Missing
+train mixer | unit
+train lstm glu | lstm
+train mixer gllu | glu
+train mixer glu --data nonsense | nonsense
+train gpt2 glu --data missing.txt | missing.txt
+train gpt2 glu --data notes.txt --tokenizer bytes --size tiny | notes.txt
+train gpt2 glu --data nothing.txt --tokenizer bytes | nothing.txt
+train mixer glu --optimiser lion | lion
+train mixer glu --size huge | huge
+train mixer glu --set layers | layers
+train mixer glu --set layers=-1 | layers
+train mixer glu --set layers=x | layers
+train gpt2 glu --data long.txt --tokenizer bytes --size tiny --set wings=2 | wings
+train mixer glu --lr 0 | lr
+train mixer glu --lr -1 | lr
+train mixer glu --lr nan | lr
+train mixer glu --lr inf | lr
+train mixer glu --steps 0 | --steps
+train mixer glu --batch 0 | --batch
+train mixer glu --warmup -1 | --warmup
+train mixer glu --schedule linear | linear
+train mixer glu --weight-decay -1 | --weight-decay
+train mixer glu --clip -1 | --clip
+train mixer glu --precision fp8 | fp8
+train mixer glu --tokenizer words | words
+train mixer glu --seed -1 | --seed
+train gpt2 glu --data long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
+train gpt2 glu --data long.txt --tokenizer bytes --size tiny --device meta | meta
+train mixer glu --evaluations 0 | --evaluations
+gap --unit gllu | glu
+gap --model lstm | lstm
+gap --seeds 0 | --seeds
+gap --steps 0 | --steps
+gap --optimiser lion | lion
+gap --data nonsense | nonsense
+gap --plot gap.bmp | .bmp
+linearize gellu | gelu
+linearize gelu --method nonsense | nonsense
+linearize gelu --degree -1 | --degree
+linearize gelu --degree x | --degree
+linearize gelu --degree 1000000 | degree
+linearize gelu --method minimax --degree 8 --interval 1: | interval
+linearize gelu --interval 1e300 | interval
+linearize gelu --interval nan | interval
+linearize gelu --interval inf | interval
+linearize gelu --interval 3:1 | interval
+linearize gelu --interval 0 | interval
+linearize gelu --interval a | interval
+linearize gelu --interval '' | interval
+linearize gelu --method hermite --scale 0 | scale
+linearize gelu --method hermite --scale -1 | scale
+linearize gelu --method hermite --scale nan | scale
+linearize gelu --method optimal | d
+linearize gelu --method optimal --d 0 --features 4 | --d
+linearize gelu --method optimal --d 4 --features 0 | --features
+linearize gelu --method optimal --d 1000 --features 1000000000000 | features
+linearize gelu --method optimal --d 3 --features 4 --w-scale 0 | scale
+linearize gelu --method optimal --d 3 --features 4 --x-scale nan | scale
+linearize gelu --seed -1 | --seed
+linearize gelu --data missing.npy | missing.npy
+linearize gelu --data nan.csv | nan.csv
+linearize gelu --data words.csv | words.csv
+linearize gelu --data empty.csv | empty.csv
+linearize gelu --data objects.npy | objects.npy
+linearize gelu --margin -1 | --margin
+linearize gelu --margin nan --data good.csv | margin
+linearize gelu --method taylor --degree 4 --interval 3 --export poly.txt | .json
+linearize gelu --method taylor --degree 4 --interval 3 --plot p.bmp | .bmp
+linearize gelu --method optimal --d 2 --features 4 --export poly.json | polynomial
+compare --unit gllu | glu
+compare --unit glu | two
+compare nonsense | nonsense
+compare '' | empty
+compare --data missing.csv | missing.csv
+compare --data onerow.csv | onerow.csv
+compare --data nan.csv | nan.csv
+compare --data huge.csv | huge.csv
+compare --data constant.csv | constant.csv
+compare --data good.csv --target z | z
+compare --rows 3 | --rows
+compare --budget 0 | --budget
+compare --widths 0 | 0
+compare --widths a | a
+compare --seeds 0 | --seeds
+compare --features 0 | --features
+compare --loss 0 | loss
+compare --loss 2 | loss
+compare --loss nan | loss
+compare --d-model 0 | --d-model
+compare --noise -1 | noise
+compare --interval 1:0 | interval
+compare --out card.txt | .html
+compare --out good.csv/card.html | good.csv
+reproduce | name
+reproduce nonsense | nonsense
+reproduce scaling/fig99 | scaling/fig99
+reproduce '' | no study is called
+reproduce scaling/fig1 --jobs 0 | --jobs
+reproduce scaling/fig1 --out good.csv | good.csv
+reproduce scaling/fig1 --backend spark | spark
+reproduce scaling/fig2 --store words.csv | words.csv
+reproduce scaling/fig1 --max-hours -1 | hours
+report --out missing | missing
+report --out good.csv | good.csv
+demo --max-width 1 | --max-width
+demo --jobs 0 | --jobs
+demo --out good.csv | good.csv
+results nonsense | nonsense
+results list --store missing.db | missing.db
+results list --store good.csv | good.csv
+results list --store . | .
+results list --store runs.db --status fine | fine
+results list --store runs.db --limit 0 | --limit
+results list --store runs.db --width x | --width
+results show | Missing
+results show zzzz --store runs.db | zzzz
+results show '' --store runs.db | key
+results export --store runs.db | --out
+results export --store runs.db --out runs.txt | .csv
+results export --store runs.db --out runs.csv --format xml | xml
+results export --store missing.db --out runs.csv | missing.db
+results prune --store runs.db | --failed
+results prune --store runs.db --older-than -1 --yes | --older-than
+results prune --store missing.db --failed --yes | missing.db
+results copy | Missing
+results copy missing.db there.db | missing.db
+results copy good.csv there.db | good.csv
+results copy runs.db runs.db | runs.db
+results copy runs.db good.csv | good.csv
+results compare missing.db runs.db | missing.db
+units extra | extra
+units --jsn | jsn
+problems --json=3 | json
+nonsense | nonsense
+--nonsense | nonsense
+results lst | lst
+"""
+ROWS = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in TABLE.strip().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Good and bad files of every kind that commands read."""
+    home = tmp_path_factory.mktemp("inputs")
+    x = np.linspace(0, 1, 60)
+    lines = [f"{a:.6f},{np.sin(4 * a):.6f}" for a in x]
+
+    def table(name: str, rows: list[str], header: str = "x,y") -> None:
+        (home / name).write_text("\n".join([header, *rows]) + "\n")
+
+    table("good.csv", lines)
+    table("three.csv", [f"{a},{a * a},{a + 1}" for a in x], "a,b,c")
+    table("onerow.csv", lines[:1])
+    table("words.csv", ["one,two", *lines])
+    table("nan.csv", ["nan,1.0", *lines])
+    table("inf.csv", ["0.5,inf", *lines])
+    table("ragged.csv", ["0.5", *lines, "1,2,3"])
+    table("onecolumn.csv", [f"{a}" for a in x], "x")
+    table("constant.csv", [f"{a},1.0" for a in x])
+    table("constantx.csv", [f"1.0,{a}" for a in x])
+    table("huge.csv", [f"{a},{(a - 0.5) * 3e308}" for a in x])
+    table("tiny.csv", [f"{a},{(a - 0.5) * 1e-310}" for a in x])
+    table("law.csv", [f"{p},{d},{1 + 9 / p + 9 / d}" for p in (10, 20, 40, 80) for d in (10, 20, 40, 80)], "P,D,L")
+    table("lawnan.csv", [f"{p},{d},nan" for p in (10, 20, 40, 80) for d in (10, 20, 40, 80)], "P,D,L")
+    table("lawneg.csv", [f"{p},{d},-1" for p in (10, 20, 40, 80) for d in (10, 20, 40, 80)], "P,D,L")
+    table("lawtwo.csv", ["10,10,1", "20,20,0.5"], "P,D,L")
+    (home / "empty.csv").write_text("")
+    (home / "header.csv").write_text("x,y\n")
+    (home / "notes.txt").write_text("no data")
+    (home / "nothing.txt").write_text("")
+    (home / "long.txt").write_text("a text that is long enough to train on. " * 200)
+    (home / "binary.csv").write_bytes(np.random.default_rng(0).bytes(4000))
+    (home / "sub.safetensors").mkdir()
+    np.save(home / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    np.savez(home / "objects.npz", x=np.array([{}, []], dtype=object), y=x[:2])
+    np.savez(home / "keys.npz", a=x, b=x, c=x)
+    np.save(home / "cube.npy", np.zeros((4, 4, 4)))
+    np.save(home / "complex.npy", np.ones((9, 2)) * 1j)
+    (home / "pickle.npy").write_bytes(pickle.dumps({"x": 1}))
+    whole = io.BytesIO()
+    np.save(whole, np.stack([x, x], 1))
+    (home / "cut.npy").write_bytes(whole.getvalue()[:200])
+    (home / "cut.parquet").write_bytes(b"PAR1" + bytes(50))
+    from safetensors.numpy import save_file
+
+    save_file({"weight": np.ones((2, 2))}, home / "other.safetensors")
+    fit = gl.fit("mlp", gl.Problem.from_file(home / "good.csv"), 2)
+    saved = fit.save(home / "model.safetensors").read_bytes()
+    (home / "cut.safetensors").write_bytes(saved[: len(saved) // 2])
+    gl.scaling(["mlp"], gl.problem("x2", n=50), [1, 2], store=home / "runs.db", jobs=1)
+    return home
+
+
+def test_the_table_has_three_hundred_rows_each_once():
+    assert len({words for words, _ in ROWS}) == len(ROWS) >= 300
+
+
+@pytest.mark.parametrize(("words", "reason"), ROWS, ids=[words for words, _ in ROWS])
+def test_bad_input_is_one_line_and_changes_nothing(folder, monkeypatch, words, reason):
+    monkeypatch.chdir(folder)
+    before = contents(folder)
+    done = CliRunner().invoke(app, shlex.split(words), prog_name="gatelab")
+    assert done.exit_code == 2, (done.exit_code, done.output, done.exception)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("gatelab: "), done.stderr
+    assert reason.lower() in lines[0].lower()
+    assert done.stdout == ""
+    assert contents(folder) == before
+
+
+def contents(folder):
+    files = [p for p in folder.rglob("*") if p.is_file() and not p.name.endswith(("-wal", "-shm"))]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(files)}
