@@ -47,15 +47,16 @@ def run() -> Iterator[Table]:
                 "exit codes": ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())),
                 "slowest end, s": max(seconds for _, seconds, *_ in ends),
                 "median, s": sorted(seconds for _, seconds, *_ in ends)[len(ends) // 2],
-                "tracebacks": sum(trace for _, _, trace, *_ in ends),
-                "not one line": sum(lines != 1 for code, _, _, lines, _ in ends if code == 130),
-                "children left": sum(left for *_, left in ends),
+                "before gatelab": sum(early for *_, early in ends),
+                "tracebacks": sum(trace and not early for _, _, trace, _, _, early in ends),
+                "not one line": sum(lines != 1 for code, _, _, lines, *_ in ends if code == 130),
+                "children left": sum(left for *_, left, _ in ends),
             }
         )
     yield (
         "Ctrl-C at random moments",
         rows,
-        "130: interrupted; 0: had ended before; -2: before Python itself had started; 1: while it started",
+        "130: interrupted; 0: had ended before; before gatelab: while Python itself was starting",
     )
 
 
@@ -84,8 +85,11 @@ def _length(words: list[str]) -> float:
         return time.perf_counter() - began
 
 
-def _interrupted(words: list[str], moment: float) -> tuple[int, float, bool, int, int]:
-    """Exit code, seconds from the signal to the end, whether there was a traceback, lines, children left after 2 s."""
+def _interrupted(words: list[str], moment: float) -> tuple[int, float, bool, int, int, bool]:
+    """Exit code, seconds to the end, whether there was a traceback, lines, children left, whether Python was starting.
+
+    What has not ended as it should is told on stderr in full.
+    """
     with TemporaryDirectory() as folder:
         process = _start(words, folder)
         time.sleep(moment)
@@ -100,7 +104,10 @@ def _interrupted(words: list[str], moment: float) -> tuple[int, float, bool, int
         if left:
             os.killpg(process.pid, signal.SIGKILL)
     lines = [line for line in err.splitlines() if not re.match(r"gatelab: .*: \d+ of \d+", line)]
-    return process.returncode, seconds, "Traceback" in err, len(lines), left
+    early = process.returncode not in (0, 130) and "gatelab" not in err
+    if process.returncode != 0 and not early and (process.returncode, len(lines)) != (130, 1):
+        print(f"{words[0]} after {moment:.2f} s: exit code {process.returncode}\n{err}", file=sys.stderr)
+    return process.returncode, seconds, "Traceback" in err, len(lines), left, early
 
 
 def _living(session: int) -> int:

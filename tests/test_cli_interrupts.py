@@ -143,7 +143,7 @@ atexit.register(ready)
         assert press(process) == ("", "") and process.returncode == 0
 
 
-@pytest.mark.parametrize("module", ["typer", "torch.version", "torch.nn", "scipy.linalg"])
+@pytest.mark.parametrize("module", ["gatelab.cli.interrupts", "typer", "torch.version", "torch.nn", "scipy.linalg"])
 def test_while_importing(module: str) -> None:
     """Python tells on stderr of each import; at that of `module` Ctrl-C comes."""
     with started(command("fit", "glu", "--width", "200"), PYTHONPROFILEIMPORTTIME="1") as process:

@@ -26,12 +26,11 @@ it conforms. What they are fitted to are problems: a name (`gl.problems()`), an 
 The flow is one way: units x problems -> solve -> scaling | ntk | linearize -> dynamics | train -> studies -> report.
 """
 
-from typing import TYPE_CHECKING
-
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.lazy import lazy
 
+TYPE_CHECKING = False  # as type checkers know it; the module typing would take most of the time of this import
 if TYPE_CHECKING:
     from gatelab import (
         dynamics,

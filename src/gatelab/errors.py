@@ -7,8 +7,11 @@ line on stderr and exit code 2; anything else that escapes is a defect of ours a
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from typing import Any
+
+TYPE_CHECKING = False  # as type checkers know it; this is imported first of all, and the module typing takes its time
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 MOST = 2**63 - 1
 

@@ -7,10 +7,13 @@ editors and type checkers.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # as type checkers know it; this is imported first of all, and the module typing takes its time
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 
 class LazyPackage(ModuleType):

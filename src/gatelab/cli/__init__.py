@@ -9,10 +9,10 @@ computes where they need it.
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from gatelab.lazy import lazy
 
+TYPE_CHECKING = False  # as type checkers know it, without an import that Ctrl-C could cut short
 if TYPE_CHECKING:
     from gatelab.cli.app import app
 
@@ -25,10 +25,12 @@ def main() -> None:
     """The entry point."""
     try:
         from gatelab.cli import interrupts
+
+        _open_streams()
+        interrupts.listen()
     except KeyboardInterrupt:
+        os.write(2, b"gatelab: interrupted; nothing was written\n")
         os._exit(130)
-    _open_streams()
-    interrupts.listen()
     try:
         from gatelab.cli.app import app
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CODE = 130
-PATIENCE = 1.5  # seconds for the main thread to end in good order
+PATIENCE = 1.2  # seconds for the main thread to end in good order
 LAST = 0.3  # seconds for the line that says what is complete, where the main thread does not end
 
 _pressed = threading.Event()

@@ -75,7 +75,7 @@ def _misused(error: Any) -> typer.Exit:
     causes = getattr(error.__cause__, "errors", list)()
     given = "".join(f" (it is {cause['input']!r})" for cause in causes[:1])
     command = getattr(error.ctx, "command_path", "gatelab")
-    return _end(f"{message.rstrip('.')}{given}; '{command} --help' says what there is", WRONG)
+    return _end(f"{message.rstrip('.')}{given}; see '{command} --help' for help", WRONG)
 
 
 def _end(message: str, code: int) -> typer.Exit:
