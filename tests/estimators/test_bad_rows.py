@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
+from sklearn.datasets import make_friedman1
 from sklearn.exceptions import ConvergenceWarning
 
 from gatelab import GatedRegressor, GatelabError
@@ -142,6 +143,20 @@ def test_parameters_are_checked_when_fitted(options: dict, sentence: str) -> Non
 def test_weights_are_checked(weight: np.ndarray, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quick().fit(*smooth(), sample_weight=weight)
+
+
+@pytest.mark.parametrize("options", [{"width": 4, "ridge": 1e-6}, {"width": 4}, {"width": 2, "ridge": 0.0}])
+def test_the_default_is_silent_where_it_ends_still_improving(options: dict) -> None:
+    """Steps beyond its own are for nobody who did not ask for them; the status is there for those who look."""
+    x, y = make_friedman1(200, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = GatedRegressor(random_state=0, **options).fit(x, y)
+    assert model.steps is None
+    with pytest.warns(ConvergenceWarning, match="ran out after 3 while"):
+        short = GatedRegressor(random_state=0, steps=3, **options).fit(x, y)
+    assert short.n_iter_ == 3
+    assert model.n_iter_ > 3
 
 
 def test_too_few_steps_are_said_and_enough_are_not() -> None:

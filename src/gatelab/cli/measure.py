@@ -44,7 +44,10 @@ Standardise = Annotated[
 ]
 Protocol = Annotated[str, typer.Option(help="split, or paper: test on the training data, as the paper's code does.")]
 Solver = Annotated[str, typer.Option(help=SOLVER_HELP)]
-Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the solver.", show_default="its own")]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most iterations of a network, from its start to its end.", show_default="the solver's"),
+]
 Ridge = Annotated[float | None, typer.Option(min=0, help="Ridge of varpro, for noisy data.", show_default="0")]
 Device = Annotated[str | None, typer.Option(help="Device of varpro, such as cuda.", show_default="cpu")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds.")]

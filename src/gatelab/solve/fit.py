@@ -57,7 +57,8 @@ class Fit:
     error in the target's own units, the same number where nothing was standardised. `predict` takes and gives raw
     values in either case; `network` alone is a function of the data as they were fitted.
 
-    `seconds` covers all seeds that were tried; `network` is the one with the least training error. `columns` and
+    `seconds` covers all seeds that were tried; `network` is the one with the least training error. `steps` are the
+    iterations that it went through from its start to its end, `history` its training RMSE after each. `columns` and
     `targets` are the names of inputs and targets, where the data came with names.
     """
 
@@ -194,7 +195,8 @@ def fit(
     """Train a network of `width` neurons; the best in training error of `seeds` seeds from `seed` on.
 
     `solver="auto"` is the knot solver where it applies (one input, one output, a relu-gated unit) and variable
-    projection elsewhere. Further options go to the solver. `progress` is shown on a terminal and in a notebook unless
+    projection elsewhere. Further options go to the solver. `steps` means the same to all of them: the most iterations
+    that the network goes through from its start to its end. `progress` is shown on a terminal and in a notebook unless
     it is False, or a function of (done, total).
 
     >>> result = fit("glu", "exp(sin(3*x))", 25)
