@@ -108,7 +108,7 @@ def test_pickles_copies_and_compares_by_text():
         assert hash(twin) == hash(f)
         assert twin.text == "exp(sin(3*x))" == str(twin)
         assert np.array_equal(twin(X), f(X))
-    assert repr(f) == "Expression(text='exp(sin(3*x))')"
+    assert repr(f) == "Expression('exp(sin(3*x))')"
     with pytest.raises(AttributeError):
         f.text = "x"  # type: ignore[misc]
 

@@ -108,8 +108,10 @@ def test_ridge_and_weights_belong_to_their_members(surface: Problem) -> None:
     for i, ridge in enumerate([0.0, 1e-4, 1e-2]):
         alone = varpro_many("glu", x, y, [(3, 0)], ridge=ridge, weights=weights[i], **QUICK)[0]
         assert torch.allclose(parameters(together[i].network), parameters(alone.network), atol=1e-10)
-    errors = [rmse(s.network, x, y) for s in together]
-    assert errors[2] > errors[0]
+    # A ridge costs training error; of networks that have settled, since one that has not may be anywhere.
+    settled = varpro_many("glu", x, y, [(3, 0)] * 2, ridge=[0.0, 1e-2], starts=1, rounds=1)
+    errors = [rmse(s.network, x, y) for s in settled]
+    assert errors[1] > errors[0]
 
 
 def test_weight_zero_leaves_a_row_out(surface: Problem) -> None:

@@ -95,7 +95,7 @@ REAL = (
     Row("california", "California", 8, (2, 3, 4, 6, 8, 12, 16), measured=True, options={"starts": 1, "rounds": 6}),
 )
 # Seconds on any machine, and no measured data, which would have to be there.
-STAND_IN = Row("friedman1", "Friedman 1, noisy", 5, (1, 2, 3), measured=True, tabled=False, data={"noise": 1.0})
+STAND_IN = Row("friedman1", "Friedman 1, noisy", 5, (1, 2, 3), measured=True, tabled=False, data={"noise": 0.2})
 
 
 def line(request: Request) -> Row:
