@@ -134,7 +134,7 @@ def test_fewer_training_rows_are_among_more_and_the_test_rows_stay(real_data):
     assert not np.array_equal(gl.problem("airfoil", seed=1, standardise=False).test.y[:9], every.test.y[:9])
     paper = gl.problem("airfoil", n=50, protocol="paper")
     assert paper.test is paper.train and paper.train.n == 50
-    with pytest.raises(GatelabError, match="n is 1203; give a whole number from 2 to 1202"):
+    with pytest.raises(GatelabError, match="n is 1203; give a whole number, from 2 to 1202"):
         gl.problem("airfoil", n=1203)
 
 
