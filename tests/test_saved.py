@@ -161,7 +161,7 @@ def foreign(folder: Path) -> dict[str, tuple[str, str]]:
         "text.safetensors": ("cannot be read (no whole safetensors file", "gatelab fit --save"),
         "a.json": ("nothing that gatelab saves", "gatelab fit --save"),
         "list.json": ("no whole JSON", "gatelab fit --save"),
-        "runs.db": ("a store of runs", "networks"),
+        "runs.db": ("a store of runs", "write the network"),
         "nowhere": ("there is no file", "gatelab fit --save"),
         ".": ("there is no file", "gatelab fit --save"),
     }
@@ -297,7 +297,7 @@ def test_the_command_line_saves_what_it_fitted() -> None:
 ERRORS = {
     "no data": (["model.safetensors"], "--data"),
     "no file": (["model.safetensors", "--data", "no.csv"], "there is no file no.csv"),
-    "ending": (["model.safetensors", "--data", "points.csv", "--out", "p.xlsx"], ".csv or .npy or .npz or .parquet"),
+    "ending": (["model.safetensors", "--data", "points.csv", "--out", "p.xlsx"], ".csv, .npy, .npz or .parquet"),
     "missing": (["model.safetensors", "--data", "missing.csv"], "no column 'age', which the model was fitted with"),
     "twice": (["model.safetensors", "--data", "twice.csv"], "several columns called 'age'"),
     "too many": (["model.safetensors", "--data", "four.npy"], "has 2 inputs and the data have 4; choose columns with"),
