@@ -11,13 +11,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gatelab import display
 from gatelab.cli import show
 from gatelab.scaling import scaling_runs
 from gatelab.sweep import Record, Run, Store
@@ -284,15 +284,15 @@ def kept() -> int:
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, *args: str):
     """The command, with Ctrl-C while the second point is reported: outside of the sweep, which must end too."""
-    handler, honest = signal.getsignal(signal.SIGINT), show.Report.__call__
+    handler, honest = signal.getsignal(signal.SIGINT), display.Report.__call__
 
-    def ctrl_c(self: show.Report, done: int, total: int, *rest: object) -> None:
+    def ctrl_c(self: display.Report, done: int, total: int, *rest: object) -> None:
         honest(self, done, total, *rest)
         if done == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(show.Report, "__call__", ctrl_c)
+        patch.setattr(display.Report, "__call__", ctrl_c)
         try:
             return run(*args)
         finally:
@@ -494,7 +494,7 @@ def test_json_round_trips(runs_db: Path) -> None:
 
 def test_export_refuses_what_it_cannot_write(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = ["results", "export", "--store", "runs.db", "--out"]
-    assert ".csv or .parquet or .json" in error(*args, "a.xlsx")
+    assert ".csv, .parquet or .json" in error(*args, "a.xlsx")
     assert "ends in .json" in error(*args, "a.csv", "--format", "json")
     assert "no format" in error(*args, "a.csv", "--format", "xml")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -557,12 +557,15 @@ def test_prune_asks_on_a_terminal(runs_db: Path, monkeypatch: pytest.MonkeyPatch
 # Progress
 
 
-def test_time_left_is_that_of_what_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_left_is_that_of_what_is_computed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
     with show.progress("fitting", stored=90) as report:
-        report.began, report.said = time.monotonic() - 20, time.monotonic() - show.EVERY
-        report(90, 100)
-        report(95, 100)
-    assert capsys.readouterr().err == "gatelab: fitting: 95 of 100, about 20 s left\n"
+        for clock[0], done in ((0, 90), (4, 91), (8, 92), (12, 93)):
+            report(done, 100)
+    assert capsys.readouterr().err == "gatelab: fitting: 93 of 100, about 28 s left\n"
 
 
 def test_a_dry_run_asks_for_the_runs_of_the_sweep(runs_db: Path) -> None:
