@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -201,10 +202,15 @@ def test_all_public_functions_with_progress_take_the_same() -> None:
     assert wrong == ["gatelab.problems.image_data", "gatelab.problems.text_data"]  # bytes of a download
 
 
-def test_the_regressor_is_silent_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    model = gl.GatedRegressor(width=1, ridge=1e-2, random_state=0, starts=1, rounds=0, steps=30)
-    model.fit(X, X[:, 0])
-    assert capsys.readouterr() == ("", "")
+def test_the_regressor_speaks_when_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Report.__init__, "__kwdefaults__", {"write": None, "first": 0.0, "every": 0.0})
+    quick: dict[str, Any] = {"width": 1, "ridge": 1e-2, "random_state": 0, "starts": 1, "rounds": 2, "steps": 30}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fit that ended early; they go to stderr too
+        gl.GatedRegressor(**quick).fit(X, X[:, 0])
+        assert capsys.readouterr() == ("", "")
+        gl.GatedRegressor(**quick, verbose=1).fit(X, X[:, 0])
+    assert re.match(r"gatelab: fitting swiglu of width 1: \d of \d", capsys.readouterr().err)
 
 
 def test_rich_and_the_notebook_are_imported_when_needed() -> None:
