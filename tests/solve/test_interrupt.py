@@ -113,6 +113,14 @@ def test_training_in_threads() -> None:
     assert calm()
 
 
+def test_a_tangent_kernel_of_a_wide_model() -> None:
+    """One pass of all samples takes seconds here: it is left to end by itself."""
+    model = torch.nn.Sequential(torch.nn.Linear(400, 3000), torch.nn.ReLU(), torch.nn.Linear(3000, 1)).double()
+    x = torch.randn(2000, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert pressed(lambda: [gl.ntk.empirical(model, x) for _ in range(100)], 1.0) < LIMIT
+    assert calm()
+
+
 def test_a_call_that_cannot_be_cut_is_left_to_itself() -> None:
     """As LAPACK is: the main thread hears at once, the call ends when it ends."""
     ended = threading.Event()

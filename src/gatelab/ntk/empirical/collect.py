@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError
+from gatelab.linalg.interruptible import apart
+from gatelab.memory import ran_out
 from gatelab.ntk.empirical.record import Call, Misfit, Recorder, gradients
 from gatelab.ntk.empirical.samples import Samples
 from gatelab.ntk.empirical.survey import AHEAD, Share, Survey, Use, g_activity
@@ -41,17 +43,23 @@ def collect(
     for start in range(0, samples.n, batch):
         which = slice(start, min(start + batch, samples.n))
         recorder = Recorder(known, which.stop - start, seen.stretched)
-        with torch.enable_grad(), recorder:
-            values = samples.run(samples.take(which), samples.index(which))
-        _check(recorder, values, seen)
-        found = gradients(values[:, column].sum(), [recorder.calls[k] for k in calls])
-        by_call = dict(zip(calls, found, strict=True))
-        del values, found
+        by_call = apart(_pass, samples, which, recorder, seen, calls, column)
         for share in shares:
             _write(kept[share.name], share, recorder.calls, by_call, which)
         del recorder, by_call
         tick()
     return kept
+
+
+def _pass(
+    samples: Samples, which: slice, recorder: Recorder, seen: Survey, calls: list[int], column: int
+) -> dict[int, Tensor | None]:
+    """Forward and backward for the samples in `which`: the gradients by the results of the numbered calls."""
+    with torch.enable_grad(), recorder:
+        values = samples.run(samples.take(which), samples.index(which))
+    _check(recorder, values, seen)
+    by_result = gradients(values[:, column].sum(), [recorder.calls[k] for k in calls])
+    return dict(zip(calls, by_result, strict=True))
 
 
 def _check(recorder: Recorder, values: Tensor, seen: Survey) -> None:
@@ -106,6 +114,8 @@ def _write(kept: Factors, share: Share, calls: list[Call], gradient: dict[int, T
             try:
                 made = call.parts[use.part].make(g, n, call.shared)
             except RuntimeError as error:
+                if ran_out(error):
+                    raise
                 raise Misfit(share.name) from error
             if kept.summed is not None:
                 kept.summed[which] += _whole(made, use, share.shape)

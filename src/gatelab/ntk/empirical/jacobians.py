@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from gatelab.errors import GatelabError
+from gatelab.linalg.interruptible import apart
+from gatelab.memory import ran_out
 from gatelab.ntk.empirical.contract import add_gram, add_tile, product
 from gatelab.ntk.empirical.record import plain_gradients
 from gatelab.ntk.empirical.samples import Samples
@@ -57,12 +59,13 @@ def jacobian(samples: Samples, free: dict[str, nn.Parameter], column: int, which
         part = slice(start, min(start + batch, which.stop))
         here = slice(part.start - which.start, part.stop - which.start)
         try:
-            whole[here] = _mapped(samples, free, column, part)
-        except (torch.cuda.OutOfMemoryError, GatelabError):
+            whole[here] = apart(_mapped, samples, free, column, part)
+        except (MemoryError, GatelabError):
             raise
-        except (
-            Exception
-        ):  # what vmap cannot map, it says in many ways; the loop below fails where the model itself does
+        except Exception as error:
+            # What vmap cannot map, it says in many ways; the loop below fails where the model itself does.
+            if ran_out(error):
+                raise
             for k in range(part.start, part.stop):
                 whole[k - which.start] = _single(samples, free, column, k)
     return whole

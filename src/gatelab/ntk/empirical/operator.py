@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gatelab.memory import ran_out
 from gatelab.ntk.empirical.budget import bytes_of
 from gatelab.ntk.empirical.checks import check_batch, trainable
 from gatelab.ntk.empirical.samples import Outputs, Samples
@@ -95,7 +96,7 @@ class _Products:
                 return self.push(value, self.parameters, direction)
             except (RuntimeError, NotImplementedError) as error:
                 # Some operation has no forward mode. Memory that ran out is another case: backward passes need more.
-                if self.push is _twice_backward or isinstance(error, torch.cuda.OutOfMemoryError):
+                if self.push is _twice_backward or ran_out(error):
                     raise
                 self.push = _twice_backward
                 return self.push(value, self.parameters, direction)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gatelab.memory import ran_out
 from gatelab.ntk.empirical.checks import check_values
 from gatelab.ntk.empirical.layers import Known
 from gatelab.ntk.empirical.record import Call, Recorder, gradients, plain_gradients
@@ -119,7 +120,9 @@ def _accepted(samples: Samples, known: Known, index: Tensor, expected: Tensor, w
             return True
         try:
             values = _outline(samples, known, index, stretched)[1]
-        except (RuntimeError, ValueError, IndexError, TypeError):
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            if ran_out(error):
+                raise
             return False
         return torch.allclose(values, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
@@ -213,7 +216,9 @@ def _shares(
             if name in dropped or (not places and name in recorder.other):
                 raise RuntimeError
             sized, total = _examine(p, places, calls, found, weigh, sources, trim)
-        except RuntimeError:
+        except RuntimeError as error:
+            if ran_out(error):
+                raise
             free.append(name)
             continue
         if not _agree(total, truth[name], scale):
