@@ -11,7 +11,7 @@ import torch
 from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.preprocessing import PolynomialFeatures
 
-from gatelab.linearize import linearize
+from gatelab.linearization import linearize
 
 Table = tuple[str, list[dict[str, float | str]], str]
 DEGREE = 4

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gatelab.problems import problem
+from gatelab.data import problem
 from gatelab.solve.varpro import varpro_many
 
 FITS, ON_CPU, WIDTH, POINTS = 256, 4, 32, 10_000

@@ -32,7 +32,7 @@ import torch
 import typer
 
 from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
-from gatelab.train.source import Data, load
+from gatelab.train.members import Data, load
 
 UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
 TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import gatelab as gl
-from gatelab.solve.newton import newton
+from gatelab.solve.newton import solve_newton
 
 Table = tuple[str, list[dict[str, float | str]], str]
 
@@ -15,7 +15,7 @@ def run() -> Iterator[Table]:
     p = gl.problem("paper-1d")
     for name in ("mlp", "glu", "gqu"):  # warm up: first calls compile and cache
         gl.fit(name, p, 4)
-        newton(name, p, 4, steps=4)
+        solve_newton(name, p, 4, steps=4)
     rows = []
     for name in ("mlp", "glu", "gqu"):
         for width in (10, 20, 35):
@@ -60,6 +60,6 @@ def _paper_seconds(name: str, p: gl.Problem, width: int, steps: int) -> float:
     factors = gl.unit(name).factors + 2
     for schedule, count in (("layers", factors), ("cascade", factors)):
         began = time.perf_counter()
-        done = newton(name, p, width, schedule=schedule, steps=count, hessian="autodiff").steps
+        done = solve_newton(name, p, width, schedule=schedule, steps=count, hessian="autodiff").steps
         seconds += (time.perf_counter() - began) / max(done, 1) * steps / 2
     return seconds

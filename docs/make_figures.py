@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from scipy.interpolate import make_lsq_spline
 
 import gatelab as gl
-from gatelab.linearize import spectrum
+from gatelab.linearization import spectrum
 from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, save, style
 from gatelab.solve import rmse
 

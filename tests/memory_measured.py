@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 import gatelab as gl
-from gatelab import dynamics, estimators, memory, scorecard, train  # noqa: F401, all rooms, so that all are listened to
-from gatelab.linearize import linearize, verdict
+from gatelab import memory
+from gatelab.linearization import linearize, verdict
 
 
 def peak(call: Callable[[], Any]) -> int:

@@ -13,32 +13,32 @@ from matplotlib.figure import Figure
 
 import gatelab as gl
 from gatelab import dynamics, ntk, train
+from gatelab.data import Data, ImageData, TextData, parse
+from gatelab.data.images import Images
 from gatelab.dynamics import (
     expected_loss,
     finite_width_loss,
     measured_crossing,
     stable_step,
 )
-from gatelab.problems import Data, ImageData, TextData, parse
-from gatelab.problems.images import Images
+from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
-from gatelab.solve.knots import knots
-from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, studies
+from gatelab.solve.knots import solve_knots
+from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome
-from gatelab.sweep import Outcome, Plan, Progress, Record, Run, StoreCheck
+from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
 from gatelab.train import energy_distance, matched_gap, permutation_test
-from gatelab.units import FunctionUnit, ModuleUnit, activation
 
 # `gatelab.linearize` is a room and, as an attribute of the package, its function.
-linearize_room = import_module("gatelab.linearize")
+linearize_room = import_module("gatelab.linearization")
 ROOMS = (
     "gatelab",
-    "gatelab.units",
-    "gatelab.problems",
+    "gatelab.feedforward",
+    "gatelab.data",
     "gatelab.solve",
-    "gatelab.scaling",
+    "gatelab.scaling_laws",
     "gatelab.ntk",
-    "gatelab.linearize",
+    "gatelab.linearization",
     "gatelab.dynamics",
     "gatelab.train",
     "gatelab.estimators",
@@ -88,7 +88,7 @@ def _fits() -> dict[str, Any]:
         "fit": fit,
         "fit in many dimensions": gl.fit("swiglu", wide, 2, starts=1, rounds=0, steps=3),
         "status": fit.status,
-        "solution": knots(gl.unit("glu"), curve, 3),
+        "solution": solve_knots(gl.unit("glu"), curve, 3),
         "construction": gl.construct("gqu", "exp(sin(3*x))", 40, (0, 3)),
         "scaling": study,
         "point": study.points[0],
@@ -212,7 +212,7 @@ def _rest() -> dict[str, Any]:
         "check": gl.check_unit("glu")[0],
         "run": run,
         "record": record,
-        "outcome": Outcome({"rmse": 0.5, "text": LONG}, arrays={"w": np.zeros(100)}),
+        "outcome": RunOutcome({"rmse": 0.5, "text": LONG}, arrays={"w": np.zeros(100)}),
         "plan": Plan(1, 2, 3, None),
         "sweep progress": Progress(record, 4, 1, 1, 0, 2.0),
         "check of a store": StoreCheck(1, 2, 3, ("0" * 32,) * 9, 0),
@@ -220,7 +220,7 @@ def _rest() -> dict[str, Any]:
         "sketch": sketch,
         "finding": Finding(LONG, LONG, LONG, sketch),
         "claim": claim,
-        "study": studies()[0],
+        "study": all_studies()[0],
         "request": Request(),
         "outcome of a study": outcome,
         "reproduction": Reproduction("scaling/fig2", (Path("a"),), outcome, 1.0),

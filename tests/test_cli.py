@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab import display
-from gatelab.cli import app, read, show
-from gatelab.cli.write import check_folder
+from gatelab.cli import app, output, reading
+from gatelab.cli.output import check_folder
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -554,7 +554,7 @@ def test_closed_pipe_ends_quietly(args: list[str]) -> None:
     ],
 )
 def test_widths(text: str, widths: list[int]) -> None:
-    assert read.widths(text) == widths
+    assert reading.widths(text) == widths
 
 
 @pytest.mark.parametrize(
@@ -580,20 +580,20 @@ def test_widths(text: str, widths: list[int]) -> None:
 )
 def test_bad_widths_are_explained(text: str, says: str) -> None:
     with pytest.raises(GatelabError, match=re.escape(says)) as caught:
-        read.widths(text)
+        reading.widths(text)
     assert len(str(caught.value)) < 400
 
 
 def test_plain_makes_json_of_numpy_and_nan() -> None:
     value = {"a": np.float64("nan"), "b": np.int64(3), "c": [np.inf, np.bool_(True)], "d": Path("x")}
-    assert show.plain(value) == {"a": None, "b": 3, "c": [None, True], "d": "x"}
+    assert output.plain(value) == {"a": None, "b": 3, "c": [None, True], "d": "x"}
 
 
 def progress_at(monkeypatch: pytest.MonkeyPatch, *calls: tuple[float, int, int]) -> None:
     """Reports of (seconds since the start, done, total), by a clock that needs no waiting."""
     clock = [0.0]
     monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
-    with show.progress("fitting") as report:
+    with output.progress("fitting") as report:
         for clock[0], done, total in calls:
             report(done, total)
 

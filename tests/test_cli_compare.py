@@ -144,7 +144,7 @@ def test_ctrl_c_leaves_nothing_half_written(here: Path, monkeypatch: pytest.Monk
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(importlib.import_module("gatelab.scorecard.compare"), "fit_units", interrupted)
+    monkeypatch.setattr(importlib.import_module("gatelab.scorecard.comparison"), "fit_units", interrupted)
     done = run("--data", "smooth.csv", "--out", "card.html")
     assert done.exit_code == 130 and "nothing was written" in done.stderr
     assert not (here / "card.html").exists()

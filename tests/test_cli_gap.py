@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from gatelab.cli import app, show
+from gatelab.cli import app, output
 from gatelab.train import Gap
 
 TINY = ("--size", "tiny", "--tokenizer", "bytes", "--data", "text.txt", "--batch", "4", "--evaluations", "3")
@@ -117,7 +117,7 @@ def test_ctrl_c_says_how_to_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -
     def pressing(what: str):
         yield lambda done, total, speed: os.kill(os.getpid(), signal.SIGINT) if done == 4 else None
 
-    monkeypatch.setattr(show, "progress", pressing)
+    monkeypatch.setattr(output, "progress", pressing)
     handler = signal.getsignal(signal.SIGINT)
     long = ("train", "gpt2", "glu", *TINY, "--steps", "100000")
     try:

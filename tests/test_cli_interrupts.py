@@ -61,7 +61,7 @@ def script(body: str) -> list[str]:
     code = f"""
 import ctypes, sys, threading, time
 from gatelab.cli import interrupts, main
-from gatelab.cli.app import app
+from gatelab.cli.application import app
 
 def stuck():
     # A lock of C's, taken twice: no signal ends the wait for it, as none ends a long computation in C.
@@ -185,9 +185,9 @@ def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     ok("scale", "glu", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "old.csv")
     args = ("scale", "glu", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "s.csv", "--out", "s.png")
-    from gatelab.cli import show
+    from gatelab.cli import output
 
-    monkeypatch.setattr(show, "table", ctrl_c)
+    monkeypatch.setattr(output, "table", ctrl_c)
     result = run(*args)
     assert (result.exit_code, result.stderr) == (130, "gatelab: interrupted; complete: s.png, s.csv\n")
     assert sorted(p.name for p in Path().iterdir()) == ["old.csv", "s.csv", "s.png"]

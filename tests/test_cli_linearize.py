@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gatelab.cli import app
-from gatelab.linearize import calibrate, linearize, read_polynomial
+from gatelab.linearization import calibrate, linearize, read_polynomial
 
 
 def run(*args: str):

@@ -16,7 +16,7 @@ import gatelab as gl
 from gatelab.cli import app
 from gatelab.cli import rows as rows_of
 from gatelab.cli.ntk import NTK
-from gatelab.cli.saved import read_model
+from gatelab.cli.reading import read_model
 from gatelab.ntk import analytic, empirical, estimate, spectrum
 
 

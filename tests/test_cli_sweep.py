@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from gatelab import display
-from gatelab.cli import show
-from gatelab.scaling import scaling_runs
+from gatelab.cli import output
+from gatelab.scaling_laws import scaling_runs
 from gatelab.sweep import Record, Run, Store
 from test_cli import _living, _wait, command, environment, names, ok, run
 
@@ -562,7 +562,7 @@ def test_time_left_is_that_of_what_is_computed(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(display.time, "monotonic", lambda: clock[0])
-    with show.progress("fitting", stored=90) as report:
+    with output.progress("fitting", stored=90) as report:
         for clock[0], done in ((0, 90), (4, 91), (8, 92), (12, 93)):
             report(done, 100)
     assert capsys.readouterr().err == "gatelab: fitting: 93 of 100, about 28 s left\n"

@@ -22,8 +22,8 @@ import torch
 
 import gatelab as gl
 from gatelab import display, dynamics, ntk, train
+from gatelab.data import TextData
 from gatelab.display import Report, reporting
-from gatelab.problems import TextData
 from public_values import ROOMS
 
 WORK = """
@@ -199,7 +199,7 @@ def test_all_public_functions_with_progress_take_the_same() -> None:
                 continue
             if inspect.signature(value).parameters["progress"].annotation != "ProgressLike":
                 wrong.append(f"{room.__name__}.{name}")
-    assert wrong == ["gatelab.problems.image_data", "gatelab.problems.text_data"]  # bytes of a download
+    assert wrong == ["gatelab.data.image_data", "gatelab.data.text_data"]  # bytes of a download
 
 
 def test_the_regressor_speaks_when_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

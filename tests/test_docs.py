@@ -23,7 +23,7 @@ import gatelab as gl
 from executed import SET_UP, blocks, commands, differences, run_page
 from gatelab.cli import app
 from gatelab.glossary import definitions
-from gatelab.studies import studies
+from gatelab.studies import all_studies
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -109,7 +109,7 @@ def test_commands_that_set_up_name_what_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_studies_that_pages_name_are_there(page: Path) -> None:
     """Quick runs of every study are in tests/studies; here it is that the names are right."""
-    known = {s.name for s in studies()} | {"all"}
+    known = {s.name for s in all_studies()} | {"all"}
     text = page.read_text(encoding="utf-8")
     for command in re.findall(r"`gatelab reproduce ([^`]*)`", text):
         for word in command.split():
@@ -122,7 +122,7 @@ def test_api_reference_is_up_to_date() -> None:
     made = script("make_api.py").render()
     assert made == (DOCS / "api.md").read_text(encoding="utf-8"), "docs/api.md is behind: run python docs/make_api.py"
     assert made == script("make_api.py").render()
-    for title in ("### fit\n", "### GatedRegressor\n", "## gatelab.ntk\n", "## gatelab.linearize\n"):
+    for title in ("### fit\n", "### GatedRegressor\n", "## gatelab.ntk\n", "## gatelab.linearization\n"):
         assert title in made
 
 

@@ -19,7 +19,7 @@ import gatelab as gl
 from gatelab import memory
 from gatelab.cli import app
 from gatelab.errors import GatelabError
-from gatelab.linearize import linearize, verdict
+from gatelab.linearization import linearize, verdict
 from gatelab.memory import check_device, check_memory, free_memory, most_that_fits, ran_out
 from gatelab.train import recipe, train
 
@@ -145,7 +145,7 @@ def test_the_command_line_says_so_in_one_line(raised: Exception, monkeypatch: py
     def fails(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("gatelab.ntk.analytic", fails)
+    monkeypatch.setattr("gatelab.ntk.kernels", fails)
     result = CliRunner().invoke(app, ["ntk", "--gaussian", "9,3"])
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr.startswith("gatelab: memory ran out") and result.stderr.count("\n") == 1
@@ -218,7 +218,7 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
 
 
 def text() -> Any:
-    from gatelab.problems.text import TextData
+    from gatelab.data.text import TextData
 
     return TextData("counting", *(np.arange(n, dtype=np.uint16) % 16 for n in (4000, 400)), 16)
 

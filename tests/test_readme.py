@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app
-from gatelab.studies import registry
+from gatelab.studies import catalogue
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    gatelab ")]
@@ -30,7 +30,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     """In their order and in one folder: later ones read what earlier ones wrote. `all` is three studies here."""
     monkeypatch.chdir(tmp_path)
     few = ("scaling/fig2", "scaling/fig3", "linearize/table2")
-    monkeypatch.setattr(registry, "_STUDIES", {name: registry.study(name) for name in few})
+    monkeypatch.setattr(catalogue, "_STUDIES", {name: catalogue.study(name) for name in few})
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
     assert len(COMMANDS) == 17
     for command in COMMANDS:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app, predict
-from gatelab.linearize.export import export
-from gatelab.problems import formats
+from gatelab.data import tables
+from gatelab.linearization.exchange import export
 
 QUICK = {"starts": 1, "rounds": 0, "steps": 8}
 X = np.random.default_rng(0).uniform([1, 0], [9, 100], (90, 2))
@@ -254,7 +254,7 @@ def test_a_regressor_predicts_files_too() -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])
 def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    monkeypatch.setattr(formats, "_PART", 7)
+    monkeypatch.setattr(tables, "_PART", 7)
     rows = table()
     writers = {
         "csv": lambda p: rows.to_csv(p, index=False),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gatelab as gl
-from gatelab.scaling import slope
+from gatelab.scaling_laws import slope
 
 X = np.random.default_rng(0).standard_normal((40, 3))
 LINE = gl.problem("paper-1d", n=60)

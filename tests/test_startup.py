@@ -69,7 +69,7 @@ def test_import_gatelab_imports_nothing_that_computes():
 def test_every_public_name_is_there_and_listed():
     assert {name for name in gl.__all__ if not hasattr(gl, name)} == set()
     assert set(gl.__all__) <= set(dir(gl))
-    for room in (gl, sys.modules["gatelab.units"], sys.modules["gatelab.problems"]):
+    for room in (gl, sys.modules["gatelab.feedforward"], sys.modules["gatelab.data"]):
         lazily = {*room.__dict__["_places"], *room.__dict__["_modules"]}
         assert lazily <= set(room.__all__)
     with pytest.raises(AttributeError, match="module 'gatelab' has no attribute 'unitz'"):
@@ -85,20 +85,21 @@ def test_functions_keep_the_names_that_rooms_have_too():
     """Python binds a room's name in the package when the room is imported, by whomever; `gl.units` is the function."""
     code = """
 import gatelab as gl
-import gatelab.units.unit, gatelab.problems.problem, gatelab.scaling.scaling, gatelab.linearize.methods
+import gatelab.feedforward.definition, gatelab.data.definition, gatelab.scaling_laws.curves
+import gatelab.linearization.registry
 for name in ("units", "problems", "scaling", "linearize", "unit", "problem"):
     assert callable(getattr(gl, name)), name
-from gatelab.units import unit, activations
-from gatelab.problems import problem
+from gatelab.feedforward import unit, activations
+from gatelab.data import problem
 assert unit("glu").name == "glu" and "relu" in activations() and problem("x2", n=10).train.n == 10
-import gatelab.units.activations, gatelab.units.registry
+import gatelab.feedforward.gates, gatelab.feedforward.registry
 assert callable(gl.units) and callable(gatelab.units) and gl.units()[0].name == "mlp"
 """
     imported(code)
 
 
 def test_the_catalogue_says_what_the_units_are():
-    from gatelab.units.catalogue import CATALOGUE
+    from gatelab.feedforward.catalogue import CATALOGUE
 
     for unit in gl.units():
         spec = CATALOGUE[unit.name]

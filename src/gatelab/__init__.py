@@ -23,22 +23,29 @@ makes one, and a function of tensors or an `nn.Module` class is taken wherever a
 it conforms. What they are fitted to are problems: a name (`gl.problems()`), an expression in x, a Python callable, or
 `gl.Problem.from_arrays(x, y)`. Further: `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
-The flow is one way: units x problems -> solve -> scaling | ntk | linearize -> dynamics | train -> studies -> report.
+The flow is one way: units x problems -> solve -> scaling | ntk | linearisation -> dynamics | train -> studies ->
+report. Each room is there by its name: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`,
+`gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.estimators`,
+`gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """
 
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
-from gatelab.lazy import lazy
+from gatelab.lazy import import_on_use
 
 TYPE_CHECKING = False  # as type checkers know it; the module typing would take most of the time of this import
 if TYPE_CHECKING:
     from gatelab import (
+        data,
         dynamics,
         estimators,
+        feedforward,
+        linearization,
         models,
         ntk,
         plotting,
         report,
+        scaling_laws,
         scorecard,
         solve,
         studies,
@@ -46,11 +53,12 @@ if TYPE_CHECKING:
         theory,
         train,
     )
+    from gatelab.data import Problem, problem, problems
     from gatelab.estimators import GatedRegressor, scaling_curve
-    from gatelab.linearize import linearize
-    from gatelab.problems import Problem, problem, problems
+    from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
+    from gatelab.linearization import linearize
     from gatelab.saved import load
-    from gatelab.scaling import (
+    from gatelab.scaling_laws import (
         Law,
         Scaling,
         corrected_slope,
@@ -63,15 +71,14 @@ if TYPE_CHECKING:
     )
     from gatelab.scorecard import compare
     from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
-    from gatelab.units import FeedForward, Unit, check_unit, unit, units
 
-lazy(
+import_on_use(
     __name__,
     {
         "estimators": ("GatedRegressor", "scaling_curve"),
-        "linearize": ("linearize",),
-        "problems": ("Problem", "problem", "problems"),
-        "scaling": (
+        "linearization": ("linearize",),
+        "data": ("Problem", "problem", "problems"),
+        "scaling_laws": (
             "Law",
             "Scaling",
             "corrected_slope",
@@ -85,15 +92,19 @@ lazy(
         "saved": ("load",),
         "scorecard": ("compare",),
         "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),
-        "units": ("FeedForward", "Unit", "check_unit", "unit", "units"),
+        "feedforward": ("FeedForward", "Unit", "check_unit", "unit", "units"),
     },
     modules=(
+        "data",
         "dynamics",
         "estimators",
+        "feedforward",
+        "linearization",
         "models",
         "ntk",
         "plotting",
         "report",
+        "scaling_laws",
         "scorecard",
         "solve",
         "studies",
@@ -119,12 +130,15 @@ __all__ = [
     "compare",
     "construct",
     "corrected_slope",
+    "data",
     "dynamics",
     "estimators",
+    "feedforward",
     "fit",
     "fit_law",
     "fit_many",
     "limit",
+    "linearization",
     "linearize",
     "load",
     "local_slopes",
@@ -136,6 +150,7 @@ __all__ = [
     "report",
     "scaling",
     "scaling_curve",
+    "scaling_laws",
     "scorecard",
     "slope",
     "solve",

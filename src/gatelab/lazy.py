@@ -41,7 +41,7 @@ class LazyPackage(ModuleType):
         return sorted({*super().__dir__(), *self.__dict__["_places"], *self.__dict__["_modules"]})
 
 
-def lazy(package: str, parts: Mapping[str, Sequence[str]], modules: Sequence[str] = ()) -> None:
+def import_on_use(package: str, parts: Mapping[str, Sequence[str]], modules: Sequence[str] = ()) -> None:
     """Let a package import on first use the names in `parts`, by the modules that hold them, and whole `modules`.
 
     >>> import gatelab

@@ -14,7 +14,7 @@ from gatelab.tensors import kind_of
 
 if TYPE_CHECKING:
     from gatelab.estimators import GatedRegressor
-    from gatelab.linearize import Polynomial
+    from gatelab.linearization import Polynomial
     from gatelab.train import Gap
 
 
@@ -75,7 +75,7 @@ def _of_json(path: Path) -> Polynomial | Gap:
     except (OSError, ValueError) as error:
         raise GatelabError(f"{path} cannot be read (no whole JSON: {error}); {GIVE}") from error
     if str(content.get("format", "")).startswith("gatelab polynomial"):
-        from gatelab.linearize.export import read_polynomial
+        from gatelab.linearization.exchange import read_polynomial
 
         return read_polynomial(path)
     if "runs" in content:

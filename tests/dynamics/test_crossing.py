@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gatelab.dynamics import crossing, expected_loss, measured_crossing
-from gatelab.dynamics.training import Training
+from gatelab.dynamics.runs import Training
 from gatelab.errors import GatelabError
 from gatelab.ntk import analytic
 

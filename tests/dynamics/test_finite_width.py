@@ -8,8 +8,8 @@ import torch
 
 import gatelab as gl
 from gatelab.dynamics import expected_loss, finite_width_loss, stable_step, train
-from gatelab.dynamics.finite import own_kernel
-from gatelab.dynamics.two_layer import draw, neuron_partials
+from gatelab.dynamics.expected import own_kernel
+from gatelab.dynamics.networks import draw, neuron_partials
 from gatelab.errors import GatelabError
 from gatelab.ntk import analytic
 

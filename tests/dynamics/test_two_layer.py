@@ -16,9 +16,9 @@ from safetensors import safe_open
 from torch import nn
 
 import gatelab as gl
+from gatelab.data.batches import batch_rows
 from gatelab.dynamics import in_span, train
 from gatelab.errors import GatelabError
-from gatelab.problems.batches import batch_rows
 
 N, D = 30, 5
 
@@ -104,7 +104,7 @@ def test_how_the_batch_is_cut_changes_no_bit(monkeypatch: pytest.MonkeyPatch) ->
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    monkeypatch.setattr("gatelab.dynamics.run.CACHE", 1)
+    monkeypatch.setattr("gatelab.dynamics.runs.CACHE", 1)
     np.testing.assert_allclose(train("glu", X, Y, 16, 1e-3, 40, seeds=7).losses, whole.losses, rtol=1e-12)
 
 

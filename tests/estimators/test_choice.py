@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gatelab import GatedRegressor, unit
-from gatelab.estimators.drawn import drawn
-from gatelab.estimators.frame import Rows
+from gatelab.estimators.frames import TableRows, drawn
 from gatelab.estimators.search import Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -64,7 +63,7 @@ def test_what_is_given_is_not_chosen() -> None:
 
 def test_folds_cover_every_row_once_and_hold_out_equal_inputs_together() -> None:
     x = np.repeat(plane(20), 2, axis=0)
-    rows = Rows(x, np.arange(40.0)[:, None], np.ones(40))
+    rows = TableRows(x, np.arange(40.0)[:, None], np.ones(40))
     trial = Trial.of(rows, seed=0, device="cpu")
     assert trial is not None
     assert trial.used == 5
@@ -79,7 +78,7 @@ def test_the_batch_of_a_width_is_what_fits_to_fewer_rows_would_find() -> None:
     """
     x = plane(100)
     y = (x[:, :1] * x[:, 1:] + x[:, :1]) / 0.5
-    trial = Trial.of(Rows(x, y, np.ones(100)), seed=0, device="cpu")
+    trial = Trial.of(TableRows(x, y, np.ones(100)), seed=0, device="cpu")
     assert trial is not None
     (candidate,) = trial.trained(unit("bilinear"), 2, [0.0])
     assert candidate.rmse < 1e-9
@@ -89,7 +88,7 @@ def test_drawn_gates_have_the_least_squares_solution() -> None:
     x = plane(200)
     y = np.exp(x.sum(axis=1, keepdims=True))
     weight = np.random.default_rng(0).uniform(0.5, 1.5, 200)
-    net = drawn(unit("swiglu"), Rows(x, y, weight / weight.mean()), 4, 2.0, seed=0)
+    net = drawn(unit("swiglu"), TableRows(x, y, weight / weight.mean()), 4, 2.0, seed=0)
     import torch
 
     inputs = torch.tensor(x)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from gatelab.linalg import eigen
-from gatelab.linalg.eigen import extremes, operator_extremes
-from gatelab.linalg.lanczos import both_ends, krylov, largest, quadrature, start_vector
+from gatelab.linalg.eigen import both_ends, extremes, krylov, largest, operator_extremes, quadrature, start_vector
 
 
 def with_spectrum(values, seed=0):

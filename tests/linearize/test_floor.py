@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import floor, floor_curve, spectrum
-from gatelab.linearize.radial import chi_rule, cosine_rule, multiplicity
-from gatelab.units import activation
+from gatelab.feedforward import activation
+from gatelab.linearization import floor, floor_curve, spectrum
+from gatelab.linearization.floors import chi_rule, cosine_rule, multiplicity
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_scales_only_count_as_a_product_and_more_features_never_hurt():
 
 def test_doubling_the_radii_changes_nothing():
     # `spectrum` does it itself until 1e-4; here against four times as many.
-    from gatelab.linearize.floor import _at
+    from gatelab.linearization.floors import _at
 
     found = spectrum("gelu", 4, 30)
     finer = _at(activation("gelu"), found.scene, 30, 96)

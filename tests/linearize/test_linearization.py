@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import Linearization, linearize, methods
-from gatelab.linearize.monomials import _multiplicities, blocks, count, powers
-from gatelab.units import Unit
+from gatelab.feedforward import Unit
+from gatelab.linearization import Linearization, linearize, methods
+from gatelab.linearization.monomials import _multiplicities, blocks, count, powers
 
 
 def rows(n: int, d: int, seed: int, scale: float = 0.5) -> Tensor:
@@ -95,7 +95,7 @@ def test_products_in_parts_are_the_whole_product(method: str) -> None:
 
 def test_parts_are_as_small_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wide layer's product with features holds no matrix beyond the chunk but its result."""
-    from gatelab.linearize import lifted
+    from gatelab.linearization import monomials
 
     largest = 0
 
@@ -105,7 +105,7 @@ def test_parts_are_as_small_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> Non
             largest = max(largest, a.numel(), b.numel())
             yield a, b
 
-    monkeypatch.setattr(lifted, "blocks", watched)
+    monkeypatch.setattr(monomials, "blocks", watched)
     made = linearize("gelu", "taylor", degree=2)
     W, X = rows(256, 64, 0, 0.05), rows(300, 64, 1)
     found = made.product(W, X, 2**14, features=True)

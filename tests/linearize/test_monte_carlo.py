@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import monte_carlo, monte_carlo_variance
-from gatelab.linearize.monte_carlo import build
-from gatelab.units import activation
+from gatelab.feedforward import activation
+from gatelab.linearization import monte_carlo, monte_carlo_variance
+from gatelab.linearization.error import build
 
 
 @pytest.mark.parametrize("kind", ["naive", "antithetic"])

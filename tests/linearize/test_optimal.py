@@ -9,11 +9,10 @@ import torch
 from scipy.special import eval_gegenbauer
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import floor, linearize
-from gatelab.linearize.harmonics import _by_coordinates, harmonics
-from gatelab.linearize.optimal import build
-from gatelab.linearize.radial import multiplicity
-from gatelab.units import activation
+from gatelab.feedforward import activation
+from gatelab.linearization import floor, linearize
+from gatelab.linearization.floors import multiplicity
+from gatelab.linearization.optimal import _by_coordinates, build, harmonics
 
 
 def rows(n, d, seed, scale=1.0):
@@ -135,7 +134,7 @@ def test_part_of_a_high_degree_needs_no_recursion_over_coordinates(monkeypatch):
     def refuse(*_):
         raise AssertionError("coordinate by coordinate")
 
-    monkeypatch.setattr(import_module("gatelab.linearize.harmonics"), "_by_coordinates", refuse)
+    monkeypatch.setattr(import_module("gatelab.linearization.optimal"), "_by_coordinates", refuse)
     d, m = 60, 3000
     W, X = rows(300, d, 3, d**-0.5)
     maps = build(activation("gelu"), d, m=m, w_scale=d**-0.5)
@@ -145,7 +144,7 @@ def test_part_of_a_high_degree_needs_no_recursion_over_coordinates(monkeypatch):
 
 def test_the_error_of_many_features_is_measured_on_fewer_pairs_with_progress(monkeypatch):
     for name, value in (("FEATURES", 2**20), ("PART", 2**16)):
-        monkeypatch.setattr(import_module("gatelab.linearize.error"), name, value)
+        monkeypatch.setattr(import_module("gatelab.linearization.error"), name, value)
     reports = []
     made = linearize("gelu", "tensorsketch", d=4, m=1024)
     error = made.error(progress=lambda done, total: reports.append((done, total)))

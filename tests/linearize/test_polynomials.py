@@ -12,13 +12,11 @@ import torch
 from scipy.optimize import linprog
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import Polynomial, bound, calibrate, cost, equioscillation, export, find_published, linearize
-from gatelab.linearize.depth import evaluate
-from gatelab.linearize.export import from_document, read_polynomial
-from gatelab.linearize.given import meant
-from gatelab.linearize.hermite import hermite_series
-from gatelab.linearize.minimax import chebyshev, minimax
-from gatelab.linearize.taylor import series
+from gatelab.linearization import Polynomial, bound, calibrate, cost, equioscillation, export, find_published, linearize
+from gatelab.linearization.exchange import from_document, read_polynomial
+from gatelab.linearization.polynomials import evaluate, meant
+from gatelab.linearization.remez import chebyshev, minimax
+from gatelab.linearization.series import hermite_series, power_series
 
 NAMES = ("gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu", "relu2")
 # theory.md, section 5: minimax on R = 3, 5, 7.
@@ -60,17 +58,17 @@ def test_series_agree_with_automatic_derivatives(name: str) -> None:
     for k in range(8):
         found.append(float(y.detach()) / math.factorial(k))
         (y,) = torch.autograd.grad(y, z, create_graph=True)
-    assert np.allclose(series(gate(name), 7), found, atol=1e-12)
+    assert np.allclose(power_series(gate(name), 7), found, atol=1e-12)
 
 
 def test_series_of_a_users_function_and_of_those_that_have_none() -> None:
-    assert np.allclose(series(meant(torch.sin)[0], 5), [0, 1, 0, -1 / 6, 0, 1 / 120])
+    assert np.allclose(power_series(meant(torch.sin)[0], 5), [0, 1, 0, -1 / 6, 0, 1 / 120])
     with pytest.raises(GatelabError, match="no Taylor series"):
-        series(meant(torch.abs)[0], 4)
+        power_series(meant(torch.abs)[0], 4)
     with pytest.raises(GatelabError, match="kink"):
-        series(gate("relu"), 4)
+        power_series(gate("relu"), 4)
     with pytest.raises(GatelabError, match="at most 12"):
-        series(meant(torch.sin)[0], 20)
+        power_series(meant(torch.sin)[0], 20)
 
 
 @pytest.mark.parametrize("degree", BEST)

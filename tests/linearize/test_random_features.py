@@ -12,12 +12,16 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import fourier, maclaurin, sketch
-from gatelab.linearize.random_features import terms
-from gatelab.units import activation
+from gatelab.feedforward import activation
+from gatelab.linearization import fourier, random_features
+from gatelab.linearization.random_features import terms
 
 DRAWS = 1500
-MODULES = (maclaurin, sketch, fourier)
+METHODS = {
+    "maclaurin": (random_features.build_maclaurin, random_features.maclaurin_variance),
+    "tensorsketch": (random_features.build_tensorsketch, random_features.tensorsketch_variance),
+    "fourier": (fourier.build, fourier.variance),
+}
 
 
 def pairs(n, N, d, seed=0):
@@ -34,22 +38,24 @@ def check(values, mean, variance):
     assert float(((squares.mean(0) - variance).abs() / (squares.std(0) / n**0.5)).max()) < 5
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("gate", ["gelu", "tanh", "sigmoid"])
-def test_unbiased_with_the_variance_that_is_promised(module, gate):
-    a, d, m = activation(gate), 6, 300 if module is fourier else 48
-    W, X = (rows / 2 if module is fourier else rows for rows in pairs(2, 3, d))
-    options = {} if module is fourier else {"degree": 6 if gate != "gelu" else 4}
-    made = [module.build(a, d, m=m, seed=s, **options) for s in range(DRAWS)]
+def test_unbiased_with_the_variance_that_is_promised(method, gate):
+    build, variance = METHODS[method]
+    waves = method == "fourier"
+    a, d, m = activation(gate), 6, 300 if waves else 48
+    W, X = (rows / 2 if waves else rows for rows in pairs(2, 3, d))
+    options = {} if waves else {"degree": 6 if gate != "gelu" else 4}
+    made = [build(a, d, m=m, seed=s, **options) for s in range(DRAWS)]
     values = torch.stack([one.phi(W) @ one.psi(X).T for one in made])
     z = W @ X.T
-    if module is fourier:
+    if waves:
         target = fourier.waves(a)(z)
     else:
         p = terms(a, d, 1.0, options["degree"], True)
         target = p.constant + p.linear * z + p.rest(z)
     assert float((target - a(z)).abs().max()) < 2e-3  # bias, by the series and not by chance
-    check(values, target, module.variance(a, W, X, m=m, **options))
+    check(values, target, variance(a, W, X, m=m, **options))
 
 
 @pytest.mark.parametrize("size", [7, 8])
@@ -57,9 +63,9 @@ def test_unbiased_with_the_variance_that_is_promised(module, gate):
 def test_sketch_has_its_own_closed_form_for_odd_and_even_sizes(size, degree):
     W, X = pairs(2, 3, 5, seed=1)
     draw = torch.Generator().manual_seed(7)
-    made = [sketch.Sketch.drawn(degree, 5, size, draw) for _ in range(6000)]
+    made = [random_features.TensorSketch.drawn(degree, 5, size, draw) for _ in range(6000)]
     values = torch.stack([one(W) @ one(X).T for one in made])
-    check(values, (W @ X.T) ** degree, sketch.sketch_variance(W, X, degree, size))
+    check(values, (W @ X.T) ** degree, random_features.sketch_variance(W, X, degree, size))
 
 
 def test_sketch_is_sklearns_in_distribution():
@@ -70,12 +76,12 @@ def test_sketch_is_sklearns_in_distribution():
     for seed in range(1500):
         theirs = PolynomialCountSketch(degree=2, gamma=1.0, coef0=0, n_components=8, random_state=seed).fit(W.numpy())
         values.append(theirs.transform(W.numpy()) @ theirs.transform(X.numpy()).T)
-    check(torch.from_numpy(np.array(values)), (W @ X.T) ** 2, sketch.sketch_variance(W, X, 2, 8))
+    check(torch.from_numpy(np.array(values)), (W @ X.T) ** 2, random_features.sketch_variance(W, X, 2, 8))
 
 
 def test_sketch_is_the_count_sketch_of_the_tensor_power():
     draw = torch.Generator().manual_seed(0)
-    one = sketch.Sketch.drawn(3, 4, 6, draw)
+    one = random_features.TensorSketch.drawn(3, 4, 6, draw)
     x = torch.randn(4, generator=draw, dtype=torch.float64)
     slow = torch.zeros(6, dtype=torch.float64)
     for i in range(4):
@@ -90,41 +96,47 @@ def test_the_figures_of_theory_on_the_sphere():
     # m there counts the drawn features beside the d linear ones. Ours at 80 and 272 in all; theory's own digits are 2.
     W, X = pairs(300, 300, 16)
     for drawn, expected in ((64, 0.059), (256, 0.030), (1024, 0.015), (4096, 0.0075)):
-        exact = float(maclaurin.variance(activation("gelu"), W, X, m=16 + drawn).mean().sqrt())
+        exact = float(random_features.maclaurin_variance(activation("gelu"), W, X, m=16 + drawn).mean().sqrt())
         assert exact == pytest.approx(expected, rel=0.05)
     for drawn, theirs in ((64, 0.375), (256, 0.209), (1024, 0.102), (4096, 0.051)):
         ours = float(fourier.variance(activation("gelu"), W, X, m=17 + drawn).mean().sqrt())
         assert ours < 0.75 * theirs  # low frequencies have the smaller variance
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_m_is_counted_in_full_and_batches_keep_their_shape(module):
-    maps = module.build(activation("gelu"), 4, m=30)
+@pytest.mark.parametrize("method", METHODS)
+def test_m_is_counted_in_full_and_batches_keep_their_shape(method):
+    build, _ = METHODS[method]
+    maps = build(activation("gelu"), 4, m=30)
     X = torch.randn(2, 3, 4, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
     assert maps.psi(X).shape == maps.phi(X).shape == (2, 3, 30)
     assert maps.phi(X).dtype == torch.float32
     torch.testing.assert_close(maps.phi(X)[1], maps.phi(X[1]))
-    again = module.build(activation("gelu"), 4, m=30)
+    again = build(activation("gelu"), 4, m=30)
     assert torch.equal(again.phi(X), maps.phi(X))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_what_cannot_be_asked(module):
+@pytest.mark.parametrize("method", METHODS)
+def test_what_cannot_be_asked(method):
+    build, _ = METHODS[method]
     with pytest.raises(GatelabError, match="m is 3"):
-        module.build(activation("gelu"), 16, m=3)
+        build(activation("gelu"), 16, m=3)
     with pytest.raises(GatelabError, match="radius"):
-        module.build(activation("gelu"), 16, m=99, radius=-1.0)
+        build(activation("gelu"), 16, m=99, radius=-1.0)
     with pytest.raises(GatelabError, match="nothing to draw"):
-        module.build(activation("identity"), 16, m=99)
+        build(activation("identity"), 16, m=99)
     with pytest.raises(GatelabError, match="seed"):
-        module.build(activation("gelu"), 16, m=99, seed=0.5)
+        build(activation("gelu"), 16, m=99, seed=0.5)
 
 
 def test_a_linear_term_can_be_drawn_too():
     a = activation("gelu")
     W, X = pairs(2, 3, 6)
-    made = [maclaurin.build(a, 6, m=24, seed=s, degree=4, exact_linear=False) for s in range(DRAWS)]
+    made = [random_features.build_maclaurin(a, 6, m=24, seed=s, degree=4, exact_linear=False) for s in range(DRAWS)]
     values = torch.stack([one.phi(W) @ one.psi(X).T for one in made])
     p = terms(a, 6, 1.0, 4, False)
     assert p.head == (1 if p.constant else 0) and 1 in p.degrees
-    check(values, p.constant + p.rest(W @ X.T), maclaurin.variance(a, W, X, m=24, degree=4, exact_linear=False))
+    check(
+        values,
+        p.constant + p.rest(W @ X.T),
+        random_features.maclaurin_variance(a, W, X, m=24, degree=4, exact_linear=False),
+    )

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import verdict
-from gatelab.linearize.optimal import build
-from gatelab.units import activation
+from gatelab.feedforward import activation
+from gatelab.linearization import verdict
+from gatelab.linearization.optimal import build
 
 
 def layer(n, N, d, seed=0, directions=None):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gatelab.errors import GatelabError
-from gatelab.units import Unit, units
+from gatelab.feedforward import Unit, units
 
 IMAGES = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 1, 2, 3, 9, 9])

@@ -10,8 +10,8 @@ from image_checks import Tanh, count
 from torch.nn import functional
 
 from gatelab.errors import GatelabError
+from gatelab.feedforward import Unit, units
 from gatelab.models import GPT2, GPT2_SIZES, GPT2Config
-from gatelab.units import Unit, units
 
 TOKENS = torch.randint(0, 256, (3, 20), generator=torch.Generator().manual_seed(0))
 

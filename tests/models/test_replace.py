@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import linearize
+from gatelab.linearization import linearize
 from gatelab.models import GPT2
 from gatelab.models.replace import LinearMap, Trace, blocks, folded, replace_activation, replace_map, trace
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gatelab.units import unit
+from gatelab.feedforward import unit
 
 N = 6
 

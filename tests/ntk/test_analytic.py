@@ -12,8 +12,8 @@ import torch
 import gatelab as gl
 from gatelab import ntk
 from gatelab.errors import GatelabError
-from gatelab.ntk.analytic import _kernels, _samples
-from gatelab.units import Unit, factor_names, unit
+from gatelab.feedforward import Unit, factor_names, unit
+from gatelab.ntk.kernels import _kernels, _samples
 
 
 def samples(n, d, seed=0):

@@ -9,10 +9,9 @@ import torch
 from scipy import special
 
 from gatelab.errors import GatelabError
-from gatelab.ntk.dual_breaks import find_breaks
-from gatelab.ntk.dual_series import HermiteSeries, series
+from gatelab.feedforward import Activation, activation
+from gatelab.ntk.dual_series import HermiteSeries, find_breaks, series
 from gatelab.ntk.duals import ClosedForm, dual
-from gatelab.units import Activation, activation
 
 
 def phi(z):

@@ -11,9 +11,8 @@ from torch import nn
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, Mixer, ViT, transplant
 from gatelab.ntk import Kernel, empirical
-from gatelab.ntk.empirical.checks import trainable
-from gatelab.ntk.empirical.samples import Samples
-from gatelab.ntk.empirical.survey import survey
+from gatelab.ntk.modules.samples import Samples, trainable
+from gatelab.ntk.modules.surveys import survey
 
 
 def close(K, expected):

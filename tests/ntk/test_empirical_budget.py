@@ -12,14 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2
 from gatelab.ntk import empirical
-from gatelab.ntk.empirical import compute, contract
-from gatelab.ntk.empirical.budget import bytes_of, free_memory, make_plan
-from gatelab.ntk.empirical.checks import trainable
-from gatelab.ntk.empirical.collect import Factors
-from gatelab.ntk.empirical.contract import add_gram, add_parameter, product
-from gatelab.ntk.empirical.jacobians import add_jacobians
-from gatelab.ntk.empirical.samples import Samples
-from gatelab.ntk.empirical.survey import survey
+from gatelab.ntk.modules import computation, contraction
+from gatelab.ntk.modules.budgets import bytes_of, free_memory, make_plan
+from gatelab.ntk.modules.contraction import Factors, add_gram, add_jacobians, add_parameter, product
+from gatelab.ntk.modules.samples import Samples, trainable
+from gatelab.ntk.modules.surveys import survey
 
 CPU = torch.device("cpu")
 
@@ -53,7 +50,7 @@ def planned(model, X, outputs, budget, **options):
     parameters = trainable(model)
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     sizes = {name: p.numel() for name, p in parameters.items()}
-    return make_plan(survey(samples, parameters), sizes, samples.n, 8, budget, compute._LIMIT_ELSEWHERE, **options)
+    return make_plan(survey(samples, parameters), sizes, samples.n, 8, budget, computation._LIMIT_ELSEWHERE, **options)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +161,9 @@ def test_both_ways_of_contraction_agree(T, workspace):
 
 def test_blocks_and_slices_of_products(monkeypatch):
     A, B = draw(40, 103), draw(30, 103, seed=1)
-    monkeypatch.setattr(contract, "_SLICE", 1)
+    monkeypatch.setattr(contraction, "_SLICE", 1)
     assert torch.allclose(product(A[:2], B[:3]), A[:2] @ B[:3].T, rtol=1e-12)
-    monkeypatch.setattr(contract, "_BLOCK", 7)
+    monkeypatch.setattr(contraction, "_BLOCK", 7)
     K = torch.ones(40, 40, dtype=torch.float64)
     add_gram(K, A)
     assert torch.allclose(K, 1 + A @ A.T, rtol=1e-12)

@@ -84,7 +84,7 @@ def test_memory_that_ran_out_is_said_and_not_tried_with_more(monkeypatch):
     def short(*_):
         raise torch.cuda.OutOfMemoryError("no memory left")
 
-    monkeypatch.setattr(importlib.import_module("gatelab.ntk.empirical.operator"), "_forward_mode", short)
+    monkeypatch.setattr(importlib.import_module("gatelab.ntk.modules.computation"), "_forward_mode", short)
     model, X, outputs, _ = case("glu")
     A = operator(model, X, outputs)
     with pytest.raises(torch.cuda.OutOfMemoryError):

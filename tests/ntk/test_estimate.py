@@ -10,7 +10,7 @@ from scipy.integrate import dblquad
 
 from gatelab.errors import GatelabError
 from gatelab.ntk import analytic, estimate
-from gatelab.ntk.estimate import arc_cosine
+from gatelab.ntk.estimates import arc_cosine
 
 
 def measured(unit, n, d, width, seeds):

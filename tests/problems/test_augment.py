@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from gatelab.data import batches
 from gatelab.errors import GatelabError
-from gatelab.problems import augment
 
 BYTES = torch.randint(0, 256, (50, 3, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 IMAGES = BYTES.double() / 255
@@ -22,7 +22,7 @@ def generator(seed=0):
 def test_crops():
     corners = torch.randint(9, (50, 2), generator=generator(1))
     for images in (BYTES, IMAGES):
-        cropped = augment.random_crop(images, generator(1))
+        cropped = batches.random_crop(images, generator(1))
         assert cropped.dtype == images.dtype
         for image, (top, left), result in zip(images, corners.tolist(), cropped, strict=True):
             padded = functional.pad(image, (4, 4, 4, 4))
@@ -35,18 +35,18 @@ def test_crops():
 def test_flips():
     draws = torch.rand(50, generator=generator(2)) < 0.5
     assert 10 < draws.sum() < 40
-    for image, flip, result in zip(IMAGES, draws, augment.random_flip(IMAGES, generator(2)), strict=True):
+    for image, flip, result in zip(IMAGES, draws, batches.random_flip(IMAGES, generator(2)), strict=True):
         assert torch.equal(result, image.flip(-1) if flip else image)
-    assert torch.equal(augment.random_flip(IMAGES, generator(), p=0.0), IMAGES)
-    assert torch.equal(augment.random_flip(IMAGES, generator(), p=1.0), IMAGES.flip(-1))
+    assert torch.equal(batches.random_flip(IMAGES, generator(), p=0.0), IMAGES)
+    assert torch.equal(batches.random_flip(IMAGES, generator(), p=1.0), IMAGES.flip(-1))
 
 
 def test_erasing():
     g = generator(3)
-    boxes = augment.boxes(50, 12, 10, g, (0.02, 0.33), (0.3, 3.3), strict=True)
+    boxes = batches.boxes(50, 12, 10, g, (0.02, 0.33), (0.3, 3.3), strict=True)
     chosen = torch.rand(50, generator=g) < 0.5
     assert 10 < chosen.sum() < 40
-    erased = augment.random_erasing(IMAGES, generator(3), value=-7.0)
+    erased = batches.random_erasing(IMAGES, generator(3), value=-7.0)
     for image, (top, left, h, w), hit, result in zip(IMAGES, boxes.tolist(), chosen, erased, strict=True):
         expected = image.clone()
         if hit:
@@ -55,9 +55,9 @@ def test_erasing():
 
 
 def test_resized_crops():
-    boxes = augment.boxes(50, 12, 10, generator(4), (0.08, 1.0), (3 / 4, 4 / 3), strict=False)
+    boxes = batches.boxes(50, 12, 10, generator(4), (0.08, 1.0), (3 / 4, 4 / 3), strict=False)
     assert len(boxes.unique(dim=0)) > 30
-    cropped = augment.resized_crop(IMAGES, generator(4))
+    cropped = batches.resized_crop(IMAGES, generator(4))
     for image, (top, left, h, w), result in zip(IMAGES, boxes.tolist(), cropped, strict=True):
         window = image[None, :, top : top + h, left : left + w] if h else image[None]
         expected = functional.interpolate(window, (12, 10), mode="bilinear", align_corners=False)[0]
@@ -65,7 +65,7 @@ def test_resized_crops():
 
 
 def test_a_resized_crop_that_fits_nowhere_leaves_the_image():
-    same = augment.resized_crop(IMAGES, generator(), scale=(1.5, 2.0))
+    same = batches.resized_crop(IMAGES, generator(), scale=(1.5, 2.0))
     assert torch.allclose(same, IMAGES, atol=1e-14)
 
 
@@ -83,43 +83,43 @@ def test_colours():
     weights = 1 + 0.4 * (2 * torch.rand(50, 3, generator=g) - 1)
     order = torch.rand(50, 3, generator=g).argsort(1)
     assert len(order.unique(dim=0)) == 6
-    jittered = augment.colour_jitter(IMAGES, generator(5))
+    jittered = batches.colour_jitter(IMAGES, generator(5))
     for image, w, o, result in zip(IMAGES, weights.double(), order.tolist(), jittered, strict=True):
         assert torch.allclose(result, _jittered(image, w, o), atol=1e-6)
-    assert torch.allclose(augment.colour_jitter(IMAGES, generator(), 0, 0, 0), IMAGES, atol=1e-6)
+    assert torch.allclose(batches.colour_jitter(IMAGES, generator(), 0, 0, 0), IMAGES, atol=1e-6)
     with pytest.raises(GatelabError, match="have 1 channels; colours need 3"):
-        augment.colour_jitter(IMAGES[:, :1], generator())
+        batches.colour_jitter(IMAGES[:, :1], generator())
 
 
 def test_normalised():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    for result in (augment.normalised(BYTES, mean, std), augment.normalised(IMAGES.float(), mean, std)):
+    for result in (batches.normalised(BYTES, mean, std), batches.normalised(IMAGES.float(), mean, std)):
         for c in range(3):
             assert torch.allclose(result[:, c], ((IMAGES[:, c] - mean[c]) / std[c]).float(), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", list(augment.AUGMENTATIONS))
+@pytest.mark.parametrize("name", list(batches.AUGMENTATIONS))
 def test_whole_augmentations_are_their_parts_in_order(name):
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    result = augment.augmentation(name)(BYTES, mean, std, generator(6))
+    result = batches.augmentation(name)(BYTES, mean, std, generator(6))
     g = generator(6)
     if name == "none":
-        expected = augment.normalised(BYTES, mean, std)
+        expected = batches.normalised(BYTES, mean, std)
     elif name == "crop-flip-erase":
-        expected = augment.normalised(augment.random_flip(augment.random_crop(BYTES, g), g), mean, std)
-        expected = augment.random_erasing(expected, g)
+        expected = batches.normalised(batches.random_flip(batches.random_crop(BYTES, g), g), mean, std)
+        expected = batches.random_erasing(expected, g)
     else:
-        expected = augment.colour_jitter(augment.resized_crop(BYTES.float() / 255, g), g)
-        expected = augment.random_erasing(augment.normalised(augment.random_flip(expected, g), mean, std), g)
+        expected = batches.colour_jitter(batches.resized_crop(BYTES.float() / 255, g), g)
+        expected = batches.random_erasing(batches.normalised(batches.random_flip(expected, g), mean, std), g)
     assert result.dtype == torch.float32 and torch.equal(result, expected)
-    assert torch.equal(result, augment.augmentation(name)(BYTES, mean, std, generator(6)))
+    assert torch.equal(result, batches.augmentation(name)(BYTES, mean, std, generator(6)))
     if name != "none":
-        assert not torch.equal(result, augment.augmentation(name)(BYTES, mean, std, generator(7)))
+        assert not torch.equal(result, batches.augmentation(name)(BYTES, mean, std, generator(7)))
 
 
 def test_an_unknown_augmentation():
     with pytest.raises(GatelabError, match="did you mean 'crop-flip-erase'"):
-        augment.augmentation("crop-flip-erased")
+        batches.augmentation("crop-flip-erased")
 
 
 def test_rectangles_keep_what_they_promise():
@@ -129,7 +129,7 @@ def test_rectangles_keep_what_they_promise():
     and of refusing those that do not fit, both below 0.01 here.
     """
     n, scale, ratio = 20_000, (0.1, 0.3), (0.5, 2.0)
-    top, left, h, w = augment.boxes(n, 64, 64, generator(8), scale, ratio, strict=True).double().unbind(1)
+    top, left, h, w = batches.boxes(n, 64, 64, generator(8), scale, ratio, strict=True).double().unbind(1)
     assert (h > 0).all() and (top >= 0).all() and (top + h <= 64).all() and (left + w <= 64).all()
     area, shape = h * w / 4096, torch.log(h / w)
     assert scale[0] - 0.02 < area.min() < scale[0] + 0.02 and scale[1] - 0.02 < area.max() < scale[1] + 0.02
@@ -143,9 +143,9 @@ def test_rectangles_keep_what_they_promise():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", list(augment.AUGMENTATIONS))
+@pytest.mark.parametrize("name", list(batches.AUGMENTATIONS))
 def test_the_same_on_a_gpu(name):
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    here = augment.augmentation(name)(BYTES, mean, std, generator(9))
-    there = augment.augmentation(name)(BYTES.cuda(), mean, std, generator(9))
+    here = batches.augmentation(name)(BYTES, mean, std, generator(9))
+    there = batches.augmentation(name)(BYTES.cuda(), mean, std, generator(9))
     assert there.is_cuda and torch.allclose(here, there.cpu(), atol=1e-4)

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from gatelab.data.text import _letters, _merged, read_bpe
 from gatelab.errors import GatelabError
-from gatelab.problems.bpe import _letters, _merged, read_bpe
 
 STRANGE = [
     "",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gatelab as gl
-from gatelab.problems.describe import describe, restore
+from gatelab.data.registry import describe, restore
 
 
 def _same(a, b):
@@ -86,7 +86,7 @@ def test_data_travel_by_their_hash(tmp_path, monkeypatch):
     assert describe(gl.Problem.from_arrays(x, np.cos(x), name="mine"))["data"] != told["data"]
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2
     _same(restore(told), made)
-    imports = "import json, sys; from gatelab.problems.describe import restore"
+    imports = "import json, sys; from gatelab.data.registry import restore"
     code = f"{imports}; print(restore(json.loads(sys.argv[1])).train.n)"
     out = subprocess.run([sys.executable, "-c", code, json.dumps(told)], capture_output=True, text=True, check=True)
     assert int(out.stdout) == made.train.n
@@ -137,7 +137,7 @@ def test_measured_data_travel_as_recipes_with_their_hash(real_data, monkeypatch,
     assert sorted(describe(gl.problem("airfoil"))) == ["content", "seed", "spec"]
     assert not (tmp_path / "cache").exists()
     _same(restore(told), made)
-    code = "import json, sys; from gatelab.problems.describe import restore; p = restore(json.loads(sys.argv[1]))"
+    code = "import json, sys; from gatelab.data.registry import restore; p = restore(json.loads(sys.argv[1]))"
     out = subprocess.run(
         [sys.executable, "-c", f"{code}; print(p.name, float(p.train.y.sum()).hex())", json.dumps(told)],
         capture_output=True,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+from gatelab.data import Expression, parse
 from gatelab.errors import GatelabError
-from gatelab.problems import Expression, parse
 
 X = np.linspace(-0.9, 0.9, 38)
 

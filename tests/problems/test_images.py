@@ -16,10 +16,10 @@ import torch
 from loopback import loopback
 from PIL import Image
 
+from gatelab.data import archives, images
+from gatelab.data.batches import batch_rows, stream
+from gatelab.data.images import CIFAR10, MNIST, TINY_IMAGENET, ImageData, Images, image_data
 from gatelab.errors import GatelabError
-from gatelab.problems import archives, images
-from gatelab.problems.batches import batch_rows, stream
-from gatelab.problems.images import CIFAR10, MNIST, TINY_IMAGENET, ImageData, Images, image_data
 
 RNG = np.random.default_rng(0)
 

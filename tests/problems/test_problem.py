@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from gatelab.data import Data, Problem, parse, problem
 from gatelab.errors import GatelabError
-from gatelab.problems import Data, Problem, parse, problem
 
 X = np.linspace(0, 3, 40)
 Y = np.sin(X)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from gatelab.data import Problem, parse, problem, problems
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem, parse, problem, problems
 
 TWINS = {
     "paper-1d": lambda x: 1 / (1 + np.cos(np.pi * x) ** 2),

@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
+from gatelab.data import Problem, parse, problem
+from gatelab.data.rows import Scales, standardised
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem, parse, problem
-from gatelab.problems.standardise import Scales, standardised
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * [1, 100, 1e-3] + [5, -200, 0]

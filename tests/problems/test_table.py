@@ -9,9 +9,9 @@ import pickle
 import numpy as np
 import pytest
 
+from gatelab.data import Problem
+from gatelab.data.tables import read_table
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem
-from gatelab.problems.table import read_table
 
 ROWS = np.random.default_rng(0).normal(size=(30, 4)).round(9)
 NAMES = ("a", "b", "c", "d")

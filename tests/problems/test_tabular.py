@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import gatelab as gl
+from gatelab.data import measured
+from gatelab.data.measured import AIRFOIL, CALIFORNIA, DATASETS, fingerprint, load
 from gatelab.errors import GatelabError
-from gatelab.problems import tabular
-from gatelab.problems.tabular import AIRFOIL, CALIFORNIA, DATASETS, fingerprint, load
 
 ROWS = 40
 TABLE = np.random.default_rng(0).normal(size=(ROWS, 6)).round(6)
@@ -29,7 +29,7 @@ def no_network(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the network was touched")
 
-    monkeypatch.setattr(tabular, "urlopen", refuse)
+    monkeypatch.setattr(measured, "urlopen", refuse)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_without_a_network_the_way_out_is_said(monkeypatch, error):
         assert 0 < timeout < 120
         raise error
 
-    monkeypatch.setattr(tabular, "urlopen", unreachable)
+    monkeypatch.setattr(measured, "urlopen", unreachable)
     with pytest.raises(GatelabError, match=r"airfoil cannot be downloaded.*set GATELAB_DATA.*from_file"):
         gl.problem("airfoil")
 

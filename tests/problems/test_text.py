@@ -12,10 +12,9 @@ import pytest
 import torch
 from loopback import loopback
 
+from gatelab.data import archives, text
+from gatelab.data.text import BPE, TextData, gpt2_tokenizer, text_data
 from gatelab.errors import GatelabError
-from gatelab.problems import archives, text
-from gatelab.problems.bpe import BPE
-from gatelab.problems.text import TextData, gpt2_tokenizer, text_data
 
 WORDS = "".join(f"line {i}: naïve — {i * i}\n" for i in range(400))
 

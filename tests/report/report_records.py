@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from gatelab.plotting import Curve, new_figure, scaling_figure, style
-from gatelab.plotting.chart import chart
-from gatelab.plotting.gap import Cloud, Difference, gap_figure
-from gatelab.plotting.kernels import draw_heat
+from gatelab.plotting.chart import chart_of
+from gatelab.plotting.kernels import Cloud, Difference, draw_heat, gap_figure
 from gatelab.studies.inventory import Item
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
@@ -45,7 +44,7 @@ def _write(out: Path, study: str, figure: Any, tables: dict[str, pd.DataFrame], 
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.to_csv(folder / f"{stem}-{name}.csv", index=False)
-    (folder / f"{stem}.chart.json").write_text(json.dumps(chart(figure)))
+    (folder / f"{stem}.chart.json").write_text(json.dumps(chart_of(figure)))
     verdict, interval = changed.pop("verdict", "reproduced"), changed.pop("interval", "[-2.7, -2.5]")
     record = {
         "study": study,

@@ -14,18 +14,27 @@ from matplotlib.patches import Ellipse
 from PIL import Image
 
 from gatelab.plotting import Curve, Plane, draw_plane, draw_surface, new_figure, save, scaling_figure, style
-from gatelab.plotting.chart import chart
+from gatelab.plotting.chart import chart_of
 from gatelab.plotting.chart_series import thin
-from gatelab.plotting.dynamics import Curve as Loss
-from gatelab.plotting.dynamics import crossing_figure, parts_figure
-from gatelab.plotting.floor import FloorPanel, Method, floor_figure, training_figure
-from gatelab.plotting.gap import Cloud, Difference, gap_figure
-from gatelab.plotting.kernels import Series, draw_heat, draw_histogram, draw_series, legend_below
-from gatelab.plotting.law import law_figure
-from gatelab.plotting.linearize import approximation_figure
-from gatelab.plotting.spectra import DensityCurve, density_figure
+from gatelab.plotting.curves import law_figure
+from gatelab.plotting.kernels import (
+    Cloud,
+    DensityCurve,
+    Difference,
+    Series,
+    crossing_figure,
+    density_figure,
+    draw_heat,
+    draw_histogram,
+    draw_series,
+    gap_figure,
+    legend_below,
+    parts_figure,
+)
+from gatelab.plotting.kernels import LossCurve as Loss
+from gatelab.plotting.maps import FloorPanel, Method, approximation_figure, floor_figure, training_figure
 from gatelab.studies import study
-from gatelab.studies.study import Request
+from gatelab.studies.definition import Request
 
 N = np.array([2.0, 4.0, 8.0, 16.0])
 
@@ -165,7 +174,7 @@ DRAWN: list[Callable[[], Figure]] = [
 
 @pytest.mark.parametrize("draw", DRAWN, ids=lambda draw: draw.__name__)
 def test_every_figure_of_the_room_is_read_whole(draw: Callable[[], Figure]) -> None:
-    read = chart(draw())
+    read = chart_of(draw())
     assert read["left_out"] == []
     assert json.loads(json.dumps(read, allow_nan=False)) == read
     assert all(panel["series"] or panel["maps"] or "picture" in panel for panel in read["panels"])
@@ -175,13 +184,13 @@ def test_every_figure_of_the_room_is_read_whole(draw: Callable[[], Figure]) -> N
 def test_studies_are_read_whole(name: str) -> None:
     figure = study(name).run(Request(quick=True, jobs=1)).figure
     drawn = [a for a in figure.axes if a.get_label() != "<colorbar>"]
-    read = chart(figure)
+    read = chart_of(figure)
     assert read["left_out"] == []
     assert len(read["panels"]) == len(drawn)
 
 
 def test_values_are_those_that_were_plotted() -> None:
-    read = chart(scaling())
+    read = chart_of(scaling())
     for panel in read["panels"][:2]:
         line = next(s for s in panel["series"] if s["kind"] == "line" and s["label"] == "glu")
         np.testing.assert_allclose(line["x"], N)
@@ -195,7 +204,7 @@ def test_values_are_those_that_were_plotted() -> None:
 
 
 def test_a_unit_is_one_group_in_all_panels_and_dashes_are_another() -> None:
-    read = chart(scaling())
+    read = chart_of(scaling())
     names = [group["name"] for group in read["groups"]]
     glu, limit = names.index("glu"), names.index("free-knot limit")
     colour = read["groups"][glu]["colour"]
@@ -217,7 +226,7 @@ def test_filled_and_hollow_marks_of_one_colour_are_two_groups() -> None:
         series = [Series(str(h), N, N + h, N - 0.1, N + 2, "#0072B2", "o", "", hollow=h) for h in (False, True)]
         draw_series(panel, series)
         figure.legend(handles=[one.handle() for one in series])
-    read = chart(figure)
+    read = chart_of(figure)
     lines = [s for s in read["panels"][0]["series"] if s["kind"] == "line"]
     assert [read["groups"][s["groups"][0]]["name"] for s in lines] == ["False", "True"]
     strokes = [read["panels"][0]["series"][s["interval"]] for s in lines]
@@ -225,14 +234,14 @@ def test_filled_and_hollow_marks_of_one_colour_are_two_groups() -> None:
 
 
 def test_shared_axes_keep_their_label_for_panels_below_each_other() -> None:
-    read = chart(law())
+    read = chart_of(law())
     second = read["panels"][1]["y"]
     assert (second["label"], second["shared"], second["bare"]) == ("", "loss L", True)
     assert read["panels"][0]["legend"][1]["text"] == "D = 10⁵"
 
 
 def test_ticks_that_the_figure_chose_and_texts_beside_it_are_kept() -> None:
-    panel = chart(gaps())["panels"][2]
+    panel = chart_of(gaps())["panels"][2]
     assert panel["y"]["ticks"] == {"at": [1, 0], "labels": ["a - b\nof a model", "c"]}
     assert (panel["column"], panel["across"]) == (0, 2)
     (text,) = panel["texts"]
@@ -245,7 +254,7 @@ def test_ticks_that_the_figure_chose_and_texts_beside_it_are_kept() -> None:
 
 def test_a_heat_map_has_its_cells_as_colours_and_as_values() -> None:
     figure = heat()
-    read = chart(figure)
+    read = chart_of(figure)
     (shown,) = read["panels"][0]["maps"]
     assert shown["values"] == list(range(16))
     assert shown["extent"] == [-0.5, 3.5, 3.5, -0.5]
@@ -260,7 +269,7 @@ def test_a_heat_map_has_its_cells_as_colours_and_as_values() -> None:
 def test_an_image_whose_first_row_is_below_is_turned() -> None:
     figure = Figure()
     figure.subplots().imshow([[0.0, 1.0], [2.0, 3.0]], origin="lower")
-    (shown,) = chart(figure)["panels"][0]["maps"]
+    (shown,) = chart_of(figure)["panels"][0]["maps"]
     assert shown["values"] == [2, 3, 0, 1]
     assert shown["extent"] == [-0.5, 1.5, -0.5, 1.5]
 
@@ -271,7 +280,7 @@ def test_histograms_bars_and_error_bars() -> None:
     panel.bar([1.0, 2.0], [3.0, 4.0], width=0.5, color="#D55E00", label="counts")
     panel.errorbar([1.0, 2.0], [3.0, 4.0], yerr=[[0.1, 0.2], [0.3, 0.4]], capsize=3, color="#0072B2", label="measured")
     panel.stairs([5.0, 6.0], [0.0, 1.0, 2.0], fill=True, color="#117733")
-    made = chart(figure)["panels"][0]["series"]
+    made = chart_of(figure)["panels"][0]["series"]
     bars = next(s for s in made if s["kind"] == "bars")
     assert bars["boxes"] == [[0.75, 0, 0.5, 3], [1.75, 0, 0.5, 4]]
     line = next(s for s in made if s["kind"] == "line")
@@ -290,7 +299,7 @@ def test_what_cannot_be_read_is_named() -> None:
     panel.annotate("here", (0, 0), (1, 1), arrowprops={"arrowstyle": "->"})
     panel.plot([0, 1], [0, 1], marker="$a$")
     figure.text(0.5, 0.5, "beside")
-    assert chart(figure)["left_out"] == [
+    assert chart_of(figure)["left_out"] == [
         "odd: Quiver",
         "odd: the line AxLine",
         "odd: the marker '$a$'",
@@ -304,7 +313,7 @@ def test_long_series_are_thinned_keep_their_extremes_and_say_so() -> None:
     y = np.sin(np.arange(10_000) / 50)
     y[[1234, 8765]] = 7.0, -7.0
     figure.subplots().plot(y, label="wave")
-    read = chart(figure)
+    read = chart_of(figure)
     line = read["panels"][0]["series"][0]
     assert len(line["x"]) <= 2000
     assert (max(line["y"]), min(line["y"])) == (7, -7)
@@ -323,7 +332,7 @@ def test_thinning_is_the_loop_over_stretches() -> None:
 def test_gaps_in_a_line_stay_gaps() -> None:
     figure = Figure()
     figure.subplots().plot([1, 2, 3], [1.0, np.nan, np.inf])
-    assert chart(figure)["panels"][0]["series"][0]["y"] == [1, None, None]
+    assert chart_of(figure)["panels"][0]["series"][0]["y"] == [1, None, None]
 
 
 def test_reading_does_not_change_the_figure(tmp_path) -> None:
@@ -331,6 +340,6 @@ def test_reading_does_not_change_the_figure(tmp_path) -> None:
         untouched, read = draw(), draw()
         with style():
             untouched.draw_without_rendering()  # a layout starts from the last one: reading is one drawing, and no more
-        chart(read)
+        chart_of(read)
         files = [save(figure, tmp_path / f"{name}{i}.png") for i, figure in enumerate((untouched, read))]
         assert files[0].read_bytes() == files[1].read_bytes()

@@ -13,11 +13,10 @@ import pytest
 from report_records import write_records
 
 from gatelab.report import build
-from gatelab.report.findings import found
+from gatelab.report.findings import draw, found
 from gatelab.report.records import read_records
-from gatelab.report.sketch import draw
-from gatelab.studies import Finding, Sketch, Stroke, studies, study, take_record
-from gatelab.studies.finding import no_findings
+from gatelab.studies import Finding, Sketch, Stroke, all_studies, study, take_record
+from gatelab.studies.definition import no_findings
 
 TOPICS = ("scaling/fig2", "scaling/fig6", "ntk/fig1", "ntk/fig6", "ntk/fig7", "linearize/table1", "linearize/floor")
 
@@ -53,7 +52,7 @@ def one(name: str, tables: dict[str, pd.DataFrame], place: int = 0) -> Finding:
 
 
 def test_these_studies_have_findings_and_no_others() -> None:
-    assert tuple(s.name for s in studies() if s.findings is not no_findings) == TOPICS
+    assert tuple(s.name for s in all_studies() if s.findings is not no_findings) == TOPICS
 
 
 @pytest.mark.parametrize(

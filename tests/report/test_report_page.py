@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from report_records import EVIL, ITEMS, write_records
 
-from gatelab.cli import report as command
+from gatelab.cli import reproduce as command
 from gatelab.errors import GatelabError
 from gatelab.glossary import definitions
 from gatelab.report import Section, build, escape, page, prose, table
 from gatelab.report.records import read_records
-from gatelab.studies import studies
+from gatelab.studies import all_studies
 from gatelab.studies.inventory import ITEMS as EVERY
 
 
@@ -92,7 +92,7 @@ def test_a_section_has_command_provenance_numbers_and_notes(made: str) -> None:
 
 def test_studies_that_were_not_run_are_listed_with_their_commands(made: str) -> None:
     missing = made.split('<section id="not-run"')[1].partition("<footer>")[0]
-    for one in studies():
+    for one in all_studies():
         ran = one.name in ("scaling/fig2", "ntk/fig4", "linearize/table1")
         assert (f"<code>gatelab reproduce {one.name}</code>" in missing) is not ran
 
@@ -162,11 +162,11 @@ def test_the_command_prints_the_path_and_refuses_an_empty_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(GatelabError, match="run gatelab reproduce all --out"):
-        command.report(out=tmp_path / "nothing")
+        command.report_command(out=tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
-    command.report(out=write_records(tmp_path))
+    command.report_command(out=write_records(tmp_path))
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
-    command.report(out=tmp_path, as_json=True)
+    command.report_command(out=tmp_path, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found == {"page": str(tmp_path / "report.html"), "bytes": (tmp_path / "report.html").stat().st_size}
 

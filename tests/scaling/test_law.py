@@ -9,8 +9,7 @@ from scipy.optimize import differential_evolution, minimize, nnls
 from scipy.special import huber
 
 import gatelab as gl
-from gatelab.scaling.law_grid import EXPONENTS, Logs, grid, least
-from gatelab.scaling.law_search import derivatives, loss
+from gatelab.scaling_laws.law_search import EXPONENTS, Logs, derivatives, grid, least, loss
 
 CHINCHILLA = {"E": 1.69, "A": 406.4, "a": 0.34, "B": 410.7, "b": 0.28}
 NAMES = tuple(CHINCHILLA)

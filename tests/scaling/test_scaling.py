@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import gatelab as gl
-from gatelab.scaling.limit import noise_rmse
-from gatelab.scaling.slopes import _aggregated, _line
+from gatelab.scaling_laws.slopes import _aggregated, _line, noise_rmse
 
 
 def _power_law(slope, noise, seeds, seed):

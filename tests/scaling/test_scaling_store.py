@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gatelab as gl
-from gatelab.scaling import scaling_runs
+from gatelab.scaling_laws import scaling_runs
 from gatelab.solve import rmse
 from gatelab.sweep import Store, plan
 

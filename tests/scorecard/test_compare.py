@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import gatelab as gl
-from gatelab.cli.show import plain
-from gatelab.report.scorecard_page import scorecard_page
+from gatelab.cli.output import plain
+from gatelab.report.builders import scorecard_page
 from gatelab.scorecard import Scorecard, compare
 
 QUICK = {"seeds": 2, "features": 16, "d_model": 8}

@@ -10,12 +10,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import gatelab as gl
-from gatelab.linearize import floor
-from gatelab.scorecard import cost, ladder
-from gatelab.scorecard.given import problem_of
-from gatelab.scorecard.linear import linearity
-from gatelab.scorecard.paired import draw
-from gatelab.scorecard.training import Rows, mean_kernel, rows_of, steps_to, training
+from gatelab.linearization import floor
+from gatelab.scorecard import costs, fits
+from gatelab.scorecard.costs import linearity
+from gatelab.scorecard.fits import problem_of
+from gatelab.scorecard.measurements import MeasuredRows, draw, mean_kernel, rows_of, steps_to, training
 
 # ---- which widths
 
@@ -25,16 +24,16 @@ def test_the_width_at_a_budget_is_the_largest_that_fits(name: str):
     u = gl.unit(name)
     for budget in range(u.parameter_count(1, 3, 2), 200, 7):
         fits = [w for w in range(1, 200) if u.parameter_count(w, 3, 2) <= budget]
-        assert ladder.widest(u, budget, 3, 2) == max(fits)
+        assert fits.widest(u, budget, 3, 2) == max(fits)
 
 
 def test_widths_end_at_the_budget_and_a_budget_below_one_neuron_is_refused():
     u = gl.unit("gqu")
-    found = ladder.widths_of(u, 80, 3, 1)
+    found = fits.widths_of(u, 80, 3, 1)
     assert found == tuple(sorted(set(found))) and u.parameter_count(found[-1], 3, 1) <= 80
-    assert ladder.widths_of(u, 80, 3, 1, [1, 9]) == (1, 6, 9)
+    assert fits.widths_of(u, 80, 3, 1, [1, 9]) == (1, 6, 9)
     with pytest.raises(gl.GatelabError, match=r"one neuron of gqu has 14 parameters.*budget is 10"):
-        ladder.widths_of(u, 10, 3, 1)
+        fits.widths_of(u, 10, 3, 1)
 
 
 # ---- paired draws
@@ -80,15 +79,15 @@ def test_errors_that_are_rounding_are_equal():
 # ---- training
 
 
-def some_rows(n: int = 40, d: int = 3) -> Rows:
+def some_rows(n: int = 40, d: int = 3) -> MeasuredRows:
     x = np.random.default_rng(0).standard_normal((n, d))
     return rows_of(gl.Problem.from_arrays(x, np.sin(x[:, :1]), test_fraction=0.1))
 
 
 def test_the_mean_of_sampled_kernels_tends_to_the_formula(monkeypatch: pytest.MonkeyPatch):
     """150 networks of width 8 leave some 11 % of the norm, by the root of their number; the seeds are fixed."""
-    monkeypatch.setattr("gatelab.scorecard.training.NETWORKS", 150)
-    monkeypatch.setattr("gatelab.scorecard.training.PER_ROW", 10**9)
+    monkeypatch.setattr("gatelab.scorecard.measurements.NETWORKS", 150)
+    monkeypatch.setattr("gatelab.scorecard.measurements.PER_ROW", 10**9)
     rows = some_rows()
     found, start = mean_kernel(gl.unit("glu"), rows, 8)
     expected = gl.ntk.analytic("glu", rows.x, 8).matrix
@@ -194,19 +193,19 @@ def test_operations_are_those_that_torch_counts_and_one_for_each_gate_and_factor
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         u.network(5, 3, 2)(torch.zeros(1, 3, dtype=torch.float64))
-    assert cost.flops(u, 5, 3, 2) == counter.get_total_flops() + 5 * (u.factors + 1)  # pyright: ignore
-    assert cost.flops(gl.unit(Plain), 5, 3, 2) == 2 * 5 * (3 + 2)
+    assert costs.flops(u, 5, 3, 2) == counter.get_total_flops() + 5 * (u.factors + 1)  # pyright: ignore
+    assert costs.flops(gl.unit(Plain), 5, 3, 2) == 2 * 5 * (3 + 2)
 
 
 def test_blocks_have_equal_parameters_and_are_timed():
     units = [gl.unit(u) for u in ("mlp", "glu", "gqu", Plain)]
-    found, bench = cost.measure(units, 16, "cpu", batch=64, repeats=5)
+    found, bench = costs.measure(units, 16, "cpu", batch=64, repeats=5)
     assert bench.d_model == 16 and bench.repeats == 5
     for c in found:
         assert abs(c.parameters / 2048 - 1) < 0.05
         assert 0 < c.low <= c.rows_per_second <= c.high
     with pytest.raises(gl.GatelabError, match="d_model is 0"):
-        cost.measure(units, 0, "cpu")
+        costs.measure(units, 0, "cpu")
 
 
 # ---- what is given

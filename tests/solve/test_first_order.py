@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gatelab.data import Problem
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem
-from gatelab.solve.common import mean_square, start, tensors
+from gatelab.feedforward import unit
 from gatelab.solve.first_order import adam, lbfgs
-from gatelab.solve.solution import Solution, Status
-from gatelab.units import unit
+from gatelab.solve.solution import Solution, Status, mean_square, start, tensors
 
 Solver = Callable[..., Solution]
 both = pytest.mark.parametrize("solver", [adam, lbfgs])

@@ -7,15 +7,15 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem, problem
-from gatelab.scaling import limit
+from gatelab.feedforward import Unit, unit, units
+from gatelab.scaling_laws import limit
 from gatelab.solve import Status, fit, rmse
-from gatelab.solve import facing as gates
+from gatelab.solve import free_knots as gates
 from gatelab.solve.free_knots import density, optimise, project, split_worst, spread
-from gatelab.solve.knots import knots
-from gatelab.solve.polish import _jacobian, polish, random_neurons, residual, take
-from gatelab.units import Unit, unit, units
+from gatelab.solve.knots import solve_knots
+from gatelab.solve.polish import _jacobian, polish_networks, random_neurons, residual, take
 
 RELU_GATED = [u.name for u in units() if u.gate_power is not None]
 EXOTIC = [Unit("relu", 3, "gcu"), Unit("relu2", 1, "relu2-glu")]
@@ -49,7 +49,7 @@ def test_a_spline_with_its_facing_is_exactly_a_network(u, opened):
 def test_frozen_gates_reach_the_dense_least_squares_of_the_network(name):
     """With the gates where the frozen solver puts them, nothing linear in the network can do better."""
     x, y, p = _sorted()
-    solution = knots(unit(name), p, 8, gates="frozen")
+    solution = solve_knots(unit(name), p, 8, gates="frozen")
     net = solution.network
     features = net.neurons(torch.from_numpy(x[:, None])).detach().numpy()
     columns = [np.ones_like(x), *features.T]
@@ -68,7 +68,7 @@ def test_frozen_gates_reach_the_dense_least_squares_of_the_network(name):
 
 def test_frozen_mlp_has_equal_cells_from_the_left_end():
     _, _, p = _sorted()
-    found = knots(unit("mlp"), p, 6, gates="frozen").network.knots().numpy()
+    found = solve_knots(unit("mlp"), p, 6, gates="frozen").network.knots().numpy()
     np.testing.assert_allclose(found, np.linspace(0, 3, 7)[:-1])
 
 
@@ -135,7 +135,7 @@ def test_polish_jacobian_is_that_of_autograd(u):
 def test_polish_only_goes_down():
     x, y, _ = _sorted(300)
     batch = random_neurons(unit("gqu"), 3, (0.0, 3.0), 5, np.random.default_rng(1))
-    done = polish(batch, unit("gqu"), x, y, steps=30)
+    done = polish_networks(batch, unit("gqu"), x, y, steps=30)
     for history, error in zip(done.histories, done.rmse, strict=True):
         assert list(history) == sorted(history, reverse=True)
         assert history[-1] == error
@@ -146,8 +146,8 @@ def test_polish_only_goes_down():
 def test_a_batch_is_polished_like_its_members():
     x, y, _ = _sorted(300)
     batch = random_neurons(unit("glu"), 3, (0.0, 3.0), 4, np.random.default_rng(2))
-    together = polish(batch, unit("glu"), x, y, steps=15)
-    alone = sorted(polish(take(batch, slice(i, i + 1)), unit("glu"), x, y, steps=15).rmse[0] for i in range(4))
+    together = polish_networks(batch, unit("glu"), x, y, steps=15)
+    alone = sorted(polish_networks(take(batch, slice(i, i + 1)), unit("glu"), x, y, steps=15).rmse[0] for i in range(4))
     np.testing.assert_allclose(together.rmse, alone, rtol=1e-6)
 
 

@@ -7,14 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gatelab.data import Problem
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem
-from gatelab.solve import curvature
-from gatelab.solve.common import mean_square, tensors
-from gatelab.solve.curvature import is_elementwise, structured_curvature
-from gatelab.solve.newton import Schedule, direction, layers_of, newton
-from gatelab.solve.solution import Status
-from gatelab.units import Network, Unit, unit
+from gatelab.feedforward import Network, Unit, unit
+from gatelab.solve import newton
+from gatelab.solve.newton import Schedule, direction, is_elementwise, layers_of, solve_newton, structured_curvature
+from gatelab.solve.solution import Status, mean_square, tensors
 
 
 def sine_squared(z: Tensor, v: Tensor) -> Tensor:
@@ -59,7 +57,7 @@ def dense(net: nn.Module, x: Tensor, y: Tensor, names: list[str]) -> tuple[Tenso
 def test_structured_hessian_is_the_dense_one(
     spec: object, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(curvature, "_CHUNK", 200)  # several chunks, the last of them shorter
+    monkeypatch.setattr(newton, "_CHUNK", 200)  # several chunks, the last of them shorter
     net = unit(spec).network(4, d_in, d_out, seed=3, init="normal")  # pyright: ignore[reportArgumentType]
     assert isinstance(net, Network)
     generator = torch.Generator().manual_seed(1)
@@ -67,7 +65,7 @@ def test_structured_hessian_is_the_dense_one(
     every = names_of(net)
     for names in (every, ["D", "d"], ["g", "d", "G", "D"]):
         gradient, hessian = dense(net, x, y, names)
-        for twin in (structured_curvature(net, x, y, names), curvature.dense_curvature(net, x, y, names)):
+        for twin in (structured_curvature(net, x, y, names), newton.dense_curvature(net, x, y, names)):
             assert abs(twin.loss - mean_square(net, x, y)) <= 1e-12 * twin.loss
             assert (twin.gradient - gradient).abs().max() <= 1e-10 * (1 + gradient.abs().max())
             assert (twin.hessian - hessian).abs().max() <= 1e-10 * (1 + hessian.abs().max())
@@ -81,7 +79,7 @@ def test_a_function_that_couples_neurons_is_told_from_one_that_does_not() -> Non
 
 @pytest.mark.parametrize("spec", ["mlp", "glu", "gqu"])
 def test_one_step_on_the_output_layer_is_least_squares(wave: Problem, spec: str) -> None:
-    fit = newton(spec, wave, 6, schedule=Schedule.LAYERS, steps=1)
+    fit = solve_newton(spec, wave, 6, schedule=Schedule.LAYERS, steps=1)
     x, y = tensors(wave)
     assert isinstance(fit.network, Network)
     with torch.no_grad():
@@ -123,7 +121,7 @@ def test_dead_neurons_are_eliminated_and_stay_as_they_are(wave: Problem, schedul
     dead = OneDead("relu", 1)
     before, fit = (
         dead.network(4, init="spline-alternating"),
-        newton(dead, wave, 4, schedule=schedule, steps=30),
+        solve_newton(dead, wave, 4, schedule=schedule, steps=30),
     )
     after = fit.network
     assert isinstance(after, Network)
@@ -137,7 +135,7 @@ def test_dead_neurons_are_eliminated_and_stay_as_they_are(wave: Problem, schedul
 @pytest.mark.parametrize("schedule", list(Schedule))
 @pytest.mark.parametrize("spec", ["mlp", "gqu", "swiglu"])
 def test_the_error_only_falls_and_the_history_ends_at_the_network(wave: Problem, spec: str, schedule: Schedule) -> None:
-    fit = newton(spec, wave, 5, schedule=schedule, steps=40)
+    fit = solve_newton(spec, wave, 5, schedule=schedule, steps=40)
     assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
     assert fit.history[-1] == mean_square(fit.network, *tensors(wave)) ** 0.5
     assert 0 < fit.steps <= 40
@@ -147,11 +145,11 @@ def test_the_error_only_falls_and_the_history_ends_at_the_network(wave: Problem,
 def test_it_comes_near_the_papers_errors() -> None:
     problem = Problem.from_function(lambda x: 1 / (1 + np.cos(np.pi * x) ** 2), n=500)
     for spec, bound in (("mlp", 9.6e-3), ("glu", 1.9e-3), ("gqu", 2.6e-3)):
-        assert newton(spec, problem, 10, steps=150).history[-1] < bound, spec
+        assert solve_newton(spec, problem, 10, steps=150).history[-1] < bound, spec
 
 
 def test_equal_seeds_are_bit_equal(wave: Problem) -> None:
-    one, two, other = (newton("glu", wave, 4, seed=s, steps=30) for s in (0, 0, 1))
+    one, two, other = (solve_newton("glu", wave, 4, seed=s, steps=30) for s in (0, 0, 1))
     assert one.history == two.history != other.history
     for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -160,24 +158,24 @@ def test_equal_seeds_are_bit_equal(wave: Problem) -> None:
 def test_two_dimensions_and_two_outputs() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
     problem = Problem.from_arrays(x, np.stack([np.sin(x[:, 0]), x[:, 0] * x[:, 1]], 1))
-    fit = newton("glu", problem, 6, steps=60)
+    fit = solve_newton("glu", problem, 6, steps=60)
     assert fit.history[-1] < 0.1 * problem.train.y.std()
 
 
 def test_statuses(wave: Problem) -> None:
-    assert newton("glu", wave, 4, steps=3).status is Status.BUDGET
-    assert newton("mlp", wave, 3, steps=2, schedule="cascade").steps == 2
-    assert newton("mlp", wave, 3).status is Status.CONVERGED
-    assert newton("mlp", wave, 3, schedule="layers").status is Status.CONVERGED
+    assert solve_newton("glu", wave, 4, steps=3).status is Status.BUDGET
+    assert solve_newton("mlp", wave, 3, steps=2, schedule="cascade").steps == 2
+    assert solve_newton("mlp", wave, 3).status is Status.CONVERGED
+    assert solve_newton("mlp", wave, 3, schedule="layers").status is Status.CONVERGED
     line = Problem.from_arrays(wave.train.x, 3 * wave.train.x + 1)
-    assert newton("mlp", line, 4).status is Status.FLOOR
+    assert solve_newton("mlp", line, 4).status is Status.FLOOR
 
 
 def test_derivatives_that_are_not_finite_stall_and_leave_the_start(wave: Problem) -> None:
     def root(z: Tensor) -> Tensor:
         return torch.where(z > 0, z.sqrt(), z)  # left of the knot the slope of the branch not taken is NaN
 
-    fit = newton(root, wave, 4, schedule="cascade", steps=50)
+    fit = solve_newton(root, wave, 4, schedule="cascade", steps=50)
     assert fit.status is Status.STALLED
     assert all(p.isfinite().all() for p in fit.network.parameters())
 
@@ -186,7 +184,7 @@ def test_a_users_class_and_functions(wave: Problem) -> None:
     net = unit(TwoLayers).network(3)
     assert layers_of(net) == (("outer.weight", "outer.bias"), ("inner.weight", "inner.bias"))
     for own in (TwoLayers, sine_squared, lambda z: z.softmax(1)):
-        fit = newton(own, wave, 4, steps=40)
+        fit = solve_newton(own, wave, 4, steps=40)
         assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
         assert fit.history[-1] < 0.2, own
 
@@ -201,14 +199,14 @@ def test_a_users_class_and_functions(wave: Problem) -> None:
 )
 def test_bad_options_say_the_way_out(wave: Problem, options: dict[str, object], message: str) -> None:
     with pytest.raises(GatelabError, match=message):
-        newton("glu", wave, 4, **options)  # pyright: ignore[reportArgumentType]
+        solve_newton("glu", wave, 4, **options)  # pyright: ignore[reportArgumentType]
     with pytest.raises(GatelabError, match="initialises itself"):
-        newton(TwoLayers, wave, 4, init="normal")
+        solve_newton(TwoLayers, wave, 4, init="normal")
 
 
 def test_both_ways_to_the_hessian_take_the_same_steps():
     wave = Problem.from_function(lambda x: np.sin(3 * x), n=120)
-    ways = [newton("glu", wave, 3, steps=6, hessian=way) for way in ("structured", "autodiff")]
+    ways = [solve_newton("glu", wave, 3, steps=6, hessian=way) for way in ("structured", "autodiff")]
     np.testing.assert_allclose(ways[0].history, ways[1].history, rtol=1e-6)
     with pytest.raises(GatelabError, match="autodiff"):
-        newton("glu", wave, 3, hessian="autodif")
+        solve_newton("glu", wave, 3, hessian="autodif")

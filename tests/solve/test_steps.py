@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import gatelab as gl
 from gatelab.solve import SOLVERS
-from gatelab.solve.polish import polish
+from gatelab.solve.polish import polish_networks
 from gatelab.solve.varpro import growing_steps, varpro_many
 
 LINE = gl.problem("paper-1d", n=500)
@@ -137,7 +137,7 @@ def test_small_products_use_one_thread_and_leave_the_setting(monkeypatch: pytest
 
     def spy(*args: Any, **keywords: Any) -> Any:
         seen.append(threads())
-        return polish(*args, **keywords)
+        return polish_networks(*args, **keywords)
 
     monkeypatch.setattr("gatelab.solve.knots.polish", spy)
     with threadpool_limits(2, user_api="blas"):

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem, problem
+from gatelab.feedforward import unit
 from gatelab.solve import fit, fit_many
-from gatelab.solve.batches import on_threads, parts
-from gatelab.solve.fit import predict, rmse
-from gatelab.solve.module_model import linear_parameters
+from gatelab.solve.features import linear_parameters
+from gatelab.solve.fits import predict, rmse
+from gatelab.solve.marquardt import on_threads, parts
 from gatelab.solve.solution import Status
-from gatelab.solve.varpro import varpro, varpro_many
-from gatelab.units import unit
+from gatelab.solve.varpro import solve_varpro, varpro_many
 
 QUICK = {"starts": 1, "rounds": 1, "steps": 10}
 
@@ -151,7 +151,7 @@ def test_it_finds_the_network_that_made_the_data(spec: str, width: int) -> None:
 def test_vector_outputs(surface: Problem) -> None:
     x = surface.train.x
     y = np.stack([x[:, 0] * x[:, 1], x[:, 0] ** 2, x.sum(1)], 1)
-    found = varpro("bilinear", Problem.from_arrays(x, y), 3)
+    found = solve_varpro("bilinear", Problem.from_arrays(x, y), 3)
     assert rmse(found.network, x, y) < 1e-9
     assert found.network.D.shape == (3, 3)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -174,10 +174,10 @@ def test_no_spikes_between_rows() -> None:
 
 
 def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
-    found = [varpro("glu", surface, n, rounds=2).history[-1] for n in (2, 4, 8)]
+    found = [solve_varpro("glu", surface, n, rounds=2).history[-1] for n in (2, 4, 8)]
     assert all(b < 0.7 * a for a, b in itertools.pairwise(found))
     without, with_them = (
-        np.median([varpro("mlp", surface, 8, starts=1, rounds=rounds, seed=s).history[-1] for s in range(5)])
+        np.median([solve_varpro("mlp", surface, 8, starts=1, rounds=rounds, seed=s).history[-1] for s in range(5)])
         for rounds in (0, 12)
     )
     assert with_them < 0.9 * without
@@ -211,15 +211,15 @@ def test_a_class_of_ones_own(surface: Problem) -> None:
 
 def test_a_class_without_linear_parameters() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
-    found = varpro(Nothing, Problem.from_arrays(x, np.sin(x @ [0.5, -1.0] + 0.2)), 1, starts=6)
+    found = solve_varpro(Nothing, Problem.from_arrays(x, np.sin(x @ [0.5, -1.0] + 0.2)), 1, starts=6)
     assert found.history[-1] < 1e-9
     assert linear_parameters(Nothing(1, 2, 1).double(), torch.randn(20, 2, dtype=torch.float64)) == ()
 
 
 def test_statuses(surface: Problem) -> None:
-    assert varpro("glu", surface, 6, starts=1, rounds=0, steps=1).status == Status.BUDGET
+    assert solve_varpro("glu", surface, 6, starts=1, rounds=0, steps=1).status == Status.BUDGET
     x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
-    assert varpro("bilinear", Problem.from_arrays(x, x[:, 0] * x[:, 1]), 2).status == Status.FLOOR
+    assert solve_varpro("bilinear", Problem.from_arrays(x, x[:, 0] * x[:, 1]), 2).status == Status.FLOOR
 
 
 def test_fit_many_is_fit_member_by_member(surface: Problem) -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from gatelab.feedforward import activation, activations, unit
 from gatelab.solve.features import ProductModel
 from gatelab.solve.insertion import costs, draw, gains, inserted, removed
 from gatelab.solve.marquardt import descend
 from gatelab.solve.solution import Status
-from gatelab.units import activation, activations, unit
 
 UNITS = ["mlp", "relu2", "glu", "gqu", "gelu", "swiglu", "bilinear", "sigmoid-glu"]
 

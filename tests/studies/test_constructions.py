@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gatelab.problems import problem
-from gatelab.scaling import Point, Scaling
-from gatelab.studies.constructions import (
+from gatelab.data import problem
+from gatelab.scaling_laws import Point, Scaling
+from gatelab.studies.ntk.angles import eq5_claims
+from gatelab.studies.ntk.gaussian import matrices, restored, samples, table_claims
+from gatelab.studies.scaling.constructions import (
     built_errors,
     construction_claims,
     count_claim,
@@ -15,10 +17,7 @@ from gatelab.studies.constructions import (
     recurrence,
     shift_claim,
 )
-from gatelab.studies.gaussian import samples
-from gatelab.studies.gradient_angles import eq5_claims
-from gatelab.studies.ntk_table1 import matrices, restored, table_claims
-from gatelab.studies.random_networks import line_claim
+from gatelab.studies.scaling.random_networks import line_claim
 
 TARGET = problem("paper-1d", n=200)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from gatelab.errors import GatelabError
-from gatelab.scaling import Point, Scaling
+from gatelab.scaling_laws import Point, Scaling
 from gatelab.studies import demo
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gatelab.cli.app import app
+from gatelab.cli.application import app
 from gatelab.errors import GatelabError
-from gatelab.studies import done_before, kept, records, registry, reproduce, take_record
-from gatelab.studies.study import Outcome, Request
+from gatelab.studies import catalogue, done_before, records, reproduce, take_record
+from gatelab.studies.definition import Outcome, Request
 
 NAME = "scaling/fig3"
 
@@ -34,7 +34,7 @@ def edit(path: Path, **values: object) -> None:
 
 def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
     held = done_before(NAME, out, quick=True)
-    assert held is not None and held["fingerprint"] == kept.fingerprint() and "cores" in held["device"]
+    assert held is not None and held["fingerprint"] == records.fingerprint() and "cores" in held["device"]
     assert done_before(NAME, out, quick=False) is None
     assert done_before("scaling/fig2", out, quick=True) is None
     path = out / f"{NAME}.json"
@@ -67,7 +67,7 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 ) -> None:
     """Three studies: one done, one long with a record, one to be computed; then the same again, and with --full."""
     ran: list[str] = []
-    plain = registry.study(NAME)
+    plain = catalogue.study(NAME)
 
     def counted(name: str):
         def run(request: Request) -> Outcome:
@@ -78,7 +78,7 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 
     names = ("scaling/fig3", "scaling/fig9", "scaling/long")
     made = {n: replace(plain, name=n, run=counted(n), long=n.endswith("long")) for n in names}
-    monkeypatch.setattr(registry, "_STUDIES", made)
+    monkeypatch.setattr(catalogue, "_STUDIES", made)
     monkeypatch.chdir(tmp_path)
     reproduce("scaling/long", "results")
     reproduce(NAME, "here")
@@ -99,13 +99,13 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 
 
 def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = registry.study(NAME)
+    plain = catalogue.study(NAME)
 
     def lacking(request: Request) -> Outcome:
         raise GatelabError("there are no images; set GATELAB_DATA")
 
     made = {"scaling/a": replace(plain, name="scaling/a", run=lacking), NAME: plain}
-    monkeypatch.setattr(registry, "_STUDIES", made)
+    monkeypatch.setattr(catalogue, "_STUDIES", made)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
     assert done.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()
@@ -114,9 +114,9 @@ def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkey
 
 def test_every_long_study_has_a_record() -> None:
     """Else `reproduce all` would take hours, and a page would say that it was not run."""
-    for study in registry.studies():
+    for study in catalogue.all_studies():
         if study.long:
             path = records.record_path(f"{study.name}.json", "gatelab reproduce")
-            held = kept.read_outcome(path)
+            held = records.read_outcome(path)
             assert held["study"] == study.name and not held["quick"] and held["device"] and held["date"]
             assert all((path.parent / file).is_file() for file in held["files"])

@@ -5,10 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gatelab.scaling import Point, Slope
-from gatelab.studies.noisy import QUICK, NoiseLaw, Noisy, Plan, columns, fit_noise_law
-from gatelab.studies.scaling_law import data_claim, noise_claim, size_claim
-from gatelab.studies.unit_laws import UnitLaws, laws_table, ratios_table, share_of_noise, unit_laws, where_it_holds
+from gatelab.scaling_laws import Point, Slope
+from gatelab.studies.scaling.law import (
+    UnitLaws,
+    data_claim,
+    laws_table,
+    noise_claim,
+    ratios_table,
+    share_of_noise,
+    size_claim,
+    unit_laws,
+    where_it_holds,
+)
+from gatelab.studies.scaling.noisy import QUICK, NoiseLaw, Noisy, NoisyPlan, columns, fit_noise_law
 
 TRUE = NoiseLaw(A=40.0, a=1.2, c=1.0, noise=0.5, rmse=0.0)
 
@@ -25,7 +34,7 @@ def made_up() -> tuple[Noisy, ...]:
 
 @pytest.fixture(scope="module")
 def laws() -> UnitLaws:
-    return unit_laws("mlp", made_up(), Plan(), Slope(-1.2, -1.3, -1.1, 0.0, 4))
+    return unit_laws("mlp", made_up(), NoisyPlan(), Slope(-1.2, -1.3, -1.1, 0.0, 4))
 
 
 def test_the_noise_law_is_found_again_and_the_additive_one_is_only_near(laws: UnitLaws) -> None:
@@ -61,7 +70,7 @@ def test_tables_and_sentences_cover_every_fit(laws: UnitLaws) -> None:
 
 def test_plans_count_their_fits_and_ask_for_no_more_parameters_than_data() -> None:
     assert QUICK.fits == 2 * (9 + 3)
-    assert Plan().fits == 3 * (2 * (6 + 5 * 7) + 7)
+    assert NoisyPlan().fits == 3 * (2 * (6 + 5 * 7) + 7)
     target = QUICK.target(100, 0)
     assert target.train.n == 100 and target.test.n == QUICK.tests
     np.testing.assert_array_equal(target.test.x, QUICK.target(400, 0).test.x)

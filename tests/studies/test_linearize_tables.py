@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gatelab.studies import Request, linearize_table1, linearize_table2, linearize_table3
-from gatelab.studies.linearize_table1 import as_printed, rounded_twice
+from gatelab.studies import Request
+from gatelab.studies.linearize import table1, table2, table3
+from gatelab.studies.linearize.table1 import as_printed, rounded_twice
 
 
 def test_table1_to_its_digits_and_the_corrected_reading() -> None:
     seen: list[tuple[int, int]] = []
-    outcome = linearize_table1.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
+    outcome = table1.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
     assert seen[-1] == (len(seen), len(seen))
     verdicts = [c.verdict for c in outcome.comparison]
     assert verdicts == ["reproduced"] * 4 + ["differs", "reproduced"] + ["new"] * 4
@@ -27,7 +28,7 @@ def test_what_would_not_reproduce_is_told() -> None:
 
 
 def test_table2_to_its_digits() -> None:
-    outcome = linearize_table2.run(Request())
+    outcome = table2.run(Request())
     assert [c.verdict for c in outcome.comparison] == ["reproduced"] * 5 + ["exceeded"]
     counts = outcome.tables["features"].set_index("d")
     assert counts.loc[3].tolist()[:2] == [66_432, 163]
@@ -35,19 +36,19 @@ def test_table2_to_its_digits() -> None:
     assert counts.loc[16, "symmetric"] == pytest.approx(3.8e6, rel=0.01)
     table = outcome.tables["table2"]
     assert np.abs(table["Kronecker"] - table["symmetric"]).max() < 1e-10
-    assert linearize_table2.printed((0.3358,), np.array([0.3357])) == "differs"
+    assert table2.printed((0.3358,), np.array([0.3357])) == "differs"
 
 
 def test_table2_does_not_depend_on_the_weights_that_were_drawn() -> None:
     for seed in (1, 2):
-        W, x = linearize_table2.layer(seed)
-        one = linearize_table2.made("symmetric")
+        W, x = table2.layer(seed)
+        one = table2.made("symmetric")
         found = (one.phi(W) @ one.psi(x)).numpy()
-        assert linearize_table2.printed(linearize_table2.LINEARIZED, found) == "reproduced"
+        assert table2.printed(table2.LINEARIZED, found) == "reproduced"
 
 
 def test_table3_to_its_digits() -> None:
-    outcome = linearize_table3.run(Request())
+    outcome = table3.run(Request())
     assert [c.verdict for c in outcome.comparison] == ["reproduced", "reproduced", "new", "reproduced"]
     found = outcome.tables["table3"].set_index("metric")["RMSE"]
     assert f"{found['Taylor vs. tanh-GELU']:.5f}" == "0.21182"

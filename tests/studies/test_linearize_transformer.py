@@ -12,14 +12,14 @@ import torch
 pytest.importorskip("transformers")
 
 from gatelab.errors import GatelabError
-from gatelab.linearize import find_published, linearize
+from gatelab.linearization import find_published, linearize
 from gatelab.models.replace import blocks
-from gatelab.studies import linearize_transformer_models as models
-from gatelab.studies import linearize_transformer_ways as parts
-from gatelab.studies.linearize_transformer_claims import claims
-from gatelab.studies.linearize_transformer_training import training_rows
-from gatelab.studies.registry import study
-from gatelab.studies.study import Request
+from gatelab.studies.catalogue import study
+from gatelab.studies.definition import Request
+from gatelab.studies.linearize import transformer_models as models
+from gatelab.studies.linearize import transformer_ways as parts
+from gatelab.studies.linearize.transformer import claims
+from gatelab.studies.linearize.transformer_training import training_rows
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,9 @@ def test_counted_fits_are_fits_to_all_pre_activations(small):
 def test_pieces_on_tensors_are_the_published_ones():
     z = torch.cat([torch.linspace(-9, 9, 3001, dtype=torch.float64), torch.tensor([-4.0, -2.7, 0.0, 3.0, 3.5])])
     for name in parts.PUBLISHED:
-        assert np.allclose(parts.Pieces(find_published(name))(z).numpy(), find_published(name)(z.numpy()), atol=1e-12)
+        assert np.allclose(
+            parts.ModelPieces(find_published(name))(z).numpy(), find_published(name)(z.numpy()), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("way", parts.MAPS)

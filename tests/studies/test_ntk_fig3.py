@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Request, ntk_fig3, records
+from gatelab.studies import Request, records
+from gatelab.studies.ntk import fig3
 
 
 def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
-    outcome = ntk_fig3.run(Request())
+    outcome = fig3.run(Request())
     table = outcome.tables["conditions"]
     counts = table.groupby(["model", "start", "unit"]).size()
     assert len(counts) == 2 * 2 * 8 and (counts >= 3).all()
@@ -33,9 +34,9 @@ def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
 
 def test_the_small_version_computes_its_own() -> None:
     seen: list[tuple[int, int]] = []
-    outcome = ntk_fig3.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
+    outcome = fig3.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
     table = outcome.tables["conditions"]
-    assert len(table) == 2 * 8 * ntk_fig3.QUICK_SEEDS == len(seen) and seen[-1] == (len(seen), len(seen))
+    assert len(table) == 2 * 8 * fig3.QUICK_SEEDS == len(seen) and seen[-1] == (len(seen), len(seen))
     assert (table["condition"] > 1).all() and (table["lambda_min"] > 0).all()
     assert [len(axes.get_xticks()) for axes in outcome.figure.axes] == [4, 4]
 
@@ -44,10 +45,10 @@ def test_records_that_are_missing_or_damaged_say_what_to_do(monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(records, "_PLACES", ())
     with pytest.raises(GatelabError, match=r"no record results/ntk/models.json; make it with 'python"):
-        ntk_fig3.run(Request())
+        fig3.run(Request())
     place = tmp_path / "results" / "ntk"
     place.mkdir(parents=True)
     for content, said in (("{", "damaged"), (json.dumps([1]), "holds list")):
         (place / "models.json").write_text(content)
         with pytest.raises(GatelabError, match=said):
-            ntk_fig3.run(Request())
+            fig3.run(Request())

@@ -10,10 +10,11 @@ import pytest
 from scipy.stats import ttest_ind
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Request, gap_records, ntk_appendix_d, ntk_fig7, reproduce
-from gatelab.studies.gap_records import digits, read_record, small_text
+from gatelab.studies import Request, reproduce
+from gatelab.studies.ntk import appendix_d, fig7, gaps
+from gatelab.studies.ntk.gaps import digits, read_record, small_text
 from gatelab.train import Gap, History, gap_recipes
-from gatelab.train.schedule import evaluation_steps
+from gatelab.train.recipes import evaluation_steps
 
 
 def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: float = 0.0) -> Gap:
@@ -40,7 +41,7 @@ def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: floa
     return Gap(tuple(histories), {"device": "made up", "date": "never", "command": "none"})
 
 
-def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, study=ntk_fig7):
+def outcome(found: Gap, monkeypatch: pytest.MonkeyPatch, study=fig7):
     monkeypatch.setattr(study, "runs_for", lambda request, units: found)
     return study.run(Request())
 
@@ -73,9 +74,9 @@ def test_a_gate_that_is_faster_has_lower_losses_at_the_last_step(monkeypatch: py
 def test_welchs_interval_is_scipys() -> None:
     generator = np.random.default_rng(3)
     a, b = generator.normal(size=5), 2 * generator.normal(size=4)
-    found, scipys = ntk_fig7.difference(a, b), ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    found, scipys = fig7.difference(a, b), ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((scipys.low, scipys.high))
-    assert np.isnan(ntk_fig7.difference(a[:1], b).low)
+    assert np.isnan(fig7.difference(a[:1], b).low)
 
 
 def test_too_few_runs_claim_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +87,7 @@ def test_too_few_runs_claim_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_units_that_the_paper_did_not_try_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = outcome(made_up(), monkeypatch, ntk_appendix_d)
+    done = outcome(made_up(), monkeypatch, appendix_d)
     by_unit = {c.what: c for c in done.comparison}
     assert {c.verdict for what, c in by_unit.items() if "gqu" in what} == {"new"}
     assert {c.verdict for what, c in by_unit.items() if "ReGLU" in what} == {"reproduced"}
@@ -103,7 +104,7 @@ def test_the_figure_has_a_plane_a_setting_and_the_differences(monkeypatch: pytes
 
 
 def test_without_a_record_it_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gap_records, "RECORD", "none.json")
+    monkeypatch.setattr(gaps, "RECORD", "none.json")
     with pytest.raises(GatelabError, match=r"gpu_training.py results/ntk/gap.json.*--quick"):
         read_record()
 

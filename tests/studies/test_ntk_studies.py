@@ -10,20 +10,20 @@ import pandas as pd
 import pytest
 import torch
 
+from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
-from gatelab.scaling import Slope
-from gatelab.studies import Request, reproduce, studies
-from gatelab.studies.gaussian import Ends, eigenvalues, ends, extremes, interval, samples
-from gatelab.studies.gradient_angles import cosines, drawn_kernels, measure_angles, orthogonal
-from gatelab.studies.ntk_fig1 import Spectra
-from gatelab.studies.ntk_fig2 import Cell, taylor_claim, taylor_forms, verdict, worst_claim
-from gatelab.studies.ntk_fig4 import digits, off_diagonal
-from gatelab.studies.ntk_orders import Curve, best_claim, fall_claim, measure
-from gatelab.studies.ntk_thm31 import WALKS, shortest
-from gatelab.studies.ntk_thm31 import verdict as exponent_verdict
-from gatelab.studies.registry import study
-from gatelab.studies.reproduce import Reproduction
-from gatelab.units import Unit
+from gatelab.scaling_laws import Slope
+from gatelab.studies import Request, all_studies, reproduce
+from gatelab.studies.catalogue import study
+from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
+from gatelab.studies.ntk.fig1 import Spectra
+from gatelab.studies.ntk.fig2 import EstimateCell, taylor_claim, taylor_forms, verdict, worst_claim
+from gatelab.studies.ntk.fig4 import digits, off_diagonal
+from gatelab.studies.ntk.gaussian import Ends, eigenvalues, ends, extremes, interval, samples
+from gatelab.studies.ntk.orders import OrderCurve, best_claim, fall_claim, measure
+from gatelab.studies.ntk.thm31 import WALKS, shortest
+from gatelab.studies.ntk.thm31 import verdict as exponent_verdict
+from gatelab.studies.reproduction import Reproduction
 
 PANELS = {"fig1": 6, "fig2": 4, "fig4": 7, "thm31": 9, "orders": 4}
 TITLES = {"thm31": "Theorem 3.1:", "orders": "Condition number against the order"}
@@ -140,8 +140,8 @@ def test_taylor_forms_are_the_kernel_where_samples_are_nearly_orthogonal() -> No
         assert off < 20 / d
 
 
-def cell(n: int, d: int, paper: float, ours: float) -> Cell:
-    return Cell("glu", n, d, np.array([9.0, 10.0, 100 / 9]), paper, ours, np.array([9.0, 10.0, 100 / 9]))
+def cell(n: int, d: int, paper: float, ours: float) -> EstimateCell:
+    return EstimateCell("glu", n, d, np.array([9.0, 10.0, 100 / 9]), paper, ours, np.array([9.0, 10.0, 100 / 9]))
 
 
 def test_verdicts_on_estimates() -> None:
@@ -270,11 +270,11 @@ def test_off_diagonals_are_counted_as_a_loop_would() -> None:
 
 def test_the_best_order_is_by_the_geometric_mean() -> None:
     condition = np.array([[9.0, 9.0], [1.0, 16.0], [5.0, 5.0]])
-    curve = Curve("relu", "Gaussian", 9, 3, condition, condition, condition, None)
+    curve = OrderCurve("relu", "Gaussian", 9, 3, condition, condition, condition, None)
     assert curve.best == 1 and curve.agreed == 1
 
 
 def test_the_list_has_them_in_the_order_of_the_paper() -> None:
-    names = [s.name for s in studies()]
+    names = [s.name for s in all_studies()]
     places = [names.index(f"ntk/{stem}") for stem in PANELS]
     assert places == sorted(places)

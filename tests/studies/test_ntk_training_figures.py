@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from gatelab.studies import Request, reproduce
-from gatelab.studies import loss_crossing as lc
-from gatelab.studies.closed_form import Check, closed_form_claims
-from gatelab.studies.ntk_fig5 import TARGETS, path, two_samples
-from gatelab.studies.ntk_fig6 import _data
-from gatelab.studies.reproduce import Reproduction
+from gatelab.studies.ntk import crossing as lc
+from gatelab.studies.ntk.crossing import ClosedFormCheck, closed_form_claims
+from gatelab.studies.ntk.fig5 import TARGETS, path, two_samples
+from gatelab.studies.ntk.fig6 import _data
+from gatelab.studies.reproduction import Reproduction
 
 PANELS = {"fig5": 6, "fig6": 6}
 Quick = Callable[[str], tuple[Reproduction, list[tuple[int, int]]]]
@@ -82,5 +82,5 @@ def test_a_closed_form_that_fails_is_said_to_differ() -> None:
     measured = np.array([10.0, 5.0])
     good = dict.fromkeys(("paper", "exact", "finite", "given", "own"), measured * 1.001)
     noise = np.array([0.5, 0.3])
-    checks = [Check("mlp", 9, 3, 50, 6, measured, p, noise) for p in (good, good | {"own": measured * 1.1})]
+    checks = [ClosedFormCheck("mlp", 9, 3, 50, 6, measured, p, noise) for p in (good, good | {"own": measured * 1.1})]
     assert [c.verdict for c in closed_form_claims(checks)] == ["reproduced", "differs"]

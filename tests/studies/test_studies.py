@@ -13,11 +13,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Outcome, Reproduction, Request, Study, registry, reproduce, studies
-from gatelab.studies.random_networks import hinge, random_network
+from gatelab.studies import Outcome, Reproduction, Request, Study, all_studies, catalogue, reproduce
+from gatelab.studies.scaling.random_networks import hinge, random_network
 
 # Those of kernels and of training have tests of their own.
-NAMES = [study.name for study in studies() if study.name.startswith("scaling/")]
+NAMES = [study.name for study in all_studies() if study.name.startswith("scaling/")]
 # Panels with data: maps have collections, curves have lines. Colour bars are axes too.
 PANELS = {"fig1": 5, "fig2": 3, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "fig9": 2, "fig10": 5, "fig11": 5}
 PANELS |= {"fig7": 4, "fig8": 2, "table1": 3, "law": 4}
@@ -97,10 +97,10 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
             raise RuntimeError("no ink")
 
     def broken(request: Request) -> Outcome:
-        return replace(registry.study("scaling/fig3").run(request), figure=Broken())
+        return replace(catalogue.study("scaling/fig3").run(request), figure=Broken())
 
     before = [p.read_bytes() for p in reproduce("scaling/fig3", tmp_path).files]
-    monkeypatch.setitem(registry._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
+    monkeypatch.setitem(catalogue._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
     with pytest.raises(RuntimeError, match="no ink"):
         reproduce("scaling/fig9", tmp_path)
     names = ["fig3-gates.csv", "fig3.chart.json", "fig3.json", "fig3.png", "fig3.svg"]
@@ -112,7 +112,7 @@ def test_an_unwritable_folder_is_said_before_the_run(tmp_path: Path, monkeypatch
     def never(request: Request) -> Outcome:
         raise AssertionError("the study was run")
 
-    monkeypatch.setitem(registry._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", never))
+    monkeypatch.setitem(catalogue._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", never))
     (tmp_path / "scaling").write_text("a file where the folder should be")
     with pytest.raises(GatelabError, match="cannot be written to"):
         reproduce("scaling/fig9", tmp_path)

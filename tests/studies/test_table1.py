@@ -9,12 +9,30 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from gatelab.data import Problem, problem
 from gatelab.errors import GatelabError
-from gatelab.problems import Problem, problem
-from gatelab.scaling import Point, Scaling, Slope, scaling
+from gatelab.scaling_laws import Point, Scaling, Slope, scaling
 from gatelab.solve import fit
-from gatelab.studies import Request, real_data, reasons, study
-from gatelab.studies.many_inputs import (
+from gatelab.studies import Request, study
+from gatelab.studies.scaling import reasons
+from gatelab.studies.scaling.errors import TABLE1
+from gatelab.studies.scaling.reasons import (
+    explanation,
+    facts,
+    fits_table,
+    floor_law,
+    floors_table,
+    gap_table,
+    half,
+    how_measured,
+    outliers,
+    outliers_in,
+    pair_errors,
+    row_reason,
+    turning,
+    widest_gap,
+)
+from gatelab.studies.scaling.rows import (
     LINE,
     PROTOCOLS,
     QUICK,
@@ -23,33 +41,24 @@ from gatelab.studies.many_inputs import (
     SYNTHETIC,
     UNITS,
     Measured,
+    ProblemRow,
     Protocol,
-    Row,
+    SlopeCell,
+    cells_of,
+    inputs_claim,
     measure_row,
     present,
+    printed_table,
+    slopes_table,
+    steeper_claim,
     trained_as_tested,
 )
-from gatelab.studies.real_data import (
-    explanation,
-    facts,
-    floor_law,
-    floors_table,
-    gap_table,
-    outliers,
-    outliers_in,
-    turning,
-    widest_gap,
-)
-from gatelab.studies.reasons import fits_table, how_measured, row_reason
-from gatelab.studies.reference import TABLE1
-from gatelab.studies.ridge_pair import half, pair_errors
-from gatelab.studies.slope_dots import slope_dots
-from gatelab.studies.table1_cells import Cell, cells_of, inputs_claim, printed_table, slopes_table, steeper_claim
+from gatelab.studies.scaling.table1 import slope_dots
 
 ROWS = (LINE, *SYNTHETIC, *REAL)
 
 
-def made_up(row: Row, test: float = -1.5, train: float = -2.0) -> Measured:
+def made_up(row: ProblemRow, test: float = -1.5, train: float = -2.0) -> Measured:
     """Test errors n^test and training errors half of n^train; all rows trained on, the paper's protocol has 0.6."""
 
     def study_of(name: str, share: float) -> Scaling:
@@ -115,7 +124,7 @@ def test_protocols_are_labelled_and_not_mixed() -> None:
 
 def test_of_synthetic_problems_both_protocols_are_the_same_fits() -> None:
     """What is read off as the paper's protocol equals a fit that is asked for under it."""
-    row = Row("friedman1", "Friedman 1", 5, (2, 3), seeds=1, data={"n": 120}, options=QUICK)
+    row = ProblemRow("friedman1", "Friedman 1", 5, (2, 3), seeds=1, data={"n": 120}, options=QUICK)
     found = measure_row(Request(jobs=1), row, lambda *_: None)
     asked = scaling(UNITS, row.problem("paper"), row.widths, jobs=1, **QUICK)
     assert found.curves["paper"].problem == asked.problem
@@ -147,7 +156,7 @@ def test_theory_stands_beside_every_slope() -> None:
 )
 def test_verdicts_of_cells(value: float, low: float, high: float, verdict: str) -> None:
     """The paper has -0.55; in many dimensions slopes count as near within 0.05."""
-    assert Cell(SYNTHETIC[1], "mlp", "split", Slope(value, low, high, 0.0, 5)).verdict == verdict
+    assert SlopeCell(SYNTHETIC[1], "mlp", "split", Slope(value, low, high, 0.0, 5)).verdict == verdict
 
 
 def test_the_printed_table_has_a_line_a_problem() -> None:
@@ -166,7 +175,7 @@ def test_the_figure_keeps_its_range_when_an_error_rises() -> None:
 
 
 def test_reasons_hold_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real_data, "UNITS", ("mlp",))
+    monkeypatch.setattr(reasons, "UNITS", ("mlp",))
     monkeypatch.setattr(reasons, "pair_errors", lambda unit, widths: {n: 0.1 * n**-2.0 for n in widths})
     said = row_reason(made_up(SYNTHETIC[0]))
     assert "mlp -2.00 (5.0 times at n = 64)" in said
@@ -223,8 +232,8 @@ def test_facts_count_repeated_rows_and_caps(monkeypatch: pytest.MonkeyPatch) -> 
     x = np.array([[0.0, 0], [0, 0], [1, 0], [2, 1], [3, 1], [4, 2]])
     y = np.array([1.0, 3.0, 5.0, 5.0, 5.0, 2.0])
     made = Problem.from_arrays(x, y, protocol="paper", columns=("frequency", "angle"))
-    monkeypatch.setattr(Row, "problem", lambda *_: made)
-    found = facts(Row("airfoil", "airfoil", 2, (2,)))
+    monkeypatch.setattr(ProblemRow, "problem", lambda *_: made)
+    found = facts(ProblemRow("airfoil", "airfoil", 2, (2,)))
     assert (found.rows, found.repeated, found.spread, found.at_maximum, found.settings) == (6, 2, 1.0, 3, 3)
     said = found.sentence("airfoil")
     assert "2 share their inputs" in said and "3 have the largest target, 50.0%" in said and "3 settings" in said

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gatelab.sweep import Outcome
+from gatelab.sweep import RunOutcome
 
 
 def _note(log: str, text: object) -> None:
@@ -26,22 +26,22 @@ def computed(log: str | Path) -> list[tuple[int, int, int]]:
     return [tuple(map(int, line.split())) for line in lines]  # pyright: ignore[reportReturnType]
 
 
-def work(n: int, seconds: float = 0.0, log: str = "", fail_each: int = 0) -> Outcome:
+def work(n: int, seconds: float = 0.0, log: str = "", fail_each: int = 0) -> RunOutcome:
     """Some numbers that depend on n alone; a line in the log, with who did it, once it is computed."""
     time.sleep(seconds)
     if log:
         _note(log, f"{n} {os.getpid()} {os.getppid()}")
     if fail_each and n % fail_each == 0:
         raise RuntimeError(f"run {n} does not want to")
-    return Outcome({"square": n * n, "third": n / 3, "none": None}, history=(1.0, 1 / (n + 1), float("nan")))
+    return RunOutcome({"square": n * n, "third": n / 3, "none": None}, history=(1.0, 1 / (n + 1), float("nan")))
 
 
-def arrays(n: int) -> Outcome:
-    return Outcome({"n": n}, arrays={"G": np.arange(n, dtype=np.float64), "view": np.eye(3)[:, ::2]}, device="cpu:0")
+def arrays(n: int) -> RunOutcome:
+    return RunOutcome({"n": n}, arrays={"G": np.arange(n, dtype=np.float64), "view": np.eye(3)[:, ::2]}, device="cpu:0")
 
 
-def bad_arrays(n: int) -> Outcome:
-    return Outcome({"n": n}, arrays={"names": np.array(["a"] * n, dtype=object)})
+def bad_arrays(n: int) -> RunOutcome:
+    return RunOutcome({"n": n}, arrays={"names": np.array(["a"] * n, dtype=object)})
 
 
 def returns_a_set(n: int) -> dict[str, object]:

@@ -19,9 +19,9 @@ import torch
 
 from gatelab import GatelabError
 from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan
-from gatelab.sweep import child as child_module
-from gatelab.sweep import compute as compute_module
-from gatelab.sweep.run import Outcome
+from gatelab.sweep import worker as child_module
+from gatelab.sweep import worker as compute_module
+from gatelab.sweep.run import RunOutcome
 
 pytestmark = pytest.mark.usefixtures("light_path")
 BOTH = pytest.mark.parametrize("backend", ["serial", "processes"])
@@ -233,10 +233,10 @@ def test_ctrl_c(backend: str, tmp_path: Path, light: dict[str, str]) -> None:
 
 
 def test_interrupted_in_the_middle_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupted(**arguments: Any) -> Outcome:
+    def interrupted(**arguments: Any) -> RunOutcome:
         if arguments["n"] == 2:
             signal.raise_signal(signal.SIGINT)
-        return Outcome({})
+        return RunOutcome({})
 
     monkeypatch.setattr(compute_module, "resolve", lambda task: interrupted)
     got: list[Record] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gatelab.sweep import Record, Run, Store
-from gatelab.sweep.claims import EXPIRY, Claimant, beating, claimant, host, start_time
+from gatelab.sweep.leases import EXPIRY, Claimant, beating, claimant, host, start_time
 
 KEYS = [Run("lab:fit", {"n": n}).key for n in range(4)]
 

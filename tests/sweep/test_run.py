@@ -17,7 +17,7 @@ import pytest
 
 from gatelab import GatelabError
 from gatelab.sweep import Record, Run
-from gatelab.sweep.plain import decode, encode
+from gatelab.sweep.run import decode, encode
 
 # Keys as they were when the first records were stored. A change here orphans every store there is.
 PINNED: list[tuple[str, dict[str, Any], str]] = [

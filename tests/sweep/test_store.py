@@ -18,10 +18,9 @@ import pytest
 
 from gatelab import GatelabError
 from gatelab.sweep import Record, Run, Store, StoreCheck
-from gatelab.sweep import schema as schema_module
-from gatelab.sweep.arrays import old_folder, pack
-from gatelab.sweep.claims import claimant
-from gatelab.sweep.schema import APPLICATION, MIGRATIONS, VERSION
+from gatelab.sweep import database as schema_module
+from gatelab.sweep.database import APPLICATION, MIGRATIONS, VERSION, old_folder, pack
+from gatelab.sweep.leases import claimant
 
 
 def record(n: int, **changes: Any) -> Record:

@@ -18,7 +18,7 @@ from sweep_drive import runs
 from test_backends import content
 
 from gatelab.sweep import Run, Store, map_runs
-from gatelab.sweep.claims import start_time
+from gatelab.sweep.leases import start_time
 
 KILLS = int(os.environ.get("GATELAB_KILLS", "12"))
 DRIVE = Path(__file__).with_name("sweep_drive.py")

@@ -7,10 +7,16 @@ import pytest
 from scipy.integrate import quad
 
 from gatelab.errors import GatelabError
-from gatelab.theory.deformed import kernel_law
-from gatelab.theory.harmonics import gaussian_lengths, harmonics
-from gatelab.theory.ntk_paper import paper_extremes, paper_rates
-from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero, spiked_edge
+from gatelab.theory.random_matrix import (
+    kernel_law,
+    mp_density,
+    mp_edges,
+    mp_mass_at_zero,
+    paper_extremes,
+    paper_rates,
+    spiked_edge,
+)
+from gatelab.theory.spherical import gaussian_lengths, harmonics
 
 
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0, 2.0, 7.0])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gatelab.errors import GatelabError
+from gatelab.feedforward import unit
 from gatelab.theory import estimation_rmse, ridge_rate, worst_case_rate
-from gatelab.units import unit
 
 
 @pytest.mark.parametrize(

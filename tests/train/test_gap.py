@@ -12,7 +12,7 @@ from training_data import images, text
 
 from gatelab.errors import GatelabError
 from gatelab.train import Gap, gap, gap_recipes, matched_gap
-from gatelab.train.gap import compare
+from gatelab.train.gaps import compare
 
 TINY = {"size": "tiny", "steps": 20, "batch": 16, "evaluations": 8, "warmup": 2}
 

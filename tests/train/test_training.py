@@ -13,10 +13,9 @@ from training_data import images, small, text
 from gatelab.errors import GatelabError
 from gatelab.models import Mixer
 from gatelab.train import Recipe, recipe, train, train_many, trained
-from gatelab.train.recipe import LEARNING_RATES, OPTIMISERS, SIZES
-from gatelab.train.schedule import evaluation_steps, learning_rate
-from gatelab.train.source import Source
-from gatelab.train.state import diverges_beyond
+from gatelab.train.loop import diverges_beyond
+from gatelab.train.members import Source
+from gatelab.train.recipes import LEARNING_RATES, OPTIMISERS, SIZES, evaluation_steps, learning_rate
 
 
 @pytest.fixture(autouse=True)

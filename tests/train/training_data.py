@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import torch
 
-from gatelab.problems.images import ImageData, Images
-from gatelab.problems.text import TextData
+from gatelab.data.images import ImageData, Images
+from gatelab.data.text import TextData
 from gatelab.train import Recipe, recipe, train_many
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gatelab as gl
-from gatelab.units.describe import describe, restore
+from gatelab.feedforward.registry import describe, restore
 
 
 def soft(z, v):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
-from gatelab.units import FeedForward, activation, activations, factor_names, two_thirds
+from gatelab.feedforward import FeedForward, activation, activations, factor_names, two_thirds
 
 
 @pytest.mark.parametrize("u", gl.units(), ids=lambda u: u.name)

@@ -10,13 +10,13 @@ computes where they need it.
 import os
 import sys
 
-from gatelab.lazy import lazy
+from gatelab.lazy import import_on_use
 
 TYPE_CHECKING = False  # as type checkers know it, without an import that Ctrl-C could cut short
 if TYPE_CHECKING:
-    from gatelab.cli.app import app
+    from gatelab.cli.application import app
 
-lazy(__name__, {"app": ("app",)})
+import_on_use(__name__, {"application": ("app",)})
 
 __all__ = ["app", "main"]
 
@@ -32,7 +32,7 @@ def main() -> None:
         os.write(2, b"gatelab: interrupted; nothing was written\n")
         os._exit(130)
     try:
-        from gatelab.cli.app import app
+        from gatelab.cli.application import app
 
         app(prog_name="gatelab")
     except KeyboardInterrupt:

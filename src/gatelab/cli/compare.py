@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import read, show
+from gatelab.cli import output, reading
+from gatelab.cli.fit import Data, Inputs, Interval, Noise, Standardise, Target
 from gatelab.cli.lists import Json, Words, unit_option
-from gatelab.cli.measure import Data, Inputs, Interval, Noise, Standardise, Target
-from gatelab.cli.write import check_file
+from gatelab.cli.output import check_file
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ gatelab compare --data houses.csv --target price --inputs rooms,age --out card.h
 gatelab compare mlp swiglu friedman1 --budget 120 --json"""
 
 
-def compare(
+def compare_command(
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
     data: Data = None,
@@ -34,7 +34,7 @@ def compare(
     standardise: Standardise = None,
     interval: Interval = None,
     points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None,
-    noise: Noise = read.NOISE,
+    noise: Noise = reading.NOISE,
     rows: Annotated[int, typer.Option(min=20, help="At most so many training rows, drawn by a fixed seed.")] = 1000,
     budget: Annotated[
         int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
@@ -51,11 +51,11 @@ def compare(
 ) -> None:
     """Hold units against each other on your data, and say which to take and why."""
     check_file(out, (".html", *PICTURES))
-    names, problem = read.units(words, unit)
-    chosen = read.target(
+    names, problem = reading.units(words, unit)
+    chosen = reading.target(
         problem,
         data,
-        interval=read.interval(interval),
+        interval=reading.interval(interval),
         points=_points(points, data),
         noise=noise,
         target=target,
@@ -65,12 +65,12 @@ def compare(
     from gatelab.scorecard import UNITS
     from gatelab.scorecard import compare as hold
 
-    with show.progress("comparing") as report:
+    with output.progress("comparing") as report:
         card = hold(
             names or UNITS,
             chosen,
             budget=budget,
-            widths=None if widths is None else read.widths(widths),
+            widths=None if widths is None else reading.widths(widths),
             seeds=seeds,
             features=features,
             loss=loss,
@@ -85,16 +85,16 @@ def compare(
         given |= {"loss": loss if loss != 0.1 else None, "d-model": d_model if d_model != 128 else None, "out": out}
         _write(card, out, _asked(problem, names, standardise, given))
     if as_json:
-        show.document({**_plain(card), "files": [out] if out else []})
+        output.document({**_plain(card), "files": [out] if out else []})
         return
     _print(card)
     if out:
-        show.say(f"wrote {out}", wrap=False)
+        output.say(f"wrote {out}", wrap=False)
 
 
 def _points(points: int | None, data: Path | None) -> int | None:
     """Formulas have as many points as one likes; here some hundreds, as tables have."""
-    from gatelab.scorecard.given import POINTS
+    from gatelab.scorecard.fits import POINTS
 
     return POINTS if points is None and data is None else points
 
@@ -116,25 +116,25 @@ def _write(card: Scorecard, out: Path, asked: str) -> None:
     if out.suffix.lower() != ".html":
         card.plot(out)
         return
-    from gatelab.report.scorecard_page import scorecard_page
+    from gatelab.report.builders import scorecard_page
 
     write_whole(out, scorecard_page(card, asked).encode())
 
 
 def _plain(card: Scorecard) -> dict[str, Any]:
-    return {**show.plain(card), "methods": list(card.methods())}
+    return {**output.plain(card), "methods": list(card.methods())}
 
 
 # ---- what it prints
 
 
 def _print(card: Scorecard) -> None:
-    show.say(
+    output.say(
         f"{card.problem}: {card.train_rows} training and {card.test_rows} test rows of {card.inputs} "
         f"input{'s' * (card.inputs != 1)}; {card.settings.budget} parameters",
         "",
     )
-    show.table(
+    output.table(
         ("unit", "width", "P", "test RMSE [95%]", "of the best", "slope vs P [95%]", "limit"),
         [
             [
@@ -143,24 +143,24 @@ def _print(card: Scorecard) -> None:
                 str(s.parameters),
                 _triple(s.rmse, s.rmse_low, s.rmse_high),
                 f"{s.behind:.2f}",
-                show.interval(s.slope, s.slope_low, s.slope_high),
-                show.number(None if card.floor else s.limit, ".1e"),
+                output.interval(s.slope, s.slope_low, s.slope_high),
+                output.number(None if card.floor else s.limit, ".1e"),
             ]
             for s in card.scores
         ],
         right=(1, 2, 4, 6),
         wrap=(3, 5),
     )
-    show.say("")
-    show.table(
+    output.say("")
+    output.table(
         ("unit", "condition", "steps", "linear", "degree 8", "FLOPs", "rows/s [quartiles]"),
         [
             [
                 s.unit,
                 _condition(s),
                 _steps(s),
-                show.number(s.linear_error, ".2g"),
-                show.number(s.minimax_error, ".2g"),
+                output.number(s.linear_error, ".2g"),
+                output.number(s.minimax_error, ".2g"),
                 f"{s.block_flops:,}",
                 f"{_k(s.rows_per_second)} [{_k(s.rows_per_second_low)}, {_k(s.rows_per_second_high)}]",
             ]
@@ -170,20 +170,20 @@ def _print(card: Scorecard) -> None:
         wrap=(6,),
     )
     if card.left_out:
-        show.say("", "Left out:")
-        show.points(map(str, card.left_out))
+        output.say("", "Left out:")
+        output.points(map(str, card.left_out))
     r = card.recommendation
-    show.say("", f"Take {r}.", "")
-    show.points(r.reasons)
-    show.say("")
-    show.table(
+    output.say("", f"Take {r}.", "")
+    output.points(r.reasons)
+    output.say("")
+    output.table(
         (f"{r.unit} beside", *(line.name for line in r.rivals[0].lines)),
         [[rival.unit, *(_side(line, rival.unit) for line in rival.lines)] for rival in r.rivals],
     )
-    show.say("", "Keep in mind:")
-    show.points(r.caveats)
-    show.say("", "How it was measured:")
-    show.points(card.methods())
+    output.say("", "Keep in mind:")
+    output.points(r.caveats)
+    output.say("", "How it was measured:")
+    output.points(card.methods())
 
 
 def _side(line: Line, rival: str) -> str:

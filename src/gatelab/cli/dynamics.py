@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import read, show
+from gatelab.cli import output, reading
+from gatelab.cli.fit import Data, Inputs, Standardise, Target
 from gatelab.cli.lists import Json, Words, unit_option
-from gatelab.cli.measure import Data, Inputs, Standardise, Target
-from gatelab.cli.write import check_file
+from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES
 from gatelab.memory import check_memory
@@ -33,7 +33,7 @@ gatelab dynamics --data points.csv --target price --standardise --json"""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class TrainedUnit:
     """One unit: its kernel's ends, its expected loss, and its networks where they were trained."""
 
     name: str
@@ -44,7 +44,7 @@ class Found:
     trained: Training | None = None
 
 
-def dynamics(
+def dynamics_command(
     words: Words = None,
     data: Data = None,
     target: Target = None,
@@ -64,7 +64,7 @@ def dynamics(
 ) -> None:
     """Expected losses by gradient descent, and where they cross."""
     check_file(plot, PICTURES)
-    given, problem = read.units(words, unit)
+    given, problem = reading.units(words, unit)
     names = _units(given)
     X, y, called = _rows(problem, data, target, inputs, gaussian, standardise, rows, seed)
     with warnings.catch_warnings(record=True) as said:
@@ -78,7 +78,7 @@ def dynamics(
         _plot(found, called, plot)
     about = {"data": called, "n": len(X), "d": X.shape[1], "width": width, "lr": found[0].expected.lr, "steps": steps}
     if as_json:
-        show.document(
+        output.document(
             {
                 **about,
                 "units": [_unit_row(f) for f in found],
@@ -90,14 +90,14 @@ def dynamics(
         return
     _print(found, crossings, about, notes)
     if plot:
-        show.say(f"wrote {plot}", wrap=False)
+        output.say(f"wrote {plot}", wrap=False)
 
 
 # ---- what is given
 
 
 def _units(given: list[str]) -> list[str]:
-    from gatelab.units import unit as find
+    from gatelab.feedforward import unit as find
 
     return list(dict.fromkeys(find(name).name for name in given or UNITS))
 
@@ -128,7 +128,7 @@ def _rows(
         n, d = _pair(gaussian)
         check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
         return generator.standard_normal((n, d)), generator.standard_normal(n), f"Gaussian, seed {seed}"
-    chosen = read.target(problem, data, target=target, inputs=inputs, standardise=standardise)
+    chosen = reading.target(problem, data, target=target, inputs=inputs, standardise=standardise)
     X, y = np.asarray(chosen.train.x), np.asarray(chosen.train.y)
     if len(X) <= rows:
         return X, y, chosen.name
@@ -146,35 +146,39 @@ def _pair(text: str) -> tuple[int, int]:
 # ---- what is found
 
 
-def _predict(names: list[str], X: np.ndarray, y: np.ndarray, width: int, lr: float | None, steps: int) -> list[Found]:
+def _predict(
+    names: list[str], X: np.ndarray, y: np.ndarray, width: int, lr: float | None, steps: int
+) -> list[TrainedUnit]:
     from gatelab.dynamics import expected_loss, stable_step
     from gatelab.ntk import analytic
 
-    with show.progress("kernels") as report:
+    with output.progress("kernels") as report:
         kernels = analytic(list(names), X, width, progress=report)
         nngp = analytic(list(names), X, kind="nngp")
     stable = [stable_step(K) for K in kernels]
     step = min(s.limit for s in stable) / 2 if lr is None else lr
     return [
-        Found(name, K, N, (s.lambda_max, s.lambda_min), expected_loss(K, y, width, step, steps, nngp=N))
+        TrainedUnit(name, K, N, (s.lambda_max, s.lambda_min), expected_loss(K, y, width, step, steps, nngp=N))
         for name, K, N, s in zip(names, kernels, nngp, stable, strict=True)
     ]
 
 
-def _train(found: list[Found], X: np.ndarray, y: np.ndarray, width: int, steps: int, seeds: int) -> list[Found]:
+def _train(
+    found: list[TrainedUnit], X: np.ndarray, y: np.ndarray, width: int, steps: int, seeds: int
+) -> list[TrainedUnit]:
     from dataclasses import replace
 
     from gatelab.dynamics import in_span, train
 
     small, made = in_span(X), []
     for f in found:
-        with show.progress(f"training {f.name}") as report:
+        with output.progress(f"training {f.name}") as report:
             run = train(f.name, small, y, width, f.expected.lr, steps, seeds=seeds, fan_in=X.shape[1], progress=report)
         made.append(replace(f, trained=run))
     return made
 
 
-def _crossings(found: list[Found], y: np.ndarray, steps: int) -> list[tuple[Crossing, MeasuredCrossing | None]]:
+def _crossings(found: list[TrainedUnit], y: np.ndarray, steps: int) -> list[tuple[Crossing, MeasuredCrossing | None]]:
     """Of the first unit with every other."""
     from gatelab.dynamics import crossing, measured_crossing
 
@@ -193,7 +197,7 @@ def _crossings(found: list[Found], y: np.ndarray, steps: int) -> list[tuple[Cros
 # ---- what is said
 
 
-def _unit_row(f: Found) -> dict[str, Any]:
+def _unit_row(f: TrainedUnit) -> dict[str, Any]:
     row: dict[str, Any] = {
         "unit": f.name,
         "lambda_max": f.ends[0],
@@ -234,14 +238,14 @@ def _crossing_row(c: Crossing, measured: MeasuredCrossing | None) -> dict[str, A
 
 
 def _print(
-    found: list[Found],
+    found: list[TrainedUnit],
     crossings: list[tuple[Crossing, MeasuredCrossing | None]],
     about: dict[str, Any],
     notes: list[str],
 ) -> None:
     import numpy as np
 
-    show.say(
+    output.say(
         f"{about['data']}: n = {about['n']}, d = {about['d']}, width {about['width']}, lr {about['lr']:.3g}; "
         "loss (1/2)|f - y|^2",
         "",
@@ -251,29 +255,31 @@ def _print(
     headings = ("unit", "l_max", "l_min", *(f"step {t}" for t in at))
     rows = []
     for f in found:
-        cells = [show.number(v, ".3g") for v in (*f.ends, *f.expected.loss[at])]
+        cells = [output.number(v, ".3g") for v in (*f.ends, *f.expected.loss[at])]
         rows.append((f.name, *cells))
         if f.trained is not None:
             where = np.searchsorted(f.trained.steps, at)
             rows.append(("  trained", "", "", *(f"{v:.3g}" for v in f.trained.mean[where])))
-    show.table(headings, rows, right=tuple(range(1, len(headings))))
-    show.say("")
+    output.table(headings, rows, right=tuple(range(1, len(headings))))
+    output.say("")
     for c, measured in crossings:
-        show.say(f"{c.labels[0]}, {c.labels[1]}: {c.verdict}")
+        output.say(f"{c.labels[0]}, {c.labels[1]}: {c.verdict}")
         if measured is not None:
-            show.say(f"  trained networks ({measured.seeds[0]} seeds) cross at step {measured}")
-    show.points(notes)
+            output.say(f"  trained networks ({measured.seeds[0]} seeds) cross at step {measured}")
+    output.points(notes)
 
 
-def _plot(found: list[Found], called: str, path: Path) -> None:
+def _plot(found: list[TrainedUnit], called: str, path: Path) -> None:
     from gatelab.plotting import looks, save
-    from gatelab.plotting.dynamics import Curve, losses_figure
+    from gatelab.plotting.kernels import LossCurve, losses_figure
 
     colours = looks(f.name for f in found)
     curves = []
     for f in found:
         colour = colours[f.name].colour
         if f.trained is not None:
-            curves.append(Curve(f"{f.name}, trained", f.trained.steps, f.trained.mean, *f.trained.interval(), colour))
-        curves.append(Curve(f"{f.name}, expected", f.expected.steps, f.expected.loss, None, None, colour, True))
+            curves.append(
+                LossCurve(f"{f.name}, trained", f.trained.steps, f.trained.mean, *f.trained.interval(), colour)
+            )
+        curves.append(LossCurve(f"{f.name}, expected", f.expected.steps, f.expected.loss, None, None, colour, True))
     save(losses_figure(curves, called), path)

@@ -1,36 +1,168 @@
-"""`gatelab results export` and `compare`: a store as one table, and two of them side by side."""
+"""Records of a store as the `results` commands need them: found by what users type, told in few words.
+
+`gatelab results export` and `compare`: a store as one table, and two of them side by side.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import math
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import show
+from gatelab.cli import output
 from gatelab.cli.lists import Json
-from gatelab.cli.records import (
-    STORE,
-    ProblemName,
-    Status,
-    StoreFile,
-    UnitName,
-    Width,
-    full,
-    label,
-    opened,
-    rmse,
-    seed_of,
-    selected,
-    width_of,
-)
-from gatelab.cli.write import check_file
+from gatelab.cli.output import check_file
+from gatelab.cli.sweeps import check_store
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
+
+if TYPE_CHECKING:
+    from gatelab.sweep import Record, Store, StoreCheck
+
+STORE = Path("gatelab.db")
+StoreFile = Annotated[Path, typer.Option("--store", help="The file that --store of other commands wrote.")]
+Status = Annotated[str | None, typer.Option(help="done or failed.")]
+UnitName = Annotated[str | None, typer.Option("--unit", help="Of this unit.")]
+Width = Annotated[int | None, typer.Option(help="Of this width.")]
+ProblemName = Annotated[str | None, typer.Option("--problem", help="Of this problem, by its name or formula.")]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Store]:
+    """The store in a file that is there: a question must not make one."""
+    from gatelab.sweep import Store
+
+    if not path.exists():
+        raise GatelabError(
+            f"there is no store {path}; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
+        )
+    check_store(path)
+    with warnings.catch_warnings(record=True) as messages:
+        warnings.simplefilter("always", UserWarning)
+        store = Store(path)
+    for message in messages:
+        note(str(message.message))
+    with store:
+        yield store
+
+
+def note(text: str) -> None:
+    """A line beside what was asked for, on stderr, so that what is on stdout stays what it is."""
+    typer.echo(f"gatelab: {text}", err=True)
+
+
+def missing_networks(check: StoreCheck, store: Path) -> list[str]:
+    """What a store should have and has not, in sentences."""
+    lines = []
+    if check.missing:
+        first = check.missing[0]
+        lines.append(
+            f"{len(check.missing)} records in {store} say that they have a network, and it is not there (the first is "
+            f"{first}); take a whole copy of the store, or prune them and compute them again"
+        )
+    if check.unknown:
+        lines.append(
+            f"{check.unknown} records in {store} are from an older gatelab, which kept networks in "
+            f"{store.name}.arrays, and their networks are not here; put that folder beside the file, if there is one"
+        )
+    return lines
+
+
+def selected(
+    store: Store, status: str | None, unit: str | None = None, width: int | None = None, problem: str | None = None
+) -> list[Record]:
+    """The records that fit every filter, in the order they came."""
+    if status not in (None, "done", "failed"):
+        raise unknown_name("status", str(status), ("done", "failed"))
+    where: dict[str, Any] = {} if width is None else {"width": width}
+    if unit is not None:
+        where["unit.name"] = _unit(unit)
+    if problem is None:
+        return list(store.records(status=status, where=where))
+    # What was made from a name or a formula keeps that as its recipe; data have the name they were given.
+    ways = (where | {"problem.spec": problem.strip()}, where | {"problem.name": problem})
+    return [record for way in ways for record in store.records(status=status, where=way)]
+
+
+def _unit(name: str) -> str:
+    """The name under which a unit is kept, which for another name of it is its own."""
+    from gatelab.feedforward.catalogue import unit_name
+
+    try:
+        return unit_name(name)
+    except GatelabError:
+        return name  # a unit of the user's own
+
+
+def find(store: Store, key: str) -> Record:
+    """The one record whose key begins so."""
+    start = key.strip().lower()
+    if not start:
+        raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
+    whole = store.get(start)
+    found = [whole] if whole else [record for record in store.records() if record.key.startswith(start)]
+    if not found:
+        raise GatelabError(
+            f"no key in {store.path} begins with {key!r}; see 'gatelab results list --store {store.path}'"
+        )
+    if len(found) > 1:
+        some = ", ".join(record.key for record in found[:3]) + (", ..." if len(found) > 3 else "")
+        raise GatelabError(f"{len(found)} keys in {store.path} begin with {key!r} ({some}); give more of it")
+    return found[0]
+
+
+def label(record: Record) -> list[str]:
+    """Unit and problem; of what is no fit, a dash and the task."""
+    arguments = record.arguments
+    unit, problem = arguments.get("unit"), arguments.get("problem")
+    if not isinstance(unit, dict) or not isinstance(problem, dict):
+        return ["-", record.task]
+    return [str(unit.get("name")), str(problem.get("spec") or problem.get("name"))]
+
+
+def width_of(record: Record) -> str:
+    return str(record.arguments.get("width", "-"))
+
+
+def seed_of(record: Record) -> str:
+    return str(record.arguments.get("seed", "-"))
+
+
+def rmse(record: Record) -> float | None:
+    value = record.metrics.get("test_rmse")
+    return value if isinstance(value, float) else None
+
+
+def brief(record: Record) -> dict[str, Any]:
+    """What a list says of a record: all but its history, of a failure the last line."""
+    row = full(record)
+    del row["history"]
+    row["error"] = record.error.strip().splitlines()[-1] if record.error and record.error.strip() else None
+    return row
+
+
+def full(record: Record) -> dict[str, Any]:
+    return {
+        "key": record.key,
+        "task": record.task,
+        "status": record.status,
+        "arguments": record.arguments,
+        "metrics": dict(record.metrics),
+        "seconds": record.seconds,
+        "device": record.device,
+        "time": record.time,
+        "versions": dict(record.versions),
+        "error": record.error,
+        "history": record.history,
+    }
+
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,14 +200,14 @@ def export(
         found = selected(file, status, unit, width, problem)
     write_whole(out, _content(found, kind))
     if as_json:
-        show.document({"store": store, "records": len(found), "files": [out]})
+        output.document({"store": store, "records": len(found), "files": [out]})
     else:
-        show.say(f"wrote {out}, {records(len(found))}", wrap=False)
+        output.say(f"wrote {out}, {records(len(found))}", wrap=False)
 
 
 def _content(found: list[Record], kind: str) -> bytes:
     if kind == "json":
-        return (json.dumps(show.plain([full(r) for r in found]), indent=1, ensure_ascii=False) + "\n").encode()
+        return (json.dumps(output.plain([full(r) for r in found]), indent=1, ensure_ascii=False) + "\n").encode()
     table = _table(found)
     if kind == "csv":
         return table.to_csv(index=False).encode()
@@ -188,7 +320,7 @@ def _document(names: tuple[str, str], both: int, shown: list[Pair], alone: tuple
         for a, b, differing in shown
     ]
     only = [[{"key": r.key, "arguments": r.arguments, "status": r.status} for r in side] for side in alone]
-    show.document({"sides": names, "in_both": both, "runs": rows, "only": only})
+    output.document({"sides": names, "in_both": both, "runs": rows, "only": only})
 
 
 def _print(names: tuple[str, str], both: int, shown: list[Pair], alone: tuple[list[Record], list[Record]]) -> None:
@@ -199,23 +331,23 @@ def _print(names: tuple[str, str], both: int, shown: list[Pair], alone: tuple[li
         cells = []
         for a, b, differing in shown:
             x, y = rmse(a), rmse(b)
-            ratio = show.number(y / x) if x and y is not None else "-"
+            ratio = output.number(y / x) if x and y is not None else "-"
             cells.append([*_run(a, b), _error(a), _error(b), ratio, *([", ".join(differing)] if same else [])])
         headings = ("unit", "problem", "width", "seed", "RMSE 1", "RMSE 2", "2/1", *(["differing"] if same else []))
-        show.table(headings, cells, right=(2, 3, 4, 5, 6), wrap=(1, 7) if same else (1,))
-        show.say("")
-    show.say(f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics")
+        output.table(headings, cells, right=(2, 3, 4, 5, 6), wrap=(1, 7) if same else (1,))
+        output.say("")
+    output.say(f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics")
     for name, side in zip(names, alone, strict=True):
         if side:
-            show.say("", f"only in {name}: {len(side)}")
-            show.table(
+            output.say("", f"only in {name}: {len(side)}")
+            output.table(
                 ("key", "unit", "problem", "width", "seed"),
                 [[r.key[:10], *label(r), width_of(r), seed_of(r)] for r in side[:MOST]],
                 right=(3, 4),
                 wrap=(2,),
             )
             if len(side) > MOST:
-                show.say(f"and {len(side) - MOST} more; --json names all")
+                output.say(f"and {len(side) - MOST} more; --json names all")
 
 
 def _run(a: Record, b: Record) -> list[str]:
@@ -224,7 +356,7 @@ def _run(a: Record, b: Record) -> list[str]:
 
 
 def _error(record: Record) -> str:
-    return show.number(rmse(record), ".2e") if record.ok else "failed"
+    return output.number(rmse(record), ".2e") if record.ok else "failed"
 
 
 def records(count: int) -> str:

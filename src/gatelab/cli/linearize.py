@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import read, show
+from gatelab.cli import output
 from gatelab.cli.lists import Json, complete_unit
-from gatelab.cli.write import check_file
+from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
-    from gatelab.linearize import Export, Linearization
+    from gatelab.linearization import Export, Linearization
 
 LINEARIZE = """Examples: gatelab linearize gelu --degree 8 --scale 1.5
 
@@ -27,7 +27,7 @@ gatelab linearize gelu --method optimal --d 16 --features 152"""
 ON_INTERVALS = ("taylor", "chebyshev", "minimax")
 
 
-def linearize(
+def linearize_command(
     word: Annotated[
         str | None,
         typer.Argument(
@@ -61,7 +61,7 @@ def linearize(
         raise GatelabError(f"both {word!r} and --unit {unit} are given; leave one of them out")
     activation = word or unit or "gelu"
     z = None if data is None else read_numbers(data)
-    with show.progress("maps"):
+    with output.progress("maps"):
         made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)
     if made.polynomial is None and (export or plot or compare or z is not None):
         raise GatelabError(
@@ -77,12 +77,12 @@ def linearize(
     if as_json:
         document = found.document() if found is not None else None
         files = {"export": export, "figure": plot}
-        show.document({"linearization": str(made), "polynomial": document, **facts, "published": rows, **files})
+        output.document({"linearization": str(made), "polynomial": document, **facts, "published": rows, **files})
         return
     _print(made, found, facts, rows)
     for file in (export, plot):
         if file:
-            show.say(f"wrote {file}", wrap=False)
+            output.say(f"wrote {file}", wrap=False)
 
 
 def _made(
@@ -100,13 +100,13 @@ def _made(
 ) -> Linearization:
     import numpy as np
 
-    from gatelab.linearize import calibrate
-    from gatelab.linearize import linearize as build
-    from gatelab.linearize.methods import POLYNOMIALS
-    from gatelab.linearize.polynomials import check_interval
+    from gatelab.linearization import calibrate
+    from gatelab.linearization import linearize as build
+    from gatelab.linearization.polynomials import check_interval
+    from gatelab.linearization.registry import POLYNOMIALS
 
     name, options = method.lower(), {}
-    ends = read.interval(interval)
+    ends = options.interval(interval)
     where = None if ends is None else check_interval(ends)
     if where is not None and z is not None:
         raise GatelabError(f"both --interval {interval} and --data are given; the data say where, leave one out")
@@ -141,9 +141,9 @@ def _facts(made: Linearization, z: Any, d: int | None, scales: tuple[float, floa
 
     import numpy as np
 
-    from gatelab.linearize import equioscillation
-    from gatelab.linearize import export as describe
-    from gatelab.linearize.given import values
+    from gatelab.linearization import equioscillation
+    from gatelab.linearization import export as describe
+    from gatelab.linearization.polynomials import values
 
     facts: dict[str, Any] = {"d": d, "m": made.m if d is not None else None}
     p = made.polynomial
@@ -160,7 +160,7 @@ def _facts(made: Linearization, z: Any, d: int | None, scales: tuple[float, floa
                 "maximum": float(np.abs(gap).max()),
             }
     if d is not None:
-        with show.progress("error on pairs") as report:
+        with output.progress("error on pairs") as report:
             error = made.error("gaussian", w_scale=scales[0], x_scale=scales[1], seed=seed, progress=report)
         facts["error"] = asdict(error)
     return facts
@@ -170,8 +170,8 @@ def _comparison(made: Linearization, z: Any) -> list[dict[str, Any]]:
     """The published approximations of GELU on the same interval, and on the data."""
     import numpy as np
 
-    from gatelab.linearize import published
-    from gatelab.linearize.given import values
+    from gatelab.linearization import published
+    from gatelab.linearization.polynomials import values
 
     if made.activation.name not in ("gelu", "gelu-tanh"):
         raise GatelabError(
@@ -193,7 +193,7 @@ def _comparison(made: Linearization, z: Any) -> list[dict[str, Any]]:
 
 
 def _print(made: Linearization, found: Export | None, facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    show.say(str(made), "")
+    output.say(str(made), "")
     if found is not None:
         p = found.polynomial
         lines = [
@@ -209,35 +209,35 @@ def _print(made: Linearization, found: Export | None, facts: dict[str, Any], row
             lines.append(
                 ("on the data", f"RMSE {seen['rmse']:.4g}, maximum {seen['maximum']:.4g}, {seen['numbers']} numbers")
             )
-        show.pairs(lines)
-        show.say("")
+        output.pairs(lines)
+        output.say("")
         cells = [
             (str(k), f"{a:.10g}", f"{c:.10g}")
             for k, (a, c) in enumerate(zip(p.coefficients, p.chebyshev, strict=True))
             if a or c
         ]
-        show.table(("k", "of z^k", "of T_k"), cells, right=(0, 1, 2))
+        output.table(("k", "of z^k", "of T_k"), cells, right=(0, 1, 2))
     if (error := facts.get("error")) is not None:
-        least = show.number(error["floor"], ".4g")
-        show.say(
+        least = output.number(error["floor"], ".4g")
+        output.say(
             "",
             f"w, x Gaussian, d = {error['d']}: RMSE {error['rmse']:.4g} [{error['low']:.4g}, {error['high']:.4g}], "
             f"maximum {error['maximum']:.4g} of {error['pairs']} pairs, m = {error['m']}; "
             f"the floor for that m is {least}",
         )
     if rows:
-        show.say("")
+        output.say("")
         cells = [
             (
                 r["name"],
                 str(r["degree"]),
                 str(r["comparisons"]),
                 f"{r['maximum']:.3g}",
-                show.number(r["rmse_on_data"], ".3g"),
+                output.number(r["rmse_on_data"], ".3g"),
             )
             for r in rows
         ]
-        show.table(("published", "degree", "comparisons", "largest error", "RMSE on data"), cells, right=(1, 2, 3, 4))
+        output.table(("published", "degree", "comparisons", "largest error", "RMSE on data"), cells, right=(1, 2, 3, 4))
 
 
 def _cost(found: Export) -> str:
@@ -248,10 +248,10 @@ def _cost(found: Export) -> str:
 def _plot(made: Linearization, rows: list[dict[str, Any]], path: Path) -> None:
     import numpy as np
 
-    from gatelab.linearize import find_published
-    from gatelab.linearize.given import values
+    from gatelab.linearization import find_published
+    from gatelab.linearization.polynomials import values
     from gatelab.plotting import save
-    from gatelab.plotting.linearize import approximation_figure
+    from gatelab.plotting.maps import approximation_figure
 
     p = made.polynomial
     assert p is not None
@@ -268,8 +268,8 @@ def read_numbers(path: Path) -> Any:
     """All numbers of a file: an array of any shape, or every column of a table."""
     import numpy as np
 
-    from gatelab.linearize.calibrate import numbers
-    from gatelab.problems.formats import open_columns
+    from gatelab.data.tables import open_columns
+    from gatelab.linearization.series import numbers
 
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give pre-activations as .npy or CSV")

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from gatelab.cli import show
+from gatelab.cli import output
 
 
 def complete_unit(incomplete: str) -> list[str]:
     """The units that begin so, for the shell; after a comma the next one."""
-    from gatelab.units.catalogue import CATALOGUE
+    from gatelab.feedforward.catalogue import CATALOGUE
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in CATALOGUE if name.startswith(last.lower())]
@@ -19,7 +19,7 @@ def complete_unit(incomplete: str) -> list[str]:
 
 def complete_problem(incomplete: str) -> list[str]:
     """The problems that begin so, for the shell."""
-    from gatelab.problems.catalogue import CATALOGUE
+    from gatelab.data.catalogue import CATALOGUE
 
     return [name for name in CATALOGUE if name.startswith(incomplete.lower())]
 
@@ -58,7 +58,7 @@ GLOSSARY = "Example: gatelab glossary condition number"
 
 def units(as_json: Json = False) -> None:
     """List the units with their formulas, orders and parameters."""
-    from gatelab.units.catalogue import CATALOGUE
+    from gatelab.feedforward.catalogue import CATALOGUE
 
     rows = [
         {
@@ -70,23 +70,23 @@ def units(as_json: Json = False) -> None:
         for u in CATALOGUE.values()
     ]
     if as_json:
-        show.document(rows)
+        output.document(rows)
         return
     cells = [[str("-" if v is None else v) for v in row.values()] for row in rows]
-    show.table(("unit", "neuron", "order", f"P(n={WIDTH})"), cells, right=(2, 3), wrap=(1,))
-    show.say("", "order m: RMSE ~ n^-m on smooth targets of one variable; - if no rate is known")
+    output.table(("unit", "neuron", "order", f"P(n={WIDTH})"), cells, right=(2, 3), wrap=(1,))
+    output.say("", "order m: RMSE ~ n^-m on smooth targets of one variable; - if no rate is known")
 
 
 def problems(as_json: Json = False) -> None:
     """List the problems by name; any formula is taken too."""
-    from gatelab.problems import problems as every
+    from gatelab.data import problems as every
 
     if as_json:
-        show.document(list(every()))
+        output.document(list(every()))
         return
     rows = [(p.name, str(p.inputs), p.expression or "measured", p.description) for p in every()]
-    show.table(("problem", "inputs", "formula", "what it is"), rows, right=(1,), wrap=(2, 3))
-    show.say(
+    output.table(("problem", "inputs", "formula", "what it is"), rows, right=(1,), wrap=(2, 3))
+    output.say(
         "",
         "inputs lie in [-1, 1] unless --interval says otherwise; friedman's are drawn as by scikit-learn;",
         "any formula is taken too, such as 'exp(sin(3*x))' or 'sin(4*x)*sin(4*y)';",
@@ -108,6 +108,6 @@ def glossary(
         name = " ".join(word)
         entries = {name.lower(): define(name)}
     if as_json:
-        show.document([{"word": name, "text": text} for name, text in entries.items()])
+        output.document([{"word": name, "text": text} for name, text in entries.items()])
         return
-    show.pairs(entries.items())
+    output.pairs(entries.items())

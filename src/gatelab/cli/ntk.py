@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import read, show
+from gatelab.cli import output, reading
+from gatelab.cli.fit import Data, Inputs, Standardise, Target
 from gatelab.cli.lists import Json, Words, unit_option
-from gatelab.cli.measure import Data, Inputs, Standardise, Target
-from gatelab.cli.rows import Rows, alike, check_kernels, read_rows, save_kernels
-from gatelab.cli.saved import Model, check_inputs, read_model
-from gatelab.cli.write import check_file
+from gatelab.cli.output import check_file
+from gatelab.cli.reading import SavedModel, check_inputs, read_model
+from gatelab.cli.rows import ChosenRows, alike, check_kernels, read_rows, save_kernels
 from gatelab.errors import GatelabError
 from gatelab.files import PICTURES
 
@@ -33,7 +33,7 @@ gatelab ntk --data points.csv --target price --model mlp.safetensors"""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class KernelRow:
     """One kernel's spectrum, and what is expected of Gaussian rows of that size, where theory has something."""
 
     name: str
@@ -41,7 +41,7 @@ class Found:
     expected: Estimate | None
 
 
-def ntk(
+def ntk_command(
     words: Words = None,
     data: Data = None,
     target: Target = None,
@@ -62,7 +62,7 @@ def ntk(
     """Condition numbers of tangent kernels on your data."""
     check_file(plot, PICTURES)
     check_file(save, (".npy", ".npz"))
-    given, problem = read.units(words, unit)
+    given, problem = reading.units(words, unit)
     names = _units(given, model, width, save)
     saved = None if model is None else _read(model, standardise)
     if saved and problem:
@@ -91,16 +91,16 @@ def ntk(
     notes = _notes(found, chosen)
     if as_json:
         what = {"data": chosen.name, "n": chosen.n, "d": chosen.d, "width": width, "model": model}
-        show.document({**what, "kernels": [_row(f) for f in found], "notes": notes, "figure": plot, "saved": save})
+        output.document({**what, "kernels": [_row(f) for f in found], "notes": notes, "figure": plot, "saved": save})
         return
     _print(found, chosen, width, model, notes)
     for file in (plot, save):
         if file:
-            show.say(f"wrote {file}", wrap=False)
+            output.say(f"wrote {file}", wrap=False)
 
 
 def _units(given: list[str], model: Path | None, width: int | None, save: Path | None) -> list[str]:
-    from gatelab.units import unit as find
+    from gatelab.feedforward import unit as find
 
     if model is not None:
         if given or width is not None:
@@ -113,44 +113,44 @@ def _units(given: list[str], model: Path | None, width: int | None, save: Path |
 
 
 def _of_units(
-    chosen: Rows, names: list[str], width: int | None, full: bool, together: bool, keep: dict[str, Kernel] | None
-) -> list[Found]:
+    chosen: ChosenRows, names: list[str], width: int | None, full: bool, together: bool, keep: dict[str, Kernel] | None
+) -> list[KernelRow]:
     """In one pass over the rows where all kernels fit, else one after the other."""
     from gatelab.ntk import analytic
 
-    found: list[Found] = []
+    found: list[KernelRow] = []
     groups = [names] if together else [[name] for name in names]
     for group in groups:
-        with show.progress(f"kernel of {', '.join(group)}") as report:
+        with output.progress(f"kernel of {', '.join(group)}") as report:
             kernels = list(analytic(list(group), chosen.x, width, progress=report))
-        with show.progress("eigenvalues") as report:
+        with output.progress("eigenvalues") as report:
             for name in group:
                 kernel = kernels.pop(0)
-                found.append(Found(name, _spectrum(kernel, full), _expected(name, chosen, width)))
+                found.append(KernelRow(name, _spectrum(kernel, full), _expected(name, chosen, width)))
                 if keep is not None:
                     keep[name] = kernel
                 report(len(found), len(names))
     return found
 
 
-def _read(path: Path, standardise: bool | None) -> Model:
+def _read(path: Path, standardise: bool | None) -> SavedModel:
     if standardise:
         raise GatelabError(f"{path} says how its inputs are scaled; leave --standardise out and give raw rows")
     return read_model(path)
 
 
-def _of_model(chosen: Rows, saved: Model, full: bool, keep: dict[str, Kernel] | None) -> list[Found]:
+def _of_model(chosen: ChosenRows, saved: SavedModel, full: bool, keep: dict[str, Kernel] | None) -> list[KernelRow]:
     """The kernel of the network as it is, at the rows as it takes them; of several outputs the sum."""
     import torch
 
     from gatelab.ntk import empirical
 
     x = torch.as_tensor(saved.scaled(chosen.x))
-    with show.progress("kernel of the network") as report:
+    with output.progress("kernel of the network") as report:
         kernel = empirical(saved.network, x, outputs=torch.Tensor.clone, progress=report)
     if keep is not None:
         keep[saved.name] = kernel
-    return [Found(saved.name, _spectrum(kernel, full), None)]
+    return [KernelRow(saved.name, _spectrum(kernel, full), None)]
 
 
 def _spectrum(kernel: Kernel, full: bool) -> Spectrum:
@@ -162,7 +162,7 @@ def _spectrum(kernel: Kernel, full: bool) -> Spectrum:
         return spectrum(kernel, full=full)
 
 
-def _expected(name: str, chosen: Rows, width: int | None) -> Estimate | None:
+def _expected(name: str, chosen: ChosenRows, width: int | None) -> Estimate | None:
     from gatelab.ntk import estimate
 
     try:
@@ -174,7 +174,7 @@ def _expected(name: str, chosen: Rows, width: int | None) -> Estimate | None:
 # ---- what it prints
 
 
-def _row(f: Found) -> dict[str, Any]:
+def _row(f: KernelRow) -> dict[str, Any]:
     s, e = f.spectrum, f.expected
     row: dict[str, Any] = {"kernel": f.name, "status": s.status}
     for what in ("lambda_max", "lambda_min", "condition"):
@@ -186,11 +186,11 @@ def _row(f: Found) -> dict[str, Any]:
     return row | {"eigenvalues": None if s.eigenvalues is None else s.eigenvalues.tolist()}
 
 
-def _print(found: list[Found], chosen: Rows, width: int | None, model: Path | None, notes: list[str]) -> None:
+def _print(found: list[KernelRow], chosen: ChosenRows, width: int | None, model: Path | None, notes: list[str]) -> None:
     how = f"of the network in {model}" if model else f"at width {width}" if width else "per neuron, infinitely wide"
-    show.say(f"{chosen.name}: kernels of {chosen.n} rows of {chosen.d} inputs, {how}", "")
+    output.say(f"{chosen.name}: kernels of {chosen.n} rows of {chosen.d} inputs, {how}", "")
     right = (1, 2, 3, 4, 5, 6)
-    show.table(
+    output.table(
         ("kernel", "lambda_max", "lambda_min", "condition", "±", "Gaussian", "paper's"),
         [
             [
@@ -199,21 +199,21 @@ def _print(found: list[Found], chosen: Rows, width: int | None, model: Path | No
                 f"{f.spectrum.lambda_min:.4g}" if f.spectrum.status != "unresolved" else "0?",
                 _condition(f.spectrum),
                 _doubt(f.spectrum),
-                show.number(f.expected.ours.condition if f.expected else None, ".4g"),
-                show.number(f.expected.paper.condition if f.expected and f.expected.paper else None, ".4g"),
+                output.number(f.expected.ours.condition if f.expected else None, ".4g"),
+                output.number(f.expected.paper.condition if f.expected and f.expected.paper else None, ".4g"),
             ]
             for f in found
         ],
         right=right,
     )
     if any(f.spectrum.eigenvalues is not None for f in found):
-        show.say("")
-        show.table(("eigenvalues", *QUANTILES), [[f.name, *_quantiles(f.spectrum)] for f in found], right=right[:5])
-    show.say("", "±: how far the condition number may be off, relative to it, proved")
+        output.say("")
+        output.table(("eigenvalues", *QUANTILES), [[f.name, *_quantiles(f.spectrum)] for f in found], right=right[:5])
+    output.say("", "±: how far the condition number may be off, relative to it, proved")
     if any(f.expected for f in found):
         size = f"{chosen.n} Gaussian rows of {chosen.d} inputs"
-        show.say(f"Gaussian: the condition number to be expected of {size}; paper's: by the paper's formula")
-    show.say(*([""] if notes else []), *notes)
+        output.say(f"Gaussian: the condition number to be expected of {size}; paper's: by the paper's formula")
+    output.say(*([""] if notes else []), *notes)
 
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "half": 0.5, "three quarters": 0.75, "greatest": 1.0}
@@ -240,7 +240,7 @@ def _doubt(s: Spectrum) -> str:
     return f"{(high - low) / (2 * s.condition):.0e}"
 
 
-def _notes(found: list[Found], chosen: Rows) -> list[str]:
+def _notes(found: list[KernelRow], chosen: ChosenRows) -> list[str]:
     notes = [f"{f.name}: {note}" for f in found for note in f.spectrum.notes]
     if any(f.spectrum.status != "resolved" for f in found):
         why = alike(chosen.x)
@@ -253,9 +253,9 @@ def _notes(found: list[Found], chosen: Rows) -> list[str]:
     return notes
 
 
-def _plot(found: list[Found], chosen: Rows, path: Path) -> None:
+def _plot(found: list[KernelRow], chosen: ChosenRows, path: Path) -> None:
     from gatelab.plotting import save
-    from gatelab.plotting.spectra import DensityCurve, density_figure
+    from gatelab.plotting.kernels import DensityCurve, density_figure
 
     log = all(f.spectrum.status == "resolved" for f in found) and max(f.spectrum.condition for f in found) > 30
     curves = []

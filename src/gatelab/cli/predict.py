@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gatelab.cli import show
+from gatelab.cli import output
 from gatelab.cli.lists import Json
-from gatelab.cli.read import column_names
-from gatelab.cli.saved import Model, check_inputs, columns_by_name, read_model
-from gatelab.cli.write import check_file
+from gatelab.cli.output import check_file
+from gatelab.cli.reading import SavedModel, check_inputs, column_names, columns_by_name, read_model
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    from gatelab.cli.saved import Array
-    from gatelab.problems.formats import Columns
+    from gatelab.cli.reading import Array
+    from gatelab.data.tables import Columns
 
 ENDINGS = (".csv", ".npy", ".npz", ".parquet")
 PREDICT = """Examples: gatelab predict mlp.safetensors --data points.csv
@@ -28,7 +27,7 @@ PREDICT = """Examples: gatelab predict mlp.safetensors --data points.csv
 gatelab predict mlp.safetensors --data points.csv --out predicted.csv"""
 
 
-def predict(
+def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that gatelab fit --save wrote, or save().")],
     data: Annotated[Path, typer.Option(metavar="FILE", help="CSV, Parquet, .npy or .npz file with the rows.")],
     out: Annotated[
@@ -62,7 +61,7 @@ def predict(
     if as_json:
         about = {"model": model, "network": chosen.name, "data": data, "rows": len(values), "columns": names}
         shown = None if out else values.tolist()
-        show.document({**about, "rmse": error, "out": out, "predictions": shown, "note": doubt})
+        output.document({**about, "rmse": error, "out": out, "predictions": shown, "note": doubt})
         return
     # Beside predictions on stdout, which another program may read, the error is on stderr.
     about = f"{len(values)} rows by the {chosen.name}" + (f", RMSE {error:.4g}" if error is not None else "")
@@ -71,11 +70,11 @@ def predict(
         sys.stdout.write(_content(values, names, ".csv").decode())
         print(f"gatelab: {about}", file=sys.stderr)
     else:
-        show.say(f"wrote {out}, {about}", wrap=False)
+        output.say(f"wrote {out}, {about}", wrap=False)
 
 
 def _open(path: Path) -> Columns:
-    from gatelab.problems.formats import open_columns
+    from gatelab.data.tables import open_columns
 
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
@@ -83,10 +82,10 @@ def _open(path: Path) -> Columns:
 
 
 def _columns(
-    chosen: Model, source: Columns, *, model: Path, data: Path, inputs: str | None, target: str | None
+    chosen: SavedModel, source: Columns, *, model: Path, data: Path, inputs: str | None, target: str | None
 ) -> tuple[list[int], list[int]]:
     """The columns to predict from and those to compare with: by name, else the first and the rest, if any."""
-    from gatelab.problems.table import indices
+    from gatelab.data.tables import indices
 
     outs = indices("target", column_names(target), source, data) if target else _targets(chosen, source)
     if inputs:
@@ -99,18 +98,18 @@ def _columns(
     return ins, [i for i in outs if i not in ins]
 
 
-def _targets(chosen: Model, source: Columns) -> list[int]:
+def _targets(chosen: SavedModel, source: Columns) -> list[int]:
     """Those with the names that the model knows; without names, as many as it predicts beyond its inputs."""
     if chosen.columns and source.names:
         return [source.names.index(name) for name in chosen.targets if source.names.count(name) == 1]
     return [*range(chosen.d_in, source.count)] if source.count == chosen.d_in + chosen.d_out else []
 
 
-def _predicted(chosen: Model, source: Columns, ins: list[int]) -> Array:
+def _predicted(chosen: SavedModel, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
     parts: list[Array] = []
-    with show.progress("predicting") as report:
+    with output.progress("predicting") as report:
         for rows, done in source.parts(ins):
             parts.append(chosen.predict(rows))
             report(int(1000 * done), 1000)
@@ -132,7 +131,7 @@ def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None
     return math.sqrt(float(np.mean(np.square(values - targets)))), None
 
 
-def _names(chosen: Model, outputs: int) -> list[str]:
+def _names(chosen: SavedModel, outputs: int) -> list[str]:
     if chosen.targets:
         return [f"predicted_{name}" for name in chosen.targets]
     return ["predicted"] if outputs == 1 else [f"predicted_{i}" for i in range(outputs)]

@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import exchange, show
-from gatelab.cli.lists import Json
-from gatelab.cli.records import (
+from gatelab.cli import exchange, output
+from gatelab.cli.exchange import (
     STORE,
     ProblemName,
     Status,
@@ -32,7 +31,8 @@ from gatelab.cli.records import (
     selected,
     width_of,
 )
-from gatelab.cli.write import check_file, check_folder
+from gatelab.cli.lists import Json
+from gatelab.cli.output import check_file, check_folder
 from gatelab.errors import GatelabError
 
 SHORT = 10  # characters of a key: enough to be unique among some thousands
@@ -77,20 +77,22 @@ def list_(
     found.sort(key=lambda r: r.time, reverse=True)
     first = found[:limit]
     if as_json:
-        show.document({"store": store, "total": len(found), "records": [brief(r) for r in first]})
+        output.document({"store": store, "total": len(found), "records": [brief(r) for r in first]})
         return
     if not found:
-        show.say(f"no record in {store} fits")
+        output.say(f"no record in {store} fits")
         return
     cells = []
     for r in first:
-        error = show.number(rmse(r), ".2e") if r.ok else "failed"
+        error = output.number(rmse(r), ".2e") if r.ok else "failed"
         when = r.time[:16].replace("T", " ")
         cells.append([r.key[:SHORT], *label(r), width_of(r), seed_of(r), error, f"{r.seconds:.2f}", when])
     headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
-    show.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
+    output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
     failed = sum(not r.ok for r in found)
-    show.say("", f"{len(first)} of {exchange.records(len(found))}" + (f", of which {failed} failed" if failed else ""))
+    output.say(
+        "", f"{len(first)} of {exchange.records(len(found))}" + (f", of which {failed} failed" if failed else "")
+    )
 
 
 @app.command("show", epilog=SHOW)
@@ -111,22 +113,22 @@ def show_(
             file.save_arrays(record.key, save)
     shapes = {name: list(a.shape) for name, a in arrays.items()}
     if as_json:
-        show.document(full(record) | {"network": state, "arrays": shapes, "files": [save] if save else []})
+        output.document(full(record) | {"network": state, "arrays": shapes, "files": [save] if save else []})
         return
     row = record.row()
     error = row.pop("error")
-    rows = [(name, show.text(value)) for name, value in row.items()]
+    rows = [(name, output.text(value)) for name, value in row.items()]
     if record.history:
         rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
     if shapes:
         rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
     if state in ("missing", "unknown"):
         rows.append(("network", LOST[state]))
-    show.pairs(rows)
+    output.pairs(rows)
     if error:
-        show.say("", str(error).rstrip())
+        output.say("", str(error).rstrip())
     if save:
-        show.say(f"wrote {save}", wrap=False)
+        output.say(f"wrote {save}", wrap=False)
 
 
 @app.command("prune", epilog=PRUNE)
@@ -153,11 +155,11 @@ def prune(
         removed = file.delete(keys) if remove else 0
         left = file.count()
     if as_json:
-        show.document({"store": store, "found": len(keys), "removed": removed, "left": left})
+        output.document({"store": store, "found": len(keys), "removed": removed, "left": left})
     elif dry_run:
-        show.say(f"{exchange.records(len(keys))} would be removed from {store}, {left - len(keys)} would be left")
+        output.say(f"{exchange.records(len(keys))} would be removed from {store}, {left - len(keys)} would be left")
     else:
-        show.say(f"{exchange.records(removed)} removed from {store}, {left} left")
+        output.say(f"{exchange.records(removed)} removed from {store}, {left} left")
 
 
 def _confirmed(count: int, store: Path) -> bool:
@@ -177,11 +179,11 @@ def check(store: StoreFile = STORE, as_json: Json = False) -> None:
         report = file.check()
     wrong = [*(f"{store} is damaged: {text}" for text in report.damage), *missing_networks(report, store)]
     if as_json:
-        show.document({"store": store, "sound": not wrong, **asdict(report)})
+        output.document({"store": store, "sound": not wrong, **asdict(report)})
     else:
         counts = f"{exchange.records(report.records)}, of which {report.failed} failed, and {report.networks} networks"
-        show.say(f"{store}: {counts}")
-        show.points(wrong or ["the file is sound, and every network is there"])
+        output.say(f"{store}: {counts}")
+        output.points(wrong or ["the file is sound, and every network is there"])
     if wrong:
         raise typer.Exit(1)
 
@@ -194,14 +196,14 @@ def copy(
 ) -> None:
     """Copy a store, whole, also while sweeps write to it."""
     check_folder(to.parent)
-    with opened(store) as file, show.progress("copying") as progress:
+    with opened(store) as file, output.progress("copying") as progress:
         file.copy(to, progress)
     with opened(to) as whole:
         total, networks = whole.count(), whole.networks().networks
     if as_json:
-        show.document({"store": store, "records": total, "networks": networks, "files": [to]})
+        output.document({"store": store, "records": total, "networks": networks, "files": [to]})
     else:
-        show.say(f"wrote {to}, {exchange.records(total)} and {networks} networks", wrap=False)
+        output.say(f"wrote {to}, {exchange.records(total)} and {networks} networks", wrap=False)
 
 
 app.command("export", epilog=exchange.EXPORT)(exchange.export)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatelab.cli.read import said_warnings
-from gatelab.cli.saved import columns_by_name
+from gatelab.cli.reading import columns_by_name, said_warnings
 from gatelab.errors import GatelabError
 from gatelab.memory import check_memory, most_that_fits, size_text
 
@@ -23,7 +22,7 @@ COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky fac
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ChosenRows:
     """n rows of d inputs, what they are called, and whether they are standard Gaussian, for which there is theory."""
 
     x: Array
@@ -51,7 +50,7 @@ def read_rows(
     rows: int | None,
     seed: int,
     names: Sequence[str] = (),
-) -> Rows:
+) -> ChosenRows:
     """The inputs that the options mean, at most `rows` of them, drawn by the seed; `names` are those of a model."""
     import numpy as np
 
@@ -69,25 +68,25 @@ def read_rows(
         n, d = _pair(gaussian)
         _check_many(n, rows)
         check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
-        found = Rows(np.random.default_rng(seed).standard_normal((n, d)), f"Gaussian, seed {seed}", True)
+        found = ChosenRows(np.random.default_rng(seed).standard_normal((n, d)), f"Gaussian, seed {seed}", True)
     elif data is not None:
         x = _columns(data, target, inputs, all_inputs, names)
         if standardise:
-            from gatelab.problems.standardise import Scale
+            from gatelab.data.rows import Scale
 
             x = Scale.of(x).shrink(x)
-        found = Rows(x, data.name)
+        found = ChosenRows(x, data.name)
     else:
-        from gatelab.problems import problem as named
+        from gatelab.data import problem as named
 
         made = named(problem or "", standardise=standardise)
-        found = Rows(made.train.x, made.name)
+        found = ChosenRows(made.train.x, made.name)
     _check_many(found.n, rows)
     if rows is None or rows >= found.n:
         return found
     # In their order, so that what is saved can be laid beside the file.
     kept = np.sort(np.random.default_rng(seed).choice(found.n, rows, replace=False))
-    return Rows(found.x[kept], f"{found.name}, {rows} of {found.n} rows", found.gaussian)
+    return ChosenRows(found.x[kept], f"{found.name}, {rows} of {found.n} rows", found.gaussian)
 
 
 def _pair(text: str) -> tuple[int, int]:
@@ -98,8 +97,7 @@ def _pair(text: str) -> tuple[int, int]:
 
 
 def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: bool, names: Sequence[str]) -> Array:
-    from gatelab.problems.formats import open_columns
-    from gatelab.problems.table import read_table
+    from gatelab.data.tables import open_columns, read_table
 
     unsaid = target is None and inputs is None
     if all_inputs and not unsaid:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import interrupts, show
+from gatelab.cli import interrupts, output
 from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 
@@ -33,7 +33,7 @@ def keywords(
     max_hours: float | None = None,
     address: str | None = None,
 ) -> dict[str, Any]:
-    """The options as arguments of `gatelab.scaling`, without those that were not given."""
+    """The options as arguments of `gatelab.scaling_laws`, without those that were not given."""
     from gatelab.sweep import BACKENDS
 
     if backend is not None and backend not in BACKENDS:
@@ -65,10 +65,10 @@ def planned(runs: Sequence[Run], store: Path | None, *, retry_failed: bool = Fal
 def print_plan(found: Plan, store: Path | None, as_json: bool) -> None:
     if as_json:
         row = {"done": found.done, "failed": found.failed, "todo": found.todo}
-        show.document(row | {"expected_seconds": found.expected_seconds, "store": store})
+        output.document(row | {"expected_seconds": found.expected_seconds, "store": store})
         return
     expected = found.expected_seconds
-    show.pairs(
+    output.pairs(
         [
             ("done", str(found.done)),
             ("failed", str(found.failed)),
@@ -77,8 +77,8 @@ def print_plan(found: Plan, store: Path | None, as_json: bool) -> None:
         ]
     )
     if found.failed:
-        show.say("", "failed ones stay so without --retry-failed; to see why:")
-        show.say(how_to_look(store), wrap=False)
+        output.say("", "failed ones stay so without --retry-failed; to see why:")
+        output.say(how_to_look(store), wrap=False)
 
 
 def how_to_look(store: Path | None) -> str:

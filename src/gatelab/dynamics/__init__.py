@@ -11,13 +11,11 @@
 K is a kernel of `gl.ntk`. The loss is (1/2)|f - y|^2, or its mean over the samples with loss="mean".
 """
 
-from gatelab.dynamics.crossing import Change, Crossing, crossing
-from gatelab.dynamics.expected import Trajectory, expected_loss
-from gatelab.dynamics.finite import FiniteWidth, finite_width_loss
-from gatelab.dynamics.measured import MeasuredCrossing, measured_crossing
-from gatelab.dynamics.stable import StableStep, stable_step
-from gatelab.dynamics.train import in_span, train
-from gatelab.dynamics.training import Training
+from gatelab.dynamics.crossings import Change, Crossing, MeasuredCrossing, crossing, measured_crossing
+from gatelab.dynamics.expected import FiniteWidth, Trajectory, expected_loss, finite_width_loss
+from gatelab.dynamics.runs import Training
+from gatelab.dynamics.spectral import StableStep, stable_step
+from gatelab.dynamics.training import in_span, train
 
 __all__ = [
     "Change",

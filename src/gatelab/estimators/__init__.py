@@ -7,7 +7,7 @@ Parts: `frame` makes rows canonical and scales them, `search` chooses, `drawn` f
 trained, `files` saves and loads.
 """
 
-from gatelab.estimators.curve import ScalingCurve, scaling_curve
+from gatelab.estimators.curves import ScalingCurve, scaling_curve
 from gatelab.estimators.regressor import GatedRegressor
 
 __all__ = ["GatedRegressor", "ScalingCurve", "scaling_curve"]

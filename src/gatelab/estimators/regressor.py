@@ -16,18 +16,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.drawn import drawn
-from gatelab.estimators.files import read, write
-from gatelab.estimators.frame import Frame, Rows, distinct
+from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, write
 from gatelab.estimators.search import ENOUGH, Candidate, choose, scaled_weights, solved
-from gatelab.problems.checks import refuse_masked, without_row_labels
+from gatelab.feedforward import AnyUnit, Network, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
 from gatelab.solve import Solution, Status, predict
-from gatelab.solve.common import check_steps
-from gatelab.units import AnyUnit, Network, Unit
-from gatelab.units import unit as as_unit
-from gatelab.units.unit import check_width
+from gatelab.solve.solution import check_steps
 
 UnitLike = str | AnyUnit | Callable[..., object]
 # Where a network without any ridge runs away, this much holds it and costs no digit that was left.
@@ -197,7 +195,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         width = None if self.width is None else check_width(self.width)
         return [u for u in units if isinstance(u, Unit)], width, None if self.ridge is None else float(self.ridge)
 
-    def _solve(self, choice: Candidate, rows: Rows, seed: int) -> Solution:
+    def _solve(self, choice: Candidate, rows: TableRows, seed: int) -> Solution:
         if choice.gates == "drawn":
             network = drawn(choice.unit, rows, choice.width, choice.steepness, seed)
             return Solution(network, Status.CONVERGED, (_error(network, rows),))
@@ -239,7 +237,7 @@ def _weights(sample_weight: Any, n: int) -> np.ndarray:
     return weight
 
 
-def _check_wide(width: int | None, rows: Rows) -> None:
+def _check_wide(width: int | None, rows: TableRows) -> None:
     """More parameters than values are allowed, since a ridge can hold them; more neurons than values never help."""
     if width is not None and width > rows.y.size:
         raise GatelabError(
@@ -248,13 +246,13 @@ def _check_wide(width: int | None, rows: Rows) -> None:
         )
 
 
-def _constant(choice: Candidate, rows: Rows) -> Solution:
+def _constant(choice: Candidate, rows: TableRows) -> Solution:
     """Neither inputs that differ nor targets that differ: the mean is all there is to learn."""
     network = Network(choice.unit, choice.width, rows.x.shape[1], rows.y.shape[1])
     return Solution(network, Status.CONVERGED, (_error(network, rows),))
 
 
-def _error(network: torch.nn.Module, rows: Rows) -> float:
+def _error(network: torch.nn.Module, rows: TableRows) -> float:
     return float(np.sqrt(np.mean(rows.weight[:, None] * np.square(predict(network, rows.x) - rows.y))))
 
 
@@ -264,7 +262,7 @@ def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _warn(choice: Candidate, solution: Solution, rows: Rows, *, steps_given: bool) -> None:
+def _warn(choice: Candidate, solution: Solution, rows: TableRows, *, steps_given: bool) -> None:
     parameters = choice.unit.parameter_count(choice.width, rows.x.shape[1], rows.y.shape[1])
     if parameters > rows.y.size:
         warnings.warn(

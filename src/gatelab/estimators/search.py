@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gatelab.arrays import Array
 from gatelab.display import one_line
-from gatelab.estimators.drawn import drawn, neuron_columns
-from gatelab.estimators.frame import Array, Rows, reach
+from gatelab.estimators.frames import TableRows, drawn, neuron_columns, reach
+from gatelab.feedforward import Unit
 from gatelab.solve import Solution, predict
 from gatelab.solve.varpro import growing_steps, varpro_many
-from gatelab.units import Unit
 
 RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 5000
@@ -65,14 +65,14 @@ class Candidate:
 class Trial:
     """The rows with their folds, and how to fit: what every candidate is tried on."""
 
-    rows: Rows
+    rows: TableRows
     fold: NDArray[np.intp]
     used: int
     seed: int
     device: str
 
     @classmethod
-    def of(cls, rows: Rows, seed: int, device: str) -> Trial | None:
+    def of(cls, rows: TableRows, seed: int, device: str) -> Trial | None:
         """None where the rows have less than two different inputs to part."""
         generator = np.random.default_rng(seed)
         if len(rows) > _MOST_ROWS:
@@ -130,10 +130,10 @@ class Trial:
         return rmse if np.isfinite(rmse) else np.inf
 
 
-def widths_for(unit: Unit, rows: Rows) -> list[int]:
+def widths_for(unit: Unit, rows: TableRows) -> list[int]:
     """1, 2, 4, ... up to half as many parameters as values, and to what takes seconds.
 
-    >>> rows = Rows(np.zeros((200, 2)), np.zeros((200, 1)), np.ones(200))
+    >>> rows = TableRows(np.zeros((200, 2)), np.zeros((200, 1)), np.ones(200))
     >>> widths_for(Unit("silu", 1), rows)
     [1, 2, 4, 8]
     """
@@ -149,7 +149,7 @@ def widths_for(unit: Unit, rows: Rows) -> list[int]:
 
 def choose(
     units: Sequence[Unit],
-    rows: Rows,
+    rows: TableRows,
     *,
     width: int | None,
     ridge: float | None,
@@ -213,6 +213,6 @@ def solved(*args: Any, rounds: int, **options: Any) -> tuple[Solution, ...]:
         return varpro_many(*args, rounds=0, **options)
 
 
-def scaled_weights(rows: Rows) -> Array | None:
+def scaled_weights(rows: TableRows) -> Array | None:
     """The rows' weights for the solver, None where all are equal: it is faster without."""
     return None if (rows.weight == rows.weight[0]).all() else rows.weight

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gatelab.arrays import Array
 from gatelab.linalg import splines
-from gatelab.linalg.splines import Array
 
 
 def pilot_derivative(x: Array, y: Array, interval: tuple[float, float], order: int) -> tuple[Array, Array]:

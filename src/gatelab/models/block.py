@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.errors import GatelabError, check_seed, unknown_name
-from gatelab.units import AnyUnit, FeedForward, ModuleUnit, two_thirds
-from gatelab.units import unit as as_unit
-from gatelab.units.unit import check_width
+from gatelab.feedforward import AnyUnit, FeedForward, ModuleUnit, two_thirds
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
 
 UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
 C = TypeVar("C")

@@ -21,8 +21,8 @@ from torch.nn import functional
 
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
+from gatelab.feedforward import FeedForward, Unit
 from gatelab.models.block import TransformerBlock
-from gatelab.units import FeedForward, Unit
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -98,15 +98,15 @@ class LinearMap(nn.Module):
         return (made.real if made.is_complex() else made) + self.b2
 
 
-class Maps(Protocol):
-    """What `gatelab.linearize` makes: act(w.x) ~ Phi(w) . Psi(x)."""
+class BlockMaps(Protocol):
+    """What `gatelab.linearization` makes: act(w.x) ~ Phi(w) . Psi(x)."""
 
     def phi(self, W: Tensor, /) -> Tensor: ...
 
     def psi(self, X: Tensor, /) -> Tensor: ...
 
 
-def folded(block: Block, made: Maps) -> LinearMap:
+def folded(block: Block, made: BlockMaps) -> LinearMap:
     """The whole block by maps of d + 1 inputs, the last always 1: A = W2 Phi([W1, b1]), worked out in float64.
 
     The hidden layer is gone: m features times d outputs are left, whatever the width was.

@@ -9,10 +9,9 @@
 Kernels are values (`Kernel`): a float64 matrix on its device, its label, width and error.
 """
 
-from gatelab.ntk.analytic import analytic
-from gatelab.ntk.empirical import empirical, operator
-from gatelab.ntk.estimate import Estimate, estimate
-from gatelab.ntk.kernel import Kernel
-from gatelab.ntk.spectrum import Spectrum, spectrum
+from gatelab.ntk.estimates import Estimate, estimate
+from gatelab.ntk.kernels import Kernel, analytic
+from gatelab.ntk.modules import empirical, operator
+from gatelab.ntk.spectra import Spectrum, spectrum
 
 __all__ = ["Estimate", "Kernel", "Spectrum", "analytic", "empirical", "estimate", "operator", "spectrum"]

@@ -19,8 +19,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gatelab.feedforward import Activation, activation
 from gatelab.ntk.dual_series import series
-from gatelab.units import Activation, activation
 
 # rho (a tile), s (a column), t (a row) -> A, and C where slopes are wanted; rho is left as it is.
 Formula = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -4,10 +4,9 @@ The room draws plain arrays and knows nothing of fits or units. Figures are made
 no window, no backend and no setting behind.
 """
 
-from gatelab.plotting.planes import Plane, draw_plane, draw_surface
-from gatelab.plotting.save import save, saved
-from gatelab.plotting.scaling import Curve, scaling_figure
-from gatelab.plotting.style import GREY, NEURON_COLOURS, Look, canvas, look, looks, new_figure, style
+from gatelab.plotting.curves import Curve, scaling_figure
+from gatelab.plotting.functions import Plane, draw_plane, draw_surface
+from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, canvas, look, looks, new_figure, save, saved, style
 
 __all__ = [
     "GREY",

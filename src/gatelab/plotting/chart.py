@@ -21,19 +21,19 @@ from matplotlib.transforms import Bbox
 from gatelab.plotting.chart_legend import Groups
 from gatelab.plotting.chart_pictures import colour_bars, maps, picture
 from gatelab.plotting.chart_series import Reading, hexadecimal, numbers, plain, read_series
-from gatelab.plotting.style import style
+from gatelab.plotting.theme import style
 
 SCALES = ("linear", "log", "symlog")
 
 
-def chart(figure: Figure) -> dict[str, Any]:
+def chart_of(figure: Figure) -> dict[str, Any]:
     """The figure in JSON's own types; numbers have six digits, long series are thinned.
 
     What cannot be read is named in `left_out`, and what was thinned in `thinned`: a page says so.
 
     >>> figure = Figure()
     >>> _ = figure.subplots().plot([1, 2, 4], [1, 0.25, 0.0625], label="order 2")
-    >>> read = chart(figure)
+    >>> read = chart_of(figure)
     >>> read["panels"][0]["series"][0]["y"], read["left_out"]
     ([1, 0.25, 0.0625], [])
     """

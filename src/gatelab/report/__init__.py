@@ -3,8 +3,7 @@
 `page` makes one document out of `Section`s; `build` makes the report out of the records that `gatelab reproduce` wrote.
 """
 
-from gatelab.report.build import build
-from gatelab.report.markup import Markup, escape, prose, table
-from gatelab.report.page import Section, page
+from gatelab.report.builders import build
+from gatelab.report.pages import Markup, Section, escape, page, prose, table
 
 __all__ = ["Markup", "Section", "build", "escape", "page", "prose", "table"]

@@ -20,7 +20,7 @@ VERDICTS = ("reproduced", "exceeded", "differs", "new")
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class StudyRecord:
     """One study that was run. `picture` is its PNG as an address, where there are no values to draw it from."""
 
     study: str
@@ -40,9 +40,9 @@ class Record:
         return {name: pd.read_csv(StringIO(table.to_csv(index=False))) for name, table in self.tables.items()}
 
 
-def read_records(out: Path) -> dict[str, Record]:
+def read_records(out: Path) -> dict[str, StudyRecord]:
     """Every record below the folder, by the name of its study."""
-    found: dict[str, Record] = {}
+    found: dict[str, StudyRecord] = {}
     for path in sorted(out.glob("*/*.json")):
         if path.name.endswith(".chart.json"):
             continue
@@ -62,11 +62,11 @@ def _json(path: Path) -> Any:
         ) from error
 
 
-def _record(path: Path, held: dict[str, Any]) -> Record:
+def _record(path: Path, held: dict[str, Any]) -> StudyRecord:
     stem = path.name.removesuffix(".json")
     drawn, picture = path.with_name(f"{stem}.chart.json"), path.with_name(f"{stem}.png")
     try:
-        return Record(
+        return StudyRecord(
             study=str(held["study"]),
             title=str(held["title"]),
             paper=str(held["paper"]),

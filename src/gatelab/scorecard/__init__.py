@@ -8,24 +8,24 @@ card.recommendation.rivals, card.left_out                the lines for and again
 `recommend` has the rules; they are functions of numbers alone.
 """
 
-from gatelab.scorecard.compare import UNITS, compare
-from gatelab.scorecard.evidence import Evidence, Facts, Growth, LeftOut, Line, Network, Score
-from gatelab.scorecard.paired import Estimate
-from gatelab.scorecard.recommend import Recommendation, Rival, recommend
+from gatelab.scorecard.comparison import UNITS, compare
+from gatelab.scorecard.evidence import Evidence, Facts, FittedNetwork, Growth, LeftOut, Line, Score
+from gatelab.scorecard.measurements import ScoreInterval
+from gatelab.scorecard.recommendation import Recommendation, Rival, recommend
 from gatelab.scorecard.result import Scorecard, Settings
 
 __all__ = [
     "UNITS",
-    "Estimate",
     "Evidence",
     "Facts",
+    "FittedNetwork",
     "Growth",
     "LeftOut",
     "Line",
-    "Network",
     "Recommendation",
     "Rival",
     "Score",
+    "ScoreInterval",
     "Scorecard",
     "Settings",
     "compare",

@@ -2,15 +2,18 @@
 
 Numbers alone, so that the rules can be tried on numbers made by hand. A line is *decided* where the difference is more
 than what the number is worth (`lines`); else it is *undecided*, whichever unit it leans to.
+
+What a reader of a scorecard should not forget: each caveat is said where its numbers are there, and only there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gatelab.display import one_line
-from gatelab.scorecard.paired import Estimate
+from gatelab.scorecard.measurements import ScoreInterval
 
 LineName = Literal["error", "parameters", "FLOPs", "steps", "condition", "throughput"]
 COUNTED = 1.1  # parameters and operations nearer than that are equal: widths are whole numbers
@@ -71,7 +74,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Network:
+class FittedNetwork:
     """One unit at one width; `behind` is its RMSE over that of the best network of all."""
 
     unit: str
@@ -79,8 +82,8 @@ class Network:
     parameters: int
     flops: int
     train_rmse: float
-    rmse: Estimate
-    behind: Estimate
+    rmse: ScoreInterval
+    behind: ScoreInterval
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse}")
@@ -121,7 +124,7 @@ class Growth:
     unit: str
     widths: tuple[int, int]
     parameters: tuple[int, int]
-    ratio: Estimate
+    ratio: ScoreInterval
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.unit}, width {self.widths[0]} to {self.widths[1]}: RMSE times {self.ratio}")
@@ -154,7 +157,7 @@ class Evidence:
     """All that was measured; `growth` is of the unit with the least error, None if it has one width in the budget."""
 
     scores: tuple[Score, ...]
-    networks: tuple[Network, ...]
+    networks: tuple[FittedNetwork, ...]
     growth: Growth | None
     budget: int
     facts: Facts
@@ -170,11 +173,11 @@ class Evidence:
         return min(self.scores, key=lambda s: s.rmse)
 
     @property
-    def best(self) -> Network:
+    def best(self) -> FittedNetwork:
         """The network with the least error of all."""
         return min(self.networks, key=lambda n: n.rmse.value)
 
-    def network(self, unit: str, width: int) -> Network:
+    def network(self, unit: str, width: int) -> FittedNetwork:
         return next(n for n in self.networks if (n.unit, n.width) == (unit, width))
 
 
@@ -189,8 +192,8 @@ class Contender:
     width: int
     parameters: int
     flops: int
-    rmse: Estimate
-    behind: Estimate
+    rmse: ScoreInterval
+    behind: ScoreInterval
     equal: bool
     score: Score
 
@@ -285,3 +288,117 @@ def condition_text(s: Score) -> str:
     if s.resolved:
         return f"{s.condition:.2g}"
     return f"above {s.condition_low:.2g}"
+
+
+if TYPE_CHECKING:
+    from gatelab.scorecard.recommendation import Regime
+
+FEW_TEST, FEW_TRAIN = 50, 200
+OUTSIDE = 0.1
+HEAVY = 0.25
+
+
+class Chosen(Protocol):
+    @property
+    def unit(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def parameters(self) -> int: ...
+
+
+def caveats(e: Evidence, regime: Regime, chosen: Chosen, equals: tuple[str, ...]) -> tuple[str, ...]:
+    """In the order of how much they may change."""
+    said = [
+        *_ties(equals),
+        *_rows(e),
+        *_ranges(e, regime),
+        *_slopes(e.scores, regime, chosen.unit),
+        *_kernels(e),
+        *_fits(e, regime, chosen),
+    ]
+    return tuple(said)
+
+
+def _ties(equals: tuple[str, ...]) -> list[str]:
+    return [f"{and_list(equals)} would do as well, as far as these rows can tell"] if equals else []
+
+
+def _rows(e: Evidence) -> list[str]:
+    f, said = e.facts, []
+    if f.test_rows < FEW_TEST:
+        said.append(f"{f.test_rows} test rows are few: another split may turn the order of near units around")
+    if f.train_rows < FEW_TRAIN:
+        said.append(f"{f.train_rows} training rows are few: with more of them larger networks may win")
+    if f.heaviest > HEAVY:
+        said.append(f"one test row makes {f.heaviest:.0%} of the best network's squared error: look at it")
+    if f.outside > OUTSIDE:
+        said.append(f"{f.outside:.0%} of the test rows lie outside the range of the training rows in some input")
+    return said
+
+
+def _ranges(e: Evidence, regime: Regime) -> list[str]:
+    least, most = min(n.parameters for n in e.networks), max(n.parameters for n in e.networks)
+    said = []
+    if regime in ("units", "open"):
+        said.append(f"measured from {least} to {most} parameters; what holds beyond is extrapolation")
+    else:
+        said.append(
+            f"the test rows chose among {len(e.networks)} networks: on fresh rows expect a somewhat larger error"
+        )
+    if 2 * most >= e.facts.values:
+        said.append(f"{most} parameters are more than half of the {e.facts.values} values: such networks interpolate")
+    return said
+
+
+def _slopes(scores: tuple[Score, ...], regime: Regime, unit: str) -> list[str]:
+    """The units whose slopes were not told from that of the one chosen, where slopes say something."""
+    if regime != "units":
+        return ["slopes over a floor say nothing of the units"] if regime in ("noise", "rows") else []
+    mine = next(s for s in scores if s.unit == unit)
+    like = [
+        s.unit for s in scores if s is not mine and s.slope_low <= mine.slope_high and mine.slope_low <= s.slope_high
+    ]
+    if not like:
+        return []
+    return [
+        f"the interval of {unit}'s slope overlaps with {and_list(like)}: with more parameters their order may change"
+    ]
+
+
+def _kernels(e: Evidence) -> list[str]:
+    said = []
+    unsure = [s.unit for s in e.scores if not s.resolved]
+    if unsure:
+        said.append(
+            f"the smallest eigenvalue of {and_list(unsure)} cannot be told from zero in float64: of the condition "
+            "number only a lower end is known"
+        )
+    sampled = [s.unit for s in e.scores if s.kernel_networks]
+    if sampled:
+        said.append(
+            f"the kernel of {and_list(sampled)} is a mean over sampled networks, whose condition number comes out too "
+            "large"
+        )
+    if e.facts.kernel_rows < e.facts.train_rows:
+        said.append(f"kernels are of {e.facts.kernel_rows} of {e.facts.train_rows} training rows")
+    return said
+
+
+def _fits(e: Evidence, regime: Regime, chosen: Chosen) -> list[str]:
+    f, said = e.facts, []
+    if f.unfinished:
+        said.append(
+            f"{f.unfinished} of {f.fits} fits ran out of steps while still improving; gl.fit trains "
+            f"{chosen.unit} of width {chosen.width} to its end"
+        )
+    if f.seeds < 3:
+        said.append(f"{f.seeds} seed{'s' * (f.seeds != 1)} show little of what is luck; --seeds 5 would")
+    said.append(
+        f"rows a second are those of this machine ({f.device}, {f.threads} of torch's threads), forward, in float32"
+    )
+    return said
+
+
+def and_list(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

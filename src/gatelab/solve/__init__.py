@@ -6,8 +6,8 @@
 - `construct`: parameters written down from f, with the predicted error.
 """
 
-from gatelab.solve.construct import Construction, construct
-from gatelab.solve.fit import SOLVERS, Fit, fit, fit_many, predict, rmse
+from gatelab.solve.constructions import Construction, construct
+from gatelab.solve.fits import SOLVERS, Fit, fit, fit_many, predict, rmse
 from gatelab.solve.solution import Solution, Status
 
 __all__ = ["SOLVERS", "Construction", "Fit", "Solution", "Status", "construct", "fit", "fit_many", "predict", "rmse"]

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gatelab import tensors
+from gatelab.data.rows import Scales
 from gatelab.errors import GatelabError
-from gatelab.problems.standardise import Scales
+from gatelab.feedforward import FunctionUnit, Network, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.registry import describe, restore
 from gatelab.solve.solution import Status
-from gatelab.units import FunctionUnit, Network, Unit
-from gatelab.units import unit as as_unit
-from gatelab.units.describe import describe, restore
 
 if TYPE_CHECKING:
-    from gatelab.solve.fit import Fit
+    from gatelab.solve.fits import Fit
 
 KIND, _FORMAT = "Fit", 1
 GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wrote"

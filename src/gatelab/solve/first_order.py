@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError, whole_number
-from gatelab.solve.common import UnitLike, start, tensors
-from gatelab.solve.solution import Solution, Status
-from gatelab.units import unit as as_unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.solve.solution import Solution, Status, UnitLike, start, tensors
 
 if TYPE_CHECKING:
-    from gatelab.problems import Problem
+    from gatelab.data import Problem
 
 _SMALL_GRADIENT = 1e-8
 
@@ -37,7 +36,7 @@ def adam(
     """At most `steps` steps of Adam with lr(t) = lr (1 + cos(pi t / steps)) / 2.
 
     >>> import numpy as np
-    >>> from gatelab.problems import Problem
+    >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
     >>> fit = adam("glu", wave, 4, steps=100)
     >>> fit.steps, fit.history[-1] < fit.history[0]
@@ -63,7 +62,7 @@ def lbfgs(
     """At most `steps` steps of L-BFGS with a strong Wolfe search and 50 pairs of history.
 
     >>> import numpy as np
-    >>> from gatelab.problems import Problem
+    >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
     >>> lbfgs("glu", wave, 4, steps=60).history[-1] < 0.03
     True

@@ -20,18 +20,27 @@ from typing import Literal
 import numpy as np
 import torch
 
+from gatelab.arrays import Array
+from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+from gatelab.feedforward import AnyUnit, Unit
 from gatelab.linalg import splines
-from gatelab.linalg.splines import Array
-from gatelab.problems import Problem
-from gatelab.solve import facing as gates_facing
-from gatelab.solve.batches import one_blas_thread
-from gatelab.solve.common import UNLIMITED, check_steps, mean_square
-from gatelab.solve.facing import Facing, Neurons
-from gatelab.solve.free_knots import Density, Spline, density, optimise, project, split_worst, spread
-from gatelab.solve.polish import Path, Polished, grow, join, polish, random_neurons, residual, solve_linear, stack, take
-from gatelab.solve.solution import Solution, Status
-from gatelab.units import AnyUnit, Unit
+from gatelab.solve import free_knots as gates_facing
+from gatelab.solve.free_knots import Density, Facing, Neurons, Spline, density, optimise, project, split_worst, spread
+from gatelab.solve.marquardt import one_blas_thread
+from gatelab.solve.polish import (
+    Path,
+    Polished,
+    grow,
+    join,
+    polish_networks,
+    random_neurons,
+    residual,
+    solve_linear,
+    stack,
+    take,
+)
+from gatelab.solve.solution import UNLIMITED, Solution, Status, check_steps, mean_square
 
 SMALL, WIDE = 12, 50
 _THIN = 2000
@@ -45,7 +54,7 @@ _TINY_STEPS, _SMALL_STEPS, _STEPS, _LAST_STEPS = 6, 20, 100, 100
 _SIMPLE_STEPS = 25
 
 
-def knots(
+def solve_knots(
     unit: AnyUnit,
     problem: Problem,
     width: int,
@@ -62,8 +71,8 @@ def knots(
     `steps` counts every iteration that the network went through from its start to its end; None lets a small network
     settle and gives others 100 steps after their spline was found.
 
-    >>> from gatelab.problems import problem
-    >>> from gatelab.units import unit
+    >>> from gatelab.data import problem
+    >>> from gatelab.feedforward import unit
     >>> knots(unit("glu"), problem("x2", n=200), 3).status
     <Status.FLOOR: 'floor'>
     """
@@ -170,7 +179,7 @@ def _finished(task: _Task, best: _Candidate, own: int) -> _Candidate:
     if best.settled or steps <= 0:
         return best
     if best.spline is None:
-        done = polish(stack([best.neurons]), task.unit, task.x, task.y, steps=steps, paths=[best.history])
+        done = polish_networks(stack([best.neurons]), task.unit, task.x, task.y, steps=steps, paths=[best.history])
         return _from_polish(task, done)
     spline, way = best.spline
     start = project(task.x, task.y, spline.breaks, spline.degree, spline.multiplicity, way.constrain)
@@ -348,7 +357,7 @@ def _polished(task: _Task, width: int, wide: list[_Candidate], narrower: list[_C
     coarse = 25 * (width + 2)
     for points, keep, steps in ((coarse, 16, 8), (coarse, 2, 22), (4 * coarse, 1, 75), (len(x), 1, 6)):
         stride = max(1, len(x) // points)
-        done = polish(batch, unit, x[::stride], y[::stride], steps=steps, paths=paths, most=task.steps)
+        done = polish_networks(batch, unit, x[::stride], y[::stride], steps=steps, paths=paths, most=task.steps)
         batch, paths = done.best(keep), list(done.histories[:keep])
     return _from_polish(task, done)
 

@@ -1,4 +1,8 @@
-"""Levenberg-Marquardt on a batch: every member has its own damping, its own steps, its own end.
+"""Data as a solver likes them, and the way back for a network that was fitted to them.
+
+How a batch is cut into parts: by threads and widths on a CPU, by memory everywhere.
+
+Levenberg-Marquardt on a batch: every member has its own damping, its own steps, its own end.
 
 A model gives `project(theta)`, the solution of what is linear, and `normal(theta, projection)`, the normal matrix and
 the gradient of the projected loss. Members that have ended take no further part, and the Jacobian is computed only
@@ -7,16 +11,142 @@ where a step was taken: a batch costs what its members would, without the overhe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from threading import Lock
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from gatelab.feedforward import Network, factor_names
+from gatelab.linalg.interruptible import on_threads as shared_out
 from gatelab.linalg.interruptible import stop_if_asked
 from gatelab.linalg.least_squares import Projection
 from gatelab.solve.solution import Status
+
+
+@dataclass(frozen=True)
+class Standard:
+    """The data with inputs and targets of mean zero and unit variance, on the device, and the way back."""
+
+    x: Tensor
+    y: Tensor
+    root_weight: Tensor | None
+    x_mean: Tensor
+    x_scale: Tensor
+    y_mean: Tensor
+    y_scale: float
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None, device: torch.device) -> Standard:
+        inputs, targets = (torch.tensor(np.asarray(a, dtype=np.float64)) for a in (x, y))
+        x_mean, x_scale = inputs.mean(0), _spread(inputs)
+        y_mean, y_scale = targets.mean(0), float(_spread(targets).max())
+        ones = torch.ones(len(inputs), 1, dtype=torch.float64)
+        root = None
+        if weights is not None:
+            w = torch.tensor(weights, dtype=torch.float64)
+            root = (w / w.mean(-1, keepdim=True)).sqrt().to(device)
+        scaled = torch.cat([(inputs - x_mean) / x_scale, ones], 1)
+        return cls(scaled.to(device), ((targets - y_mean) / y_scale).to(device), root, x_mean, x_scale, y_mean, y_scale)
+
+    @torch.no_grad()
+    def undo(self, net: Network) -> Network:
+        """The same network as a function of the data as they were given."""
+        for name in ("G", *factor_names(net.unit.factors)):
+            weight, bias = getattr(net, name), getattr(net, name.lower())
+            weight /= self.x_scale
+            bias -= weight @ self.x_mean
+        net.D.mul_(self.y_scale)
+        net.d.mul_(self.y_scale).add_(self.y_mean)
+        return net
+
+
+def _spread(a: Tensor) -> Tensor:
+    """The standard deviation of each column, one where a column is constant."""
+    largest = a.abs().amax(0).clamp_min(torch.finfo(a.dtype).tiny)
+    deviation = (a / largest).std(0, correction=0) * largest
+    return torch.where(deviation > 1e-14 * largest, deviation, 1.0)
+
+
+_CPU_BYTES, _CUDA_BYTES = 1 << 30, 48 << 30
+_Part = TypeVar("_Part")
+_Result = TypeVar("_Result")
+
+
+def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) -> list[list[int]]:
+    """The indices of `widths` in parts, the widest first.
+
+    A part is padded to its first width. A GPU has more to gain from one large part than to lose by padding. A CPU has
+    not, and there a part of one width is, bit by bit, the loop of its members.
+
+    >>> parts([8, 2, 8, 2], 1000, torch.device("cuda"))
+    [[0, 2, 1, 3]]
+    """
+    cpu = device.type == "cpu"
+    order = sorted(range(len(widths)), key=lambda i: -widths[i])
+    share = sum(w**2 for w in widths) / (torch.get_num_threads() if cpu else 1)
+    out: list[list[int]] = []
+    spent = 0.0
+    for i in order:
+        first = widths[out[-1][0]] if out else 0
+        room = (_CPU_BYTES if cpu else _CUDA_BYTES) // (bytes_per_neuron * max(first, 1))
+        full = not out or len(out[-1]) >= max(room, 1) or spent + widths[i] ** 2 / 2 > share
+        if full or (cpu and widths[i] < first):
+            out.append([])
+            spent = 0.0
+        out[-1].append(i)
+        spent += widths[i] ** 2
+    return out
+
+
+def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device: torch.device) -> Iterator[_Result]:
+    """The results in order, the pieces on a CPU shared out among as many threads as torch has.
+
+    Each computes with one thread of torch, even if there is but one: that keeps all cores busy, where sharing out every
+    small product of matrices would keep them waiting for each other. And the main thread is free to hear Ctrl-C.
+    """
+    if device.type != "cpu":
+        return map(work, pieces)
+    return shared_out(work, pieces, min(torch.get_num_threads(), len(pieces)))
+
+
+class _OneBlasThread:
+    """A context in which numpy's and scipy's products of matrices use one thread each.
+
+    Products of many small matrices, shared out among cores, keep the cores waiting for each other: a network of ten
+    neurons took five times as long on two as on one. The setting belongs to the process, so that the first to enter
+    makes it and the last to leave takes it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._limit = _libraries().limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._limit.restore_original_limits()
+
+
+one_blas_thread = _OneBlasThread()
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
 
 _FIRST_DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
@@ -26,10 +156,10 @@ _IDLE = 3
 _FLOOR = 1e-13
 
 
-class Model(Protocol):
+class SeparableModel(Protocol):
     """A batch of least-squares problems in theta after what is linear has been eliminated."""
 
-    def take(self, index: Tensor) -> Model: ...
+    def take(self, index: Tensor) -> SeparableModel: ...
     def project(self, theta: Tensor) -> Projection: ...
     def normal(self, theta: Tensor, found: Projection) -> tuple[Tensor, Tensor]: ...
     def moved(self, theta: Tensor, step: Tensor) -> Tensor: ...
@@ -45,7 +175,7 @@ class Descent:
     losses: tuple[tuple[float, ...], ...]
 
 
-def descend(model: Model, theta: Tensor, steps: Sequence[int], *, tolerance: float, floor: Tensor) -> Descent:
+def descend(model: SeparableModel, theta: Tensor, steps: Sequence[int], *, tolerance: float, floor: Tensor) -> Descent:
     """At most steps[b] steps for member b; a loss at `floor` (B,) times 1e-26 is rounding and ends it too."""
     batch, device = len(theta), theta.device
     theta = theta.clone()

@@ -1,4 +1,14 @@
-"""The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
+"""The exact gradient and Hessian of the squared loss, two ways.
+
+The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z affine in x. With
+residuals r and the Jacobian J of the output,
+
+    H = 2/N [ J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n) ]
+
+and J and the blocks need only h, dh/dz and d2h/dz2, each an (N, width) array. The dense way differentiates the gradient
+and takes any module: the paper's code works so, and the tests hold the one against the other.
+
+The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
 
 Four parts: what to minimise (the loss with its exact Hessian, in `curvature`), where to go (`direction`: Jacobi
 preconditioning, elimination of singular rows, an indefinite solve), how far (`_search`) and which parameters
@@ -9,6 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import chain
@@ -16,22 +27,122 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, LinAlgWarning, lstsq, solve
 from torch import Tensor, nn
+from torch.func import functional_call, grad, jacrev
 
+from gatelab.arrays import Array
 from gatelab.errors import unknown_name, whole_number
+from gatelab.feedforward import Network, factor_names
+from gatelab.feedforward import unit as as_unit
 from gatelab.linalg.interruptible import apart
-from gatelab.solve.common import UnitLike, mean_square, start, tensors
-from gatelab.solve.curvature import Curvature, dense_curvature, is_elementwise, structured_curvature
-from gatelab.solve.solution import Solution, Status
-from gatelab.units import Network, factor_names
-from gatelab.units import unit as as_unit
+from gatelab.solve.solution import Solution, Status, UnitLike, mean_square, start, tensors
+
+_CHUNK = 4_000_000  # entries of the Jacobian held at once: 32 MB
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters."""
+
+    loss: float
+    gradient: Tensor
+    hessian: Tensor
+
+
+def is_elementwise(net: Network, x: Tensor) -> bool:
+    """Whether each neuron sees only its own pre-activations: a user's function may break that promise.
+
+    >>> from gatelab.feedforward import unit
+    >>> x = torch.ones(3, 1, dtype=torch.float64)
+    >>> is_elementwise(unit("glu").network(4), x), is_elementwise(unit(lambda z: z.softmax(1)).network(4), x)
+    (True, False)
+    """
+    with torch.no_grad():
+        z = net.affine(x[:4])
+        alone = [net.unit.neuron(*(v.view(1, 1) for v in one)) for one in zip(*(v.flatten() for v in z), strict=True)]
+        return torch.allclose(net.unit.neuron(*z).flatten(), torch.cat(alone).flatten(), rtol=1e-9, atol=1e-12)
+
+
+def dense_curvature(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
+    """For any module, by differentiating the gradient: P backward passes."""
+    held = {n: p.detach() for n, p in net.named_parameters()}
+    sizes = [held[n].numel() for n in names]
+
+    def loss(theta: Tensor) -> Tensor:
+        moved = {n: v.view_as(held[n]) for n, v in zip(names, theta.split(sizes), strict=True)}
+        return (functional_call(net, held | moved, (x,)) - y).square().mean()
+
+    theta = torch.cat([held[n].flatten() for n in names])
+    # A few rows at a time: the activations of all P passes at once would not fit.
+    hessian = jacrev(grad(loss), chunk_size=8)(theta)
+    return Curvature(loss(theta).item(), grad(loss)(theta), hessian)
+
+
+def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
+    """For product units: the formula at the top. `names` has a bias next to every weight it has."""
+    D, place = net.D.detach(), _places(net, names)
+    size = sum(p.numel() for p in place.values())
+    # lines[k] is (width, d_in + 1): where the weights and the bias of each neuron's k-th affine map stand.
+    lines = {
+        k: torch.cat([place[n], place[n.lower()][:, None]], 1)
+        for k, n in enumerate(("G", *factor_names(net.unit.factors)))
+        if n in place
+    }
+    loss, g, H = 0.0, torch.zeros(size, dtype=x.dtype), torch.zeros(size, size, dtype=x.dtype)
+    rows = max(1, _CHUNK // max(size, net.width))
+    for x_part, y_part in zip(x.split(rows), y.split(rows), strict=True):
+        with torch.no_grad():
+            z = net.affine(x_part)
+            h = net.unit.neuron(*z)
+            r = h @ D.T + net.d - y_part
+        x1 = torch.cat([x_part, torch.ones_like(x_part[:, :1])], 1)
+        slopes, bends = _neuron_derivatives(net.unit.neuron, z, tuple(lines))
+        loss += r.square().sum().item()
+        for o in range(net.d_out):
+            J = torch.zeros(len(x_part), size, dtype=x.dtype)
+            for k, slope in slopes.items():
+                J[:, lines[k].flatten()] = ((D[o] * slope)[:, :, None] * x1[:, None, :]).flatten(1)
+            if "D" in place:
+                J[:, place["D"][o]] = h
+                J[:, place["d"][o]] = 1.0
+                for k, slope in slopes.items():
+                    mixed = (r[:, o, None] * slope).T @ x1
+                    H[place["D"][o][:, None], lines[k]] += mixed
+                    H[lines[k], place["D"][o][:, None]] += mixed
+            g += J.T @ r[:, o]
+            H += J.T @ J
+        pull, x2 = r @ D, (x1[:, :, None] * x1[:, None, :]).flatten(1)
+        for (k, m), bend in bends.items():
+            block = ((pull * bend).T @ x2).view(net.width, x1.shape[1], x1.shape[1])
+            H[lines[k][:, :, None], lines[m][:, None, :]] += block
+    return Curvature(loss / y.numel(), 2 / y.numel() * g, 2 / y.numel() * H)
+
+
+def _places(net: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
+    """Where each parameter's entries stand in the vector of all that are named, in the parameter's shape."""
+    shapes = {n: net.get_parameter(n).shape for n in names}
+    sizes = [s.numel() for s in shapes.values()]
+    return {n: i.view(shapes[n]) for n, i in zip(names, torch.arange(sum(sizes)).split(sizes), strict=True)}
+
+
+def _neuron_derivatives(
+    neuron: Callable[..., Tensor], z: Sequence[Tensor], lines: tuple[int, ...]
+) -> tuple[dict[int, Tensor], dict[tuple[int, int], Tensor]]:
+    """dh/dz_k and d2h/dz_k dz_m: for an elementwise h these are the gradients of sums."""
+    if not lines:
+        return {}, {}
+    slope = grad(lambda *v: neuron(*v).sum(), argnums=lines)
+    slopes, bends = slope(*z), {}
+    for i, k in enumerate(lines):
+        row = grad(lambda *v, i=i: slope(*v)[i].sum(), argnums=lines)(*z)
+        bends |= {(k, m): bend for m, bend in zip(lines, row, strict=True)}
+    return dict(zip(lines, slopes, strict=True)), bends
+
 
 if TYPE_CHECKING:
-    from gatelab.problems import Problem
+    from gatelab.data import Problem
 
-Array = NDArray[np.float64]
 Names = tuple[str, ...]
 _EPS = float(np.finfo(np.float64).eps)
 _SHORTEST, _LONGEST = 2.0**-34, 2.0**10
@@ -49,7 +160,7 @@ class Schedule(StrEnum):
     PAPER = "paper"
 
 
-def newton(
+def solve_newton(
     unit: UnitLike,
     problem: Problem,
     width: int,
@@ -69,9 +180,9 @@ def newton(
     Converged means |P grad L|^2 <= tolerance * L with the Jacobi preconditioner P: twice what Newton steps
     along the coordinates would still gain, as a share of the loss.
 
-    >>> from gatelab.problems import Problem
+    >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
-    >>> fit = newton("glu", wave, 4, steps=30)
+    >>> fit = solve_newton("glu", wave, 4, steps=30)
     >>> fit.steps, fit.history[-1] < 0.01
     (30, True)
     """

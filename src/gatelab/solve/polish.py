@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gatelab.linalg.splines import Array
-from gatelab.solve.common import UNLIMITED
-from gatelab.solve.facing import Neurons
-from gatelab.units import Unit
+from gatelab.arrays import Array
+from gatelab.feedforward import Unit
+from gatelab.solve.free_knots import Neurons
+from gatelab.solve.solution import UNLIMITED
 
 _CHUNK = 50_000
 # The RMSE of a network after each of its steps.
@@ -89,12 +89,12 @@ def grow(
     where random starts alone would miss. No network takes more than `most` steps in all.
     """
     batch = random_neurons(unit, 1, interval, 32, generator)
-    grown = polish(solve_linear(batch, unit, x, y), unit, x, y, steps=10, most=most)
+    grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=10, most=most)
     for _ in range(1, width):
         parents = np.repeat(np.arange(6), 6)
         batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, 36, generator))
         paths = [grown.histories[p] for p in parents]
-        grown = polish(solve_linear(batch, unit, x, y), unit, x, y, steps=10, paths=paths, most=most)
+        grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=10, paths=paths, most=most)
     return grown
 
 
@@ -123,7 +123,7 @@ def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
     return Neurons(neurons.knots[which], neurons.sign[which], neurons.lines[which], offset)
 
 
-def polish(
+def polish_networks(
     neurons: Neurons,
     unit: Unit,
     x: Array,

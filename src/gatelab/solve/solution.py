@@ -1,13 +1,32 @@
-"""What every solver returns: a network, and a status that says what to do next."""
+"""What every solver returns: a network, and a status that says what to do next.
+
+What solvers that follow derivatives share: a problem's tensors, the start and the loss.
+
+How much memory a fit takes, by solver, before it is begun.
+
+Estimates of the largest arrays, measured to be within a factor of two for networks of some megabytes and more:
+
+    varpro, each network     4 (N, m + p) arrays and 6 squares of m + p: what is linear, and what moves
+    newton                   6 Hessians (P, P), and pieces of the Jacobian of bounded size
+    adam, lbfgs              3 (factors + 2) arrays (N, width) that the backward pass keeps or makes
+    knots, frozen            3 arrays (N, width) for the exact error, 3 (width, width) for the gates' facing
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from gatelab.display import counted, one_line
+from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
+from gatelab.memory import check_memory
 
 
 class Status(StrEnum):
@@ -52,3 +71,102 @@ class Solution:
     @property
     def steps(self) -> int:
         return len(self.history)
+
+
+if TYPE_CHECKING:
+    from gatelab.data import Problem
+
+# More steps than any solver takes: a solver whose `steps` is None has limits of its own.
+UNLIMITED = 2**62
+
+UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
+
+
+def tensors(problem: Problem) -> tuple[Tensor, Tensor]:
+    """The training inputs (N, d_in) and outputs (N, d_out) in float64."""
+    x, y = (torch.as_tensor(a, dtype=torch.float64) for a in (problem.train.x, problem.train.y))
+    return x, y
+
+
+def default_init(unit: AnyUnit, d_in: int) -> str:
+    """The paper's knots where the input is a line, `lecun` elsewhere; a user's class has its own.
+
+    >>> from gatelab.feedforward import unit
+    >>> default_init(unit("glu"), 1), default_init(unit("glu"), 2)
+    ('spline-alternating', 'lecun')
+    """
+    if isinstance(unit, ModuleUnit):
+        return "own"
+    return "spline-alternating" if d_in == 1 else "lecun"
+
+
+def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str | None) -> nn.Module:
+    """The network where training begins, checked to have a finite loss; `init=None` takes `default_init`."""
+    x, y = tensors(problem)
+    if isinstance(unit, ModuleUnit) and init not in (None, "own"):
+        raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initialises itself; leave init out")
+    net = unit.network(
+        width,
+        x.shape[1],
+        y.shape[1],
+        seed=check_seed(seed),
+        init=init or default_init(unit, x.shape[1]),
+        interval=problem.interval or (float(x.min()), float(x.max())),
+    )
+    loss = mean_square(net, x, y)
+    if not math.isfinite(loss):
+        raise GatelabError(
+            f"the first loss of {unit.name!r} is {loss}: "
+            "choose another init, or look for where the unit divides or overflows"
+        )
+    return net
+
+
+@torch.no_grad()
+def mean_square(net: nn.Module, x: Tensor, y: Tensor) -> float:
+    """L = mean (y(x) - y)^2 over rows and outputs."""
+    return (net(x) - y).square().mean().item()
+
+
+def check_steps(steps: Any) -> int:
+    """The most steps that a network may take in all; `UNLIMITED` for None, the solver's own measure."""
+    return UNLIMITED if steps is None else whole_number("steps", steps, 1)
+
+
+_PAIRS = 50  # of L-BFGS: two vectors of all parameters each
+
+
+def fit_bytes(solver: str, unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """The bytes that one fit of `width` neurons to n rows takes at its largest; of a solver of one's own, the network.
+
+    >>> from gatelab.feedforward import unit
+    >>> fit_bytes("newton", unit("glu"), 100, 1000, 1, 1) / 8 == 6 * 501**2
+    True
+    """
+    parameters = unit.parameter_count(width, d_in, d_out)
+    factors = getattr(unit, "factors", 0)
+    if solver == "varpro":
+        lines = isinstance(unit, Unit) and not isinstance(unit, FunctionUnit) and factors > 0 and d_out == 1
+        linear = width * (d_in + 1) if lines else width
+        moving = width * (d_in + 1) * (factors + 1 - lines)
+        columns = linear + moving + 1
+        return 8 * (4 * n * columns + 6 * columns**2)
+    if solver == "newton":
+        return 8 * 6 * parameters**2
+    if solver in ("adam", "lbfgs"):
+        return 8 * (3 * (factors + 2) * n * width + (2 * _PAIRS if solver == "lbfgs" else 4) * parameters)
+    if solver in ("knots", "frozen"):
+        return 8 * 3 * width * (n + width)
+    return 8 * parameters
+
+
+def check_fit_memory(
+    solver: str, unit: AnyUnit, width: int, n: int, sizes: tuple[int, int], device: str | torch.device = "cpu"
+) -> None:
+    """Refuse a fit that would not fit; `sizes` are the numbers of inputs and outputs."""
+    check_memory(
+        fit_bytes(solver, unit, width, n, *sizes),
+        f"a fit of {unit.name}, width {width}, to {n} rows by {solver}",
+        "give a smaller width or fewer rows",
+        device,
+    )

@@ -27,22 +27,17 @@ from torch import Tensor
 
 from gatelab.display import Told
 from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.feedforward import ModuleUnit, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_device
-from gatelab.solve.batches import on_threads, parts
-from gatelab.solve.common import UNLIMITED, UnitLike, check_steps
-from gatelab.solve.features import ProductModel
+from gatelab.solve.features import ModuleModel, ProductModel
 from gatelab.solve.insertion import inserted, removed
-from gatelab.solve.marquardt import Descent, descend
-from gatelab.solve.module_model import ModuleModel
-from gatelab.solve.need import check_fit_memory
-from gatelab.solve.solution import Solution, Status
-from gatelab.solve.standard import Standard
-from gatelab.units import ModuleUnit, Unit
-from gatelab.units import unit as as_unit
-from gatelab.units.unit import check_width
+from gatelab.solve.marquardt import Descent, Standard, descend, on_threads, parts
+from gatelab.solve.solution import UNLIMITED, Solution, Status, UnitLike, check_fit_memory, check_steps
 
 if TYPE_CHECKING:
-    from gatelab.problems import Problem
+    from gatelab.data import Problem
 
 _GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3
 _FEW, _SHARE = 4, 0.16
@@ -51,7 +46,7 @@ _LARGEST = 1e3
 _SETTLED = 1e-6
 
 
-def varpro(
+def solve_varpro(
     unit: UnitLike,
     problem: Problem,
     width: int,
@@ -73,7 +68,7 @@ def varpro(
     `ridge` adds ridge times the sum of squares of what is linear, for inputs and targets of unit variance.
 
     >>> import numpy as np
-    >>> from gatelab.problems import Problem
+    >>> from gatelab.data import Problem
     >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
     >>> bowl = Problem.from_arrays(x, (x**2).sum(1))
     >>> varpro("bilinear", bowl, 2).history[-1] < 1e-9

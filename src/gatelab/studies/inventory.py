@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gatelab.studies import inventory_linearize, inventory_ntk, inventory_scaling
-from gatelab.studies.inventory_item import Item
-from gatelab.studies.study import Claim
+from gatelab.studies.definition import Claim, Item
+from gatelab.studies.linearize import printed as printed_linearize
+from gatelab.studies.ntk import printed as printed_ntk
+from gatelab.studies.scaling import printed as printed_scaling
 
-ITEMS: tuple[Item, ...] = (*inventory_scaling.ITEMS, *inventory_ntk.ITEMS, *inventory_linearize.ITEMS)
+ITEMS: tuple[Item, ...] = (*printed_scaling.ITEMS, *printed_ntk.ITEMS, *printed_linearize.ITEMS)
 # Studies of what no paper has; the last one answers a question that the third leaves open.
 BEYOND = ("scaling/law", "ntk/orders", "linearize/floor", "linearize/transformer")
 # Words of claims that only a full study has: measured data, records made on a GPU, and the longest training.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gatelab.scaling import Slope
-from gatelab.studies.study import Claim, Verdict
+from gatelab.scaling_laws import Slope
+from gatelab.studies.definition import Claim, Verdict
 
 NEAR = 0.15  # slopes as near as this agree: the paper gives no intervals, and its own n and P slopes differ by 0.05
 

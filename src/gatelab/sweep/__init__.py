@@ -8,21 +8,21 @@
 
 A `Run` names a function and its arguments, plain values all. What comes of it is a `Record`, kept in a `Store` (one
 SQLite file) as soon as it is there. The same call again computes only what is missing. The room knows nothing of what
-it runs: the function takes the arguments as keywords and returns a dict of metrics, or an `Outcome` with more.
+it runs: the function takes the arguments as keywords and returns a dict of metrics, or an `RunOutcome` with more.
 """
 
 from gatelab.sweep.backends import BACKENDS, Backend, Plan, Progress, map_runs, plan
-from gatelab.sweep.run import Outcome, Record, Run, RunStatus
+from gatelab.sweep.run import Record, Run, RunOutcome, RunStatus
 from gatelab.sweep.store import Store, StoreCheck
 
 __all__ = [
     "BACKENDS",
     "Backend",
-    "Outcome",
     "Plan",
     "Progress",
     "Record",
     "Run",
+    "RunOutcome",
     "RunStatus",
     "Store",
     "StoreCheck",

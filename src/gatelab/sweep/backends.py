@@ -13,14 +13,10 @@ from typing import Literal
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.sweep.compute import resolve
-from gatelab.sweep.desk import Desk
-from gatelab.sweep.interrupt import uninterrupted
-from gatelab.sweep.pool import Pool, SerialPool
-from gatelab.sweep.processes import ProcessPool
-from gatelab.sweep.run import Record, Run
+from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
+from gatelab.sweep.run import Record, Run, uninterrupted
 from gatelab.sweep.store import Store
-from gatelab.sweep.worker import check_memory_limit
+from gatelab.sweep.worker import Desk, check_memory_limit, resolve
 
 Backend = Literal["serial", "processes", "ray"]
 BACKENDS: tuple[Backend, ...] = ("serial", "processes", "ray")

@@ -1,4 +1,6 @@
-"""`ProcessPool`: runs in worker processes that may fail, hang, swell or be killed without harm to the others.
+"""What a backend is: something that takes runs and gives back what came of them, in any order.
+
+`ProcessPool`: runs in worker processes that may fail, hang, swell or be killed without harm to the others.
 
 Process pools of the standard library and of joblib end with the first worker that dies, and all that was pending with
 it. Here every worker has its own pair of pipes and computes what it was sent in order, so when one ends it is known
@@ -13,13 +15,108 @@ import signal
 import time
 from collections import Counter, deque
 from contextlib import suppress
+from typing import Protocol
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.child import Child, News
-from gatelab.sweep.compute import OUT_OF_MEMORY, TIME_LIMIT, Computed, failed
-from gatelab.sweep.pool import Pace
 from gatelab.sweep.run import Run
-from gatelab.sweep.worker import DROPPED, ENDED, READY, STARTED
+from gatelab.sweep.worker import (
+    DROPPED,
+    ENDED,
+    OUT_OF_MEMORY,
+    READY,
+    STARTED,
+    TIME_LIMIT,
+    Child,
+    Computed,
+    News,
+    compute,
+    failed,
+    one_thread,
+)
+
+
+class Pool(Protocol):
+    """Runs go in by `submit`, at most `room()` at a time, and come out of `collect`."""
+
+    computes_here: bool
+    """Whether `collect` itself computes, so that Ctrl-C must be let into it."""
+
+    def room(self) -> int:
+        """How many more runs it can use now; never 0 while it is idle."""
+        ...
+
+    def submit(self, runs: list[Run]) -> None: ...
+
+    def busy(self) -> bool:
+        """Whether anything submitted has not come out yet."""
+        ...
+
+    def collect(self, timeout: float) -> list[Computed]:
+        """What has come out, after at most about `timeout` seconds; the serial pool takes as long as a run."""
+        ...
+
+    def close(self) -> list[Computed]:
+        """Stop at once, and give what had come out already."""
+        ...
+
+
+class WorkerPace:
+    """How long runs take lately, to hand out tiny ones many at a time and long ones one by one.
+
+    >>> pace = WorkerPace()
+    >>> pace.ahead(0.1, 32)
+    1
+    >>> pace.note(0.01); pace.ahead(0.1, 32)
+    10
+    """
+
+    def __init__(self) -> None:
+        self._seconds: float | None = None
+
+    def note(self, seconds: float) -> None:
+        # The long ones count at once, the short ones slowly: one wrongly thought short would hold up others behind it.
+        if self._seconds is None or seconds > self._seconds:
+            self._seconds = seconds
+        else:
+            self._seconds += 0.1 * (seconds - self._seconds)
+
+    def ahead(self, span: float, most: int) -> int:
+        """How many runs fill that span of time: 1 or more."""
+        if self._seconds is None:
+            return 1
+        return most if self._seconds * most <= span else max(1, int(span / self._seconds))
+
+
+class SerialPool:
+    """One run after another in this process: nothing to start, nothing to send, easy to debug."""
+
+    computes_here = True
+
+    def __init__(self) -> None:
+        self._todo: deque[Run] = deque()
+        self._pace = WorkerPace()
+
+    def room(self) -> int:
+        return 0 if self._todo else self._pace.ahead(0.1, 32)
+
+    def submit(self, runs: list[Run]) -> None:
+        self._todo.extend(runs)
+
+    def busy(self) -> bool:
+        return bool(self._todo)
+
+    def collect(self, timeout: float) -> list[Computed]:
+        if not self._todo:
+            return []
+        with one_thread():
+            computed = compute(self._todo.popleft())
+        self._pace.note(computed.record.seconds)
+        return [computed]
+
+    def close(self) -> list[Computed]:
+        self._todo.clear()
+        return []
+
 
 _SPAN, _MOST = 0.1, 32  # seconds of work, and runs, to send ahead of a worker
 _DEATHS = 2
@@ -41,7 +138,7 @@ class ProcessPool:
         self._suspects: deque[Run] = deque()
         self._deaths: Counter[str] = Counter()
         self._stillborn = 0
-        self._pace = Pace()
+        self._pace = WorkerPace()
 
     def _pending(self) -> int:
         return len(self._todo) + len(self._suspects) + sum(len(c.runs) for c in self._children)

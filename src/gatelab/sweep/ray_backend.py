@@ -17,11 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.child import ONE_THREAD
-from gatelab.sweep.compute import Computed, compute, failed, one_thread
-from gatelab.sweep.pool import Pace
-from gatelab.sweep.processes import ProcessPool
+from gatelab.sweep.processes import ProcessPool, WorkerPace
 from gatelab.sweep.run import Run
+from gatelab.sweep.worker import ONE_THREAD, Computed, compute, failed, one_thread
 
 _SPAN, _MOST = 1.0, 256  # seconds of work, and runs, in a batch: a Ray task costs milliseconds
 _DEATHS = 2
@@ -87,7 +85,7 @@ class RayPool:
         self._suspects: deque[Run] = deque()
         self._batches: dict[Any, list[Run]] = {}
         self._deaths: Counter[str] = Counter()
-        self._pace = Pace()
+        self._pace = WorkerPace()
 
     def _join(self, address: str | None) -> bool:
         """Connect; whether the connection is ours to end."""

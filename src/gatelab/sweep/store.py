@@ -19,13 +19,24 @@ import numpy as np
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
-from gatelab.sweep.arrays import REMEDY, old_folder, pack, read_old
-from gatelab.sweep.claims import Claimant, Claims
-from gatelab.sweep.interrupt import uninterrupted
-from gatelab.sweep.plain import Plain
-from gatelab.sweep.query import COLUMNS, INDEXES, argument_index, conditions, from_row, scalar_paths, to_row
-from gatelab.sweep.run import Record, RunStatus
-from gatelab.sweep.schema import connect, explained, transaction
+from gatelab.sweep.database import (
+    COLUMNS,
+    INDEXES,
+    REMEDY,
+    argument_index,
+    conditions,
+    connect,
+    explained,
+    from_row,
+    old_folder,
+    pack,
+    read_old,
+    scalar_paths,
+    to_row,
+    transaction,
+)
+from gatelab.sweep.leases import Claimant, Claims
+from gatelab.sweep.run import Plain, Record, RunStatus, uninterrupted
 from gatelab.tensors import unpack
 
 _CHUNK = 5_000

@@ -1,25 +1,201 @@
-"""The other side of `processes`: a process that computes the runs it is sent, one after another.
+"""Where a sweep meets the store: it claims runs before they are computed and files what came of them.
+
+Compute one run, here and now, and make a record of whatever happens.
+
+The other side of `processes`: a process that computes the runs it is sent, one after another.
 
 It is sent pickles on its standard input and answers with pickles on what was its standard output; both are moved out of
 the way first, so that a task that prints or reads disturbs nothing. A thread listens all the time: when the sweep is
 gone, even by SIGKILL, the input ends and the worker ends with it, in the middle of a run if need be.
+
+One worker process, seen from the sweep: start it, send it runs, hear from it, end it.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.metadata
 import os
 import pickle
+import platform
 import queue
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from gatelab._version import __version__
 from gatelab.errors import GatelabError
-from gatelab.sweep.compute import OUT_OF_MEMORY, Computed, compute, failed, one_thread, resolve
-from gatelab.sweep.run import Run
+from gatelab.sweep.database import pack
+from gatelab.sweep.leases import Claims, beating, claimant
+from gatelab.sweep.run import Record, Run, RunOutcome, decode, encode
+from gatelab.sweep.store import Store
+
+
+class Desk:
+    """The dealings of one sweep with its store, if it has one; without one every run is its own and nothing is kept."""
+
+    def __init__(self, store: Store | None, redo: Mapping[str, str]) -> None:
+        self._store, self._redo, self._me = store, redo, claimant()
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Claims live inside and are given back at the end, whatever the reason."""
+        store = self._store
+        if store is None:
+            yield
+            return
+        try:
+            with beating(lambda now: store.heartbeat(self._me, now)):
+                yield
+        finally:
+            with suppress(GatelabError):  # a full disk, say: whoever comes next sees that we are gone
+                store.release(self._me)
+
+    def claim(self, runs: list[Run]) -> Claims:
+        keys = [run.key for run in runs]
+        if self._store is None:
+            return Claims(frozenset(keys), frozenset(), frozenset())
+        return self._store.claim(keys, self._me, self._redo)
+
+    def stored(self, keys: frozenset[str]) -> list[Record]:
+        return list(self._store.get_all(sorted(keys))) if self._store and keys else []
+
+    def file(self, results: list[Computed]) -> list[Record]:
+        """Store results, each record with its network; what is now on record."""
+        records = [result.record for result in results]
+        if self._store is None or not results:
+            return records
+        networks = {record.key: arrays for record, arrays in results if arrays is not None}
+        if self._store.put_all(records, networks) == len(records):
+            return records
+        return list(self._store.get_all(record.key for record in records))  # another sweep was first: its word holds
+
+
+OUT_OF_MEMORY = "out of memory"
+TIME_LIMIT = "time limit"
+
+
+class Computed(NamedTuple):
+    """A record, and the packed arrays that are stored with it."""
+
+    record: Record
+    arrays: bytes | None = None
+
+
+def resolve(task: str) -> Callable[..., Any]:
+    """The function behind a dotted name.
+
+    >>> resolve("math:hypot")(3, 4)
+    5.0
+    >>> resolve("math:hippo")
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: the task 'math:hippo' cannot be found (module 'math' has no attribute 'hippo'); give
+    the name of a function at the top of an installed module, as 'package.module:function'
+    """
+    module, _, name = task.partition(":")
+    try:
+        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise GatelabError(
+            f"the task {task!r} cannot be found ({error}); give the name of a function at the top of an installed "
+            "module, as 'package.module:function'"
+        ) from error
+    if not callable(found):
+        raise GatelabError(f"the task {task!r} is a {type(found).__name__}; give the name of a function")
+    return found
+
+
+def compute(run: Run) -> Computed:
+    """Call the task. Whatever it raises ends in the record, except Ctrl-C, which is meant for the sweep.
+
+    >>> compute(Run("builtins:dict", {"rmse": 0.5})).record.metrics
+    {'rmse': 0.5}
+    >>> compute(Run("builtins:dict.fromkeys", {"rmse": 0.5})).record.error
+    'TypeError: dict.fromkeys() takes no keyword arguments'
+    """
+    began = time.perf_counter()
+    try:
+        outcome = _outcome(run, resolve(run.task)(**run.arguments))
+        arrays = pack(outcome.arrays) if outcome.arrays else None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: one run must not end the sweep
+        return Computed(failed(run, _describe(error), time.perf_counter() - began))
+    seconds = time.perf_counter() - began
+    record = Record(
+        run, "done", outcome.metrics, outcome.history, None, seconds, versions(), outcome.device, now()
+    )  # fmt: skip
+    return Computed(record, arrays)
+
+
+def _outcome(run: Run, returned: object) -> RunOutcome:
+    outcome = RunOutcome(returned) if isinstance(returned, Mapping) else returned
+    if not isinstance(outcome, RunOutcome):
+        raise GatelabError(
+            f"the task {run.task!r} returned a {type(returned).__name__}; let it return a dict of metrics or an Outcome"
+        )
+    # Through its text and back: what is not plain is refused here, where it is this run's fault and no other's, and a
+    # record looks the same whether it was just computed or read from a store.
+    metrics = decode(encode(dict(outcome.metrics), "metrics"))
+    return RunOutcome(metrics, tuple(map(float, outcome.history)), str(outcome.device), outcome.arrays)
+
+
+def _describe(error: BaseException) -> str:
+    # The first frame is ours and says nothing.
+    lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+    text = "".join(lines).rstrip()
+    # torch has no MemoryError of its own for the processor's memory.
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"{OUT_OF_MEMORY}\n\n{text}"
+    return text
+
+
+def failed(run: Run, error: str, seconds: float = 0.0) -> Record:
+    return Record(run, "failed", {}, (), error, seconds, versions(), "cpu", now())
+
+
+def now() -> str:
+    """UTC in ISO 8601, to the microsecond: it also tells two tries of one run apart."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+@functools.cache
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def versions() -> dict[str, str]:
+    return {"gatelab": __version__, "torch": _installed("torch"), "python": platform.python_version()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread inside the block, so that workers do not fight for cores; whoever has no torch needs none."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
 
 READY, STARTED, ENDED, DROPPED = "ready", "started", "ended", "dropped"
 DROP = "drop"
@@ -117,3 +293,117 @@ def limit_memory(limit: int) -> None:
 def check_memory_limit(limit: int | None) -> None:
     if limit is not None and not sys.platform.startswith("linux"):
         raise GatelabError(f"memory_limit needs Linux, this is {sys.platform}; leave it out")
+
+
+# Set before anything is imported there: the libraries read them once.
+ONE_THREAD = {
+    f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
+}
+_PIPE = 32_768  # bytes: less than the smallest pipe holds, so that sending never blocks
+_MAIN = "from gatelab.sweep.worker import main; main({memory_limit})"
+
+
+class News(NamedTuple):
+    """A message from a child, None when it has ended, and when it came."""
+
+    child: Child
+    message: tuple[Any, ...] | None
+    at: float
+
+
+class Child:
+    """A process that computes. Its messages go to `news`, put there by a thread that does nothing else.
+
+    Fresh interpreters, not forks: a fork of a process with threads may hang, and `multiprocessing` would import the
+    user's script again. The folders of `sys.path` go along, so that a task found here is found there.
+    """
+
+    def __init__(self, news: queue.SimpleQueue[News], memory_limit: int | None) -> None:
+        self.runs: deque[Run] = deque()
+        """What it was sent and has not answered, the one it computes first."""
+        self.ready = False
+        self.since = time.monotonic()
+        """When the run at the head began; before it has, when it could have."""
+        self.started = False
+        self.asked_back = False
+        paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _MAIN.format(memory_limit=memory_limit)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
+            # A group of its own: Ctrl-C does not reach it, and whatever it starts ends with it.
+            process_group=0 if os.name == "posix" else None,
+        )
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._listen, args=(news,), daemon=True),
+            threading.Thread(target=self._reap, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _listen(self, news: queue.SimpleQueue[News]) -> None:
+        assert self._process.stdout is not None
+        while True:
+            try:
+                message = pickle.load(self._process.stdout)
+            except Exception:  # ended, or killed in the middle of a message
+                news.put(News(self, None, time.monotonic()))
+                return
+            news.put(News(self, message, time.monotonic()))
+
+    def _reap(self) -> None:
+        # Processes that a task forked hold our pipe open; unless they go too, we would not hear that it ended. Its
+        # number is ours until it is reaped, so killing the group cannot hit anybody else.
+        if hasattr(os, "waitid"):  # not on macOS before Python 3.13, nor on Windows: there they are left alone
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with self._lock:
+            self._kill_group()
+            self._process.wait()
+
+    def _kill_group(self) -> None:
+        if self._process.returncode is not None:
+            return
+        if os.name == "posix":
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
+
+    def can_take(self, run: Run) -> bool:
+        if not self.ready:  # what it was sent now, others could have computed before it can
+            return False
+        return not self.runs or sum(len(r.text) + 300 for r in (*self.runs, run)) < _PIPE
+
+    def send(self, run: Run) -> None:
+        if not self.runs:
+            self.since, self.started = time.monotonic(), False
+        self.runs.append(run)
+        self._write(run)
+
+    def ask_back(self) -> None:
+        """Have the runs back that it has not begun; the answer comes as news."""
+
+        self.asked_back = True
+        self._write(DROP)
+
+    def _write(self, message: object) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has died, which will be news soon
+            self._process.stdin.write(pickle.dumps(message))
+            self._process.stdin.flush()
+
+    def kill(self) -> int:
+        """End it and all it started; its exit code, negative for a signal."""
+        with self._lock:
+            self._kill_group()
+        for thread in self._threads:
+            thread.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+        return self._process.returncode

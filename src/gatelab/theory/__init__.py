@@ -4,13 +4,15 @@ from gatelab.theory.derivatives import PiecewiseChebyshev, derivative, interpola
 from gatelab.theory.limits import (
     constant,
     construction_constant,
+    estimation_rmse,
     free_knot_rmse,
     noise_of_data,
     norm_of_data,
     norm_of_function,
+    ridge_rate,
     uniform_knot_rmse,
+    worst_case_rate,
 )
-from gatelab.theory.rates import estimation_rmse, ridge_rate, worst_case_rate
 
 __all__ = [
     "PiecewiseChebyshev",

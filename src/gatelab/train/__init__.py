@@ -12,12 +12,11 @@
 The gap is test loss less training loss, both measured without augmentation on equally many samples.
 """
 
-from gatelab.train.energy import PermutationTest, energy_distance, permutation_test
-from gatelab.train.gap import Comparison, Gap, gap, gap_recipes
+from gatelab.train.comparison import Matched, PermutationTest, energy_distance, matched_gap, permutation_test
+from gatelab.train.gaps import Comparison, Gap, gap, gap_recipes
 from gatelab.train.history import History
 from gatelab.train.loop import train, train_many, trained
-from gatelab.train.matched import Matched, matched_gap
-from gatelab.train.recipe import Recipe, recipe
+from gatelab.train.recipes import Recipe, recipe
 
 __all__ = [
     "Comparison",

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gatelab.arrays import Array
 from gatelab.display import one_line
-from gatelab.train.recipe import Recipe
+from gatelab.train.recipes import Recipe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 COLUMNS = ("train", "test", "running", "accuracy", "lr", "seconds")
 
 
@@ -74,11 +74,11 @@ class History:
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Training and test loss over the steps; written to `path` or drawn into your own `ax` if given."""
         from gatelab.plotting import look, saved
-        from gatelab.plotting.dynamics import Curve, losses_figure
+        from gatelab.plotting.kernels import LossCurve, losses_figure
 
         steps, colours = self.steps.astype(np.float64), (look("mlp").colour, look("glu").colour)
         parts = (("training", self.train), ("test", self.test))
-        curves = [Curve(name, steps, v, colour=colour) for (name, v), colour in zip(parts, colours, strict=True)]
+        curves = [LossCurve(name, steps, v, colour=colour) for (name, v), colour in zip(parts, colours, strict=True)]
         r = self.recipe
         title = f"{r.model} with {r.unit.name} on {r.data}"
         return saved(losses_figure(curves, title, loss_label="loss (nats)", ax=ax), path)

@@ -1,0 +1,141 @@
+"""Whether a file can be written, asked before hours of computing; `gatelab.files` writes it.
+
+What a command prints: tables for people, one JSON document for programs, progress on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from gatelab.cli import interrupts
+from gatelab.display import Told, reporting
+from gatelab.errors import GatelabError
+from gatelab.files import either
+
+
+def check_file(path: Path | None, suffixes: Sequence[str]) -> None:
+    """Refuse a file that could not be written in the end."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise GatelabError(f"{path} cannot be written; give a name that ends in {either(suffixes)}")
+    if path.is_dir():
+        raise GatelabError(f"{path} is a folder; give the name of a file")
+    check_folder(path.parent)
+    interrupts.watch(path)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that does not exist and cannot be made, or that may not be written to."""
+    nearest = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
+    if not nearest.is_dir():
+        raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
+    if not os.access(nearest, os.W_OK):
+        raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
+
+
+class _Out(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(32, "the reader of our output has gone")
+
+
+def console() -> Console:
+    """The terminal; formulas have brackets, so that no text is read as markup."""
+    return _Out(markup=False, highlight=False, emoji=False)
+
+
+def say(*lines: str, wrap: bool = True) -> None:
+    """Paragraphs to stdout; paths are not wrapped, so that they can be copied."""
+    out = console()
+    for line in lines:
+        out.print(line, soft_wrap=not wrap)
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wrap: Sequence[int] = ()
+) -> None:
+    """A table to stdout: columns `right` hold numbers, columns `wrap` hold text that may take several lines."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for i, heading in enumerate(headings):
+        # fold: a column that is too narrow breaks a word, it does not drop its end
+        made.add_column(heading, justify="right" if i in right else "left", no_wrap=i not in wrap, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    console().print(made)
+
+
+def points(lines: Iterable[str]) -> None:
+    """A list with hanging dashes, each line once."""
+    pairs([("-", line) for line in dict.fromkeys(lines)], gap=1)
+
+
+def pairs(rows: Iterable[tuple[str, str]], gap: int = 2) -> None:
+    """Names and values, a line each."""
+    grid = Table.grid(padding=(0, gap))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, value)
+    console().print(grid)
+
+
+def document(value: Any) -> None:
+    """One JSON document to stdout; what is not finite becomes null."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's own types.
+
+    >>> plain({"rmse": float("nan"), "widths": (1, 2)})
+    {'rmse': None, 'widths': [1, 2]}
+    """
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()  # a number of numpy's
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return str(value)
+
+
+def number(value: float | None, form: str = ".2f") -> str:
+    """A number, or a dash where there is none."""
+    return "-" if value is None or math.isnan(value) else format(value, form)
+
+
+def text(value: object) -> str:
+    """A value of a record, numbers with all their digits."""
+    return "-" if value is None else str(value)
+
+
+def interval(value: float, low: float, high: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+@contextmanager
+def progress(what: str, stored: int = 0) -> Iterator[Told]:
+    """A report of work in hand, gone from the terminal when the work is done."""
+    with reporting(True, what, stored) as report:
+        assert report is not None
+        yield report

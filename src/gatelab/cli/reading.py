@@ -1,0 +1,278 @@
+"""Texts and files that a user gives, as values.
+
+Models that gatelab saved, as commands use them: which columns they want, what they predict, the network inside.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gatelab.errors import GatelabError
+from gatelab.feedforward.catalogue import ALIASES, CATALOGUE, unit_name
+
+if TYPE_CHECKING:
+    from gatelab.data import Problem
+
+SAMPLING, NOISE, PROBLEM = "random", 0.0, "paper-1d"
+MANY = 100_000
+_RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_HOW = "give a range 1:50, a range with a step 50:200:10, or a list 4,8,16"
+
+
+def widths(text: str) -> list[int]:
+    """The widths that a text means, both ends included.
+
+    >>> widths("1:4"), widths("50:200:50"), widths("4,8,16"), widths("1:3,10")
+    ([1, 2, 3, 4], [50, 100, 150, 200], [4, 8, 16], [1, 2, 3, 10])
+    """
+    found: set[int] = set()
+    shown = text if len(text) <= 60 else f"{text[:60]}..."
+    for part in text.replace(" ", "").split(","):
+        some = _range(part, shown)
+        # Counted before they are made: a slip of the hand must not fill the memory.
+        if len(found) + len(some) > MANY:
+            raise GatelabError(f"the widths {shown!r} are more than {MANY}; give fewer, or a step such as 50:200:10")
+        found.update(some)
+    return sorted(found)
+
+
+def _range(part: str, text: str) -> range:
+    match = _RANGE.fullmatch(f"{part}:{part}" if part.isdecimal() else part)
+    if not match:
+        raise GatelabError(f"the widths {text!r} cannot be read at {part[:60]!r}; {_HOW}")
+    first, last, step = (int(number or 1) for number in match.groups())
+    if first < 1:
+        raise GatelabError(f"the widths {text!r} start at {first}; a network has 1 neuron or more")
+    if last < first:
+        raise GatelabError(f"the widths {text!r} run from {first} down to {last}; write {last}:{first}")
+    if step < 1:
+        raise GatelabError(f"the widths {text!r} have step 0; give a step of 1 or more")
+    return range(first, last + 1, step)
+
+
+def interval(text: str | None) -> tuple[float, float] | None:
+    """The interval that a text means: A,B or A:B, and R for -R,R.
+
+    >>> interval("0,3"), interval("-1:1"), interval("5"), interval(None)
+    ((0.0, 3.0), (-1.0, 1.0), (-5.0, 5.0), None)
+    """
+    if text is None:
+        return None
+    try:
+        ends = [float(end) for end in text.replace(":", ",").split(",")]
+    except ValueError:
+        ends = []
+    if len(ends) == 1 and ends[0] > 0:
+        ends.insert(0, -ends[0])
+    if len(ends) != 2:
+        raise GatelabError(
+            f"the interval is {text[:60]!r}; write its ends with a comma between, such as 0,3, or 5 for -5,5"
+        )
+    return ends[0], ends[1]
+
+
+def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str], str | None]:
+    """The units among the words of a command and after --unit, and the one word that is no unit.
+
+    >>> units(["glu", "friedman1"], None), units(["x*y"], ["glu,mlp"]), units(["glu,mlp", "gqu"], [])
+    ((['glu'], 'friedman1'), (['glu', 'mlp'], 'x*y'), (['glu', 'mlp', 'gqu'], None))
+    >>> units(["mlp", "gllu"], None)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: no unit is called 'gllu'; did you mean 'glu' ...
+    """
+    names, others = [], []
+    for word in words or ():
+        parts = _parts(word)
+        if any(map(_is_unit, parts)) or _near_unit(word):
+            names += [part for part in parts if unit_name(part)]
+        else:
+            others.append(word)
+    if len(others) > 1:
+        raise GatelabError(
+            f"{others[0]!r} and {others[1]!r} are both no unit (see gatelab units); give one of them at most, in quotes"
+            " if it has spaces, and intervals as A,B"
+        )
+    names += [part for text in options or () for part in _parts(text)]
+    return names, (others or [None])[0]
+
+
+def one_unit(names: list[str], command: str) -> str:
+    """The unit of a command that takes one."""
+    some_unit(names, command)
+    if len(names) > 1:
+        raise GatelabError(f"{', '.join(names)} are given and gatelab {command} takes one unit; leave the others out")
+    return names[0]
+
+
+def some_unit(names: list[str], command: str) -> None:
+    """Refuse a command without a unit that has none by default."""
+    if not names:
+        raise GatelabError(f"no unit is given; name one, such as glu; 'gatelab {command} --help' for help")
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _is_unit(name: str) -> bool:
+    return name.lower() in CATALOGUE or name.lower() in ALIASES
+
+
+def _near_unit(word: str) -> bool:
+    """Whether a word is a unit's name mistyped rather than a problem: a name like one, and none of a problem."""
+    from difflib import get_close_matches
+
+    from gatelab.data.catalogue import CATALOGUE as PROBLEMS
+
+    name = word.strip().lower()
+    if name in PROBLEMS or not _NAME.fullmatch(name):
+        return False
+    return bool(get_close_matches(name, (*CATALOGUE, *ALIASES), cutoff=0.6))
+
+
+def target(
+    problem: str | None,
+    data: Path | None = None,
+    *,
+    interval: tuple[float, float] | None = None,
+    points: int | None = None,
+    sampling: str = SAMPLING,
+    noise: float = NOISE,
+    target: str | None = None,
+    inputs: str | None = None,
+    standardise: bool | None = None,
+    protocol: str = "split",
+) -> Problem:
+    """The problem that the options mean: the data of a file, or a name or formula with how it is sampled."""
+    from gatelab.data import Problem as Given
+    from gatelab.data import problem as named
+
+    if data is None:
+        if target is not None or inputs is not None:
+            raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
+        chosen = {"n": points, "sampling": sampling, "noise": noise}
+        # An empty text is not the default: it is a formula that says nothing, and refused as one.
+        spec = PROBLEM if problem is None else problem
+        return named(spec, interval=interval, standardise=standardise, protocol=protocol, **chosen)
+    if problem is not None:
+        raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
+    if (points, sampling, noise) != (None, SAMPLING, NOISE):
+        raise GatelabError(f"--points, --sampling and --noise are for formulas; leave them out with --data {data}")
+    with said_warnings():
+        return Given.from_file(
+            data,
+            target=column_names(target),
+            inputs=column_names(inputs),
+            interval=interval,
+            standardise=bool(standardise),
+            protocol=protocol,
+        )
+
+
+@contextmanager
+def said_warnings() -> Iterator[None]:
+    """What the library warns a user of as lines on stderr, without the place in the code that Python adds."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        print(f"gatelab: {warning.message}", file=sys.stderr)
+
+
+def column_names(text: str | None) -> list[str] | None:
+    """Columns with commas between."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from gatelab.data.tables import Columns
+
+    Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """A network, what it is called, the names of its inputs and targets where known, and the ways in and out.
+
+    `scaled` maps raw rows to those that the network takes, `predict` raw rows (N, d_in) to raw targets (N, d_out).
+    """
+
+    network: nn.Module
+    name: str
+    d_in: int
+    d_out: int
+    columns: tuple[str, ...]
+    targets: tuple[str, ...]
+    scaled: Callable[[Array], Array]
+    predict: Callable[[Array], Array]
+
+
+def read_model(path: Path) -> SavedModel:
+    """The model in a file."""
+    from gatelab.saved import load
+    from gatelab.solve import Fit, predict
+
+    saved = load(path)
+    if isinstance(saved, Fit):
+        return SavedModel(
+            network=saved.network,
+            name=f"{saved.unit} of width {saved.width}",
+            d_in=saved.d_in,
+            d_out=len(saved.network.state_dict()["d"]),
+            columns=saved.columns,
+            targets=saved.targets,
+            scaled=saved.scaled,
+            predict=saved.predict,
+        )
+    from gatelab.estimators import GatedRegressor
+
+    if not isinstance(saved, GatedRegressor):
+        raise GatelabError(f"{path} holds a {type(saved).__name__}, no network; give a file of gatelab fit --save")
+    network, frame = saved.network_, saved.frame_
+    return SavedModel(
+        network=network,
+        name=f"{saved.unit_} of width {saved.width_}",
+        d_in=saved.n_features_in_,
+        d_out=len(frame.y_mean),
+        columns=tuple(getattr(saved, "feature_names_in_", ())),
+        targets=(),
+        scaled=frame.inputs,
+        predict=lambda rows: frame.outputs(predict(network, frame.inputs(rows))),
+    )
+
+
+def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[int] | None:
+    """Where a file has the inputs of a model; None where either has no names and order must do."""
+    if not names or not source.names:
+        return None
+    missing = [name for name in names if name not in source.names]
+    if missing:
+        raise GatelabError(
+            f"{path} has no column {', '.join(map(repr, missing))}, which the model was fitted with; it has "
+            f"{', '.join(map(repr, source.names))}: rename them, or say with --inputs which are which"
+        )
+    if double := [name for name in names if source.names.count(name) > 1]:
+        raise GatelabError(f"{path} has several columns called {double[0]!r}; give the columns by number with --inputs")
+    return [source.names.index(name) for name in names]
+
+
+def check_inputs(path: Path, model: SavedModel, inputs: int) -> None:
+    """Refuse rows that the model cannot take."""
+    if inputs != model.d_in:
+        raise GatelabError(
+            f"the network in {path} has {model.d_in} inputs and the data have {inputs}; choose columns with --inputs"
+        )

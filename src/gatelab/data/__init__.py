@@ -1,0 +1,50 @@
+"""What is fitted: a frozen `Problem` of training and test data.
+
+`problem` makes one from whatever is at hand: a registered name (`problems()` lists them), a formula such as
+"exp(sin(3*x))" or "sin(4*x)*sin(4*y)", or a Python function of arrays. `Problem.from_arrays` and `Problem.from_file`
+take measured data of any dimension and set test rows aside; `Problem.from_function` takes functions of several
+variables. Formulas are read by `parse` against a whitelist and never evaluated as Python, so that one typed by a
+stranger is safe to read; files are read as numbers and never unpickled.
+
+For training there are images with labels (`image_data("cifar10")`) and text as tokens (`text_data("fineweb-edu")`).
+"""
+
+from typing import TYPE_CHECKING
+
+from gatelab.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from gatelab.data.catalogue import ProblemSpec, problems
+    from gatelab.data.definition import Problem
+    from gatelab.data.expression import Expression, parse
+    from gatelab.data.images import ImageData, image_data
+    from gatelab.data.registry import problem
+    from gatelab.data.rows import Data
+    from gatelab.data.text import TextData, text_data
+
+import_on_use(
+    __name__,
+    {
+        "catalogue": ("ProblemSpec", "problems"),
+        "rows": ("Data",),
+        "expression": ("Expression", "parse"),
+        "images": ("ImageData", "image_data"),
+        "definition": ("Problem",),
+        "registry": ("problem",),
+        "text": ("TextData", "text_data"),
+    },
+)
+
+__all__ = [
+    "Data",
+    "Expression",
+    "ImageData",
+    "Problem",
+    "ProblemSpec",
+    "TextData",
+    "image_data",
+    "parse",
+    "problem",
+    "problems",
+    "text_data",
+]

@@ -1,0 +1,287 @@
+"""Where data lie: the folder that a user names, and the cache.
+
+Files of images and text: where they are found, how they are downloaded, and how their formats are read.
+
+`GATELAB_DATA` names a folder that holds them; with it nothing is downloaded, ever. Without it the cache is looked into,
+and what is not there is downloaded once, as the original file, and kept only if its checksum is right.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatelab.arrays import Bytes
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
+
+
+def data_folder() -> Path | None:
+    """`GATELAB_DATA`, a folder of data sets for use offline; None where it is not set."""
+    given = os.environ.get("GATELAB_DATA")
+    return Path(given).expanduser() if given else None
+
+
+def cache_folder() -> Path:
+    """`GATELAB_CACHE`, or `~/.cache/gatelab`."""
+    given = os.environ.get("GATELAB_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "gatelab"
+
+
+TIMEOUT = 30.0
+Rows = tuple[Bytes, NDArray[np.int64]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An original file: the folder it is kept in, its name, where it lives, and what it must be."""
+
+    folder: str
+    file: str
+    url: str
+    sha256: str
+    size: int
+
+
+def places(folder: str) -> list[Path] | None:
+    """Where in `GATELAB_DATA` the files of a data set may lie; None where it is not set."""
+    base = data_folder()
+    return None if base is None else [base / folder, base]
+
+
+def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
+    """The first of these names that is a file in one of these folders."""
+    names = list(names)
+    return next((path for base in folders for name in names if (path := base / name).is_file()), None)
+
+
+def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
+    """The error for a folder of the user that lacks a file."""
+    return GatelabError(
+        f"{what} is not in GATELAB_DATA: there is none of {', '.join(map(str, looked_for))}; put it there ({url}), or"
+        " unset GATELAB_DATA to download it"
+    )
+
+
+def fetched(archive: Archive, progress: Progress | None = None) -> Path:
+    """The file in the cache, downloaded if it is not there or not what it should be."""
+    cached = cache_folder() / archive.folder / archive.file
+    if cached.is_file():
+        with cached.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == archive.sha256:
+                return cached
+    return write_whole(cached, partial(_download, archive, progress=progress))
+
+
+def way_out(file: str) -> str:
+    return f"download it by hand as {file} into a folder and set GATELAB_DATA to that folder"
+
+
+def _download(archive: Archive, target: Path, progress: Progress | None) -> None:
+    digest, received = hashlib.sha256(), 0
+    try:
+        answer = urlopen(archive.url, timeout=TIMEOUT)
+    except (OSError, HTTPException) as error:
+        raise _unreachable(archive, error) from error
+    with answer, target.open("wb") as out:
+        while received <= archive.size:
+            try:
+                block = answer.read(2**20)
+            except (OSError, HTTPException) as error:
+                raise _unreachable(archive, error) from error
+            if not block:
+                break
+            out.write(block)
+            digest.update(block)
+            received += len(block)
+            if progress:
+                progress(received, archive.size)
+    if digest.hexdigest() != archive.sha256:
+        raise GatelabError(
+            f"the download of {archive.file} from {archive.url} is cut short or altered: {received} bytes with sha256"
+            f" {digest.hexdigest()} instead of {archive.size} with {archive.sha256}; try again, or"
+            f" {way_out(archive.file)}"
+        )
+
+
+def _unreachable(archive: Archive, error: Exception) -> GatelabError:
+    return GatelabError(f"{archive.file} cannot be downloaded from {archive.url} ({error}); {way_out(archive.file)}")
+
+
+class RangeFile(io.RawIOBase):
+    """A file on a server of which only the parts are transferred that are read."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url, self.at = url, 0
+        first = self._ask("bytes=0-0")
+        self.size = int(first[1].rpartition("/")[2])
+
+    def _ask(self, part: str) -> tuple[bytes, str]:
+        with urlopen(Request(self.url, headers={"Range": part}), timeout=TIMEOUT) as answer:
+            span = answer.headers.get("Content-Range")
+            if span is None:
+                raise OSError("the server does not give parts of files")
+            return answer.read(), span
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (0, self.at, self.size)[whence]
+        return self.at
+
+    def readinto(self, buffer) -> int:  # type: ignore[override]
+        end = min(self.at + len(buffer), self.size)
+        if end <= self.at:
+            return 0
+        part, _ = self._ask(f"bytes={self.at}-{end - 1}")
+        buffer[: len(part)] = part
+        self.at += len(part)
+        return len(part)
+
+
+def content(path: Path, url: str) -> bytes:
+    """What is in a file, unpacked if it is gzipped."""
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise spoilt(path, error, url) from error
+
+
+def spoilt(path: Path, why: object, url: str) -> GatelabError:
+    return GatelabError(f"{path} cannot be read ({why}); it is cut short or altered: copy it again from {url}")
+
+
+def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
+    """An idx file of bytes: two zeros, the type 8, the number of dimensions, each as four bytes, then the values."""
+    raw = content(path, url)
+    head = 4 + 4 * dimensions
+    if len(raw) < head or raw[:4] != bytes([0, 0, 8, dimensions]):
+        raise spoilt(path, f"it is no idx file of bytes in {dimensions} dimensions", url)
+    shape = struct.unpack(f">{dimensions}I", raw[4:head])
+    if len(raw) - head != int(np.prod(shape, dtype=np.int64)):
+        raise spoilt(path, f"its head says {shape}, and {len(raw) - head} bytes follow", url)
+    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)
+
+
+RECORD = 1 + 3 * 32 * 32
+
+
+def cifar_rows(raw: bytes, path: Path, url: str, rows: int | None) -> Rows:
+    """CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
+    if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
+        expected = f"{rows} records" if rows else "whole records"
+        raise spoilt(path, f"{len(raw)} bytes are not {expected} of {RECORD}", url)
+    records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
+    labels = records[:, 0].astype(np.int64)
+    if labels.max() > 9:
+        raise spoilt(path, f"a label is {labels.max()}, they are 0 to 9", url)
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels
+
+
+def tar_members(path: Path, names: Iterable[str], url: str) -> dict[str, bytes]:
+    """Files of a tar.gz by their last names."""
+    try:
+        with tarfile.open(path, mode="r:gz") as archive:
+            found = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+            return {name: file.read() for name in names if (file := archive.extractfile(found[name])) is not None}
+    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError) as error:
+        raise spoilt(path, error, url) from error
+
+
+_TRAIN = re.compile(r"(?:.*/)?train/([^/]+)/images/[^/]+\.JPEG", re.IGNORECASE)
+_VAL = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
+
+
+def read_tiny_imagenet(path: Path, url: str) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """Training and validation images of Tiny ImageNet, from its folder or its zip, and the names of its classes."""
+    try:
+        return _read_tree(_tree(path), path, url)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise spoilt(path, error, url) from error
+
+
+def _tree(path: Path) -> dict[str, Callable[[], bytes]]:
+    if path.is_dir():
+        return {f.relative_to(path).as_posix(): f.read_bytes for f in path.rglob("*") if f.is_file()}
+    archive = zipfile.ZipFile(path)
+    return {name: partial(archive.read, name) for name in archive.namelist()}
+
+
+def _read_tree(tree: dict[str, Callable[[], bytes]], path: Path, url: str) -> tuple[Rows, Rows, tuple[str, ...]]:
+    train = {name: found[1] for name in sorted(tree) if (found := _TRAIN.fullmatch(name))}
+    val = {found[1]: name for name in sorted(tree) if (found := _VAL.fullmatch(name))}
+    notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
+    if not train or not val or notes is None:
+        raise spoilt(
+            path, "there is no train/<class>/images/*.JPEG, or no val/images/*.JPEG and val/val_annotations.txt", url
+        )
+    classes = tuple(sorted(set(train.values())))
+    number = {name: i for i, name in enumerate(classes)}
+    labels = {}
+    for line in tree[notes]().decode().splitlines():
+        file, wnid = line.split("\t")[:2] if line.count("\t") else (line, "")
+        if wnid not in number:
+            raise spoilt(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
+        labels[file] = number[wnid]
+    unlabelled = sorted(set(val) - set(labels))
+    if unlabelled:
+        raise spoilt(path, f"val_annotations.txt does not name {unlabelled[0]}", url)
+    images = _decoded([*train, *val.values()], tree, path, url)
+    y_train = np.array([number[wnid] for wnid in train.values()])
+    return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes
+
+
+def _decoded(names: list[str], tree: dict[str, Callable[[], bytes]], path: Path, url: str) -> Bytes:
+    """The images of these names as (N, 3, H, W); Pillow decodes beside Python, so threads do help."""
+    from PIL import Image  # with matplotlib; 30 ms that only this data set needs
+
+    from gatelab.linalg.interruptible import on_threads  # with torch, which lists of problems do without
+
+    def one(name: str) -> Bytes:
+        try:
+            with Image.open(io.BytesIO(tree[name]())) as image:
+                return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some of them are grey
+        except (OSError, SyntaxError, zlib.error, zipfile.BadZipFile) as error:
+            raise spoilt(path / name, error, url) from error
+
+    first = one(names[0])
+    images = np.empty((len(names), *first.shape), np.uint8)
+
+    def place(i: int) -> None:
+        image = one(names[i])
+        if image.shape != first.shape:
+            raise spoilt(path / names[i], f"it has the shape {image.shape}, others {first.shape}", url)
+        images[i] = image
+
+    def place_many(start: int) -> None:
+        for i in range(start, min(start + 64, len(names))):
+            place(i)
+
+    for _ in on_threads(place_many, range(0, len(names), 64), threads=os.cpu_count() or 1):
+        pass
+    return images

@@ -1,0 +1,240 @@
+"""Batches as a function of the step: training that was cut off goes on with the very batches that it would have had.
+
+Augmentations of whole batches of images (N, C, H, W), each image with draws of its own.
+
+Everything is tensor arithmetic on the device of the images. Draws come from a generator and are moved there, so that a
+generator on the CPU gives the same augmentation on every device. The formulas and default ranges are the usual ones:
+crops after padding by 4; erased rectangles of 2 to 33 % of the area in half of the images (Zhong et al. 2020); resized
+crops of 8 to 100 % of the area (Szegedy et al. 2015); brightness, contrast and saturation changed by up to 40 %, in an
+order drawn for each image. Hues are left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from gatelab.errors import GatelabError, unknown_name
+
+ORDER, AUGMENTATION, OFFSETS = 0, 1, 2
+
+
+def stream(seed: int, *place: int) -> torch.Generator:
+    """A generator for one place of a run; equal seeds and places draw equal numbers, all others unrelated ones.
+
+    >>> torch.rand(1, generator=stream(0, 5)) == torch.rand(1, generator=stream(0, 5))
+    tensor([True])
+    """
+    for value in (seed, *place):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 0:
+            raise GatelabError(f"the seed or step is {value!r}; give a whole number, 0 or more")
+    state = np.random.SeedSequence([int(seed), *map(int, place)]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
+    """Which of n rows make the batch of that step: every epoch is a new order of all rows, cut into batches.
+
+    What is left over at the end of an epoch, fewer than `size`, is in other batches of the next.
+
+    >>> sorted(batch_rows(6, 3, 0, seed=0).tolist() + batch_rows(6, 3, 1, seed=0).tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+    if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= int(size) <= n:
+        raise GatelabError(f"the batch size is {size!r} of {n} rows; give a whole number from 1 to {n}")
+    epoch, place = divmod(step, n // size)
+    return _order(n, seed, epoch)[place * size : (place + 1) * size]
+
+
+@lru_cache(maxsize=64)
+def _order(n: int, seed: int, epoch: int) -> Tensor:
+    return torch.randperm(n, generator=stream(seed, ORDER, epoch))
+
+
+TRIES = 10
+Statistics = Sequence[float]
+Augmentation = Callable[[Tensor, Statistics, Statistics, Generator], Tensor]
+
+
+def normalised(images: Tensor, mean: Statistics, std: Statistics) -> Tensor:
+    """Bytes, or numbers from 0 to 1, less the mean of each channel and over its deviation."""
+    values = images.float() / 255 if images.dtype == torch.uint8 else images
+    return (values - _channels(mean, values)) / _channels(std, values)
+
+
+def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tensor:
+    """Zeros around each image, then a window of its old size anywhere."""
+    n, _, height, width = images.shape
+    corners = _whole(generator, (n, 2), 2 * padding + 1, images.device) - padding
+    rows, r = _window(corners[:, 0], height)
+    columns, c = _window(corners[:, 1], width)
+    everyone = torch.arange(n, device=images.device)[:, None, None]
+    moved = images.permute(0, 2, 3, 1)[everyone, rows[:, :, None], columns[:, None, :]]
+    inside = r[:, :, None, None] & c[:, None, :, None]
+    return torch.where(inside, moved, moved.new_zeros(())).permute(0, 3, 1, 2).contiguous()
+
+
+def random_flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
+    """Left and right exchanged in a share p of the images."""
+    flipped = _uniform(generator, (len(images),), images.device) < p
+    return torch.where(flipped[:, None, None, None], images.flip(-1), images)
+
+
+def random_erasing(
+    images: Tensor,
+    generator: Generator,
+    p: float = 0.5,
+    scale: tuple[float, float] = (0.02, 0.33),
+    ratio: tuple[float, float] = (0.3, 3.3),
+    value: float = 0.0,
+) -> Tensor:
+    """A rectangle of `value` in a share p of the images: the mean colour where they are normalised."""
+    n, _, height, width = images.shape
+    top, left, h, w = boxes(n, height, width, generator, scale, ratio, strict=True).to(images.device).unbind(1)
+    chosen = _uniform(generator, (n,), images.device) < p
+    rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
+    in_rows = (rows >= top[:, None]) & (rows < (top + h)[:, None])
+    in_columns = (columns >= left[:, None]) & (columns < (left + w)[:, None])
+    erased = (in_rows[:, :, None] & in_columns[:, None, :] & chosen[:, None, None])[:, None]
+    return torch.where(erased, images.new_full((), value), images)
+
+
+def resized_crop(
+    images: Tensor,
+    generator: Generator,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """A rectangle of each image, stretched to the old size by bilinear interpolation.
+
+    Where none of ten draws fits, the whole image stays.
+    """
+    n, _, height, width = images.shape
+    box = boxes(n, height, width, generator, scale, ratio, strict=False).to(images.device)
+    top, left, h, w = box.unbind(1)
+    whole = h == 0
+    h, w = torch.where(whole, height, h), torch.where(whole, width, w)
+    rows, columns = _bilinear(top, h, height, images), _bilinear(left, w, width, images)
+    return torch.einsum("nyi,ncij,nxj->ncyx", rows, images, columns)
+
+
+def colour_jitter(
+    images: Tensor,
+    generator: Generator,
+    brightness: float = 0.4,
+    contrast: float = 0.4,
+    saturation: float = 0.4,
+) -> Tensor:
+    """Each image, from 0 to 1, blended with black, with its mean grey and with its own grey, in an order of its own.
+
+    The weights are drawn from 1 - x to 1 + x; after each step values are held between 0 and 1.
+    """
+    if images.shape[1] != 3:
+        raise GatelabError(f"the images have {images.shape[1]} channels; colours need 3: red, green and blue")
+    n = len(images)
+    spans = torch.tensor([brightness, contrast, saturation])
+    weights = 1 + spans * (2 * torch.rand(n, 3, generator=generator, device=generator.device).cpu() - 1)
+    order = torch.rand(n, 3, generator=generator, device=generator.device).argsort(1).to(images.device)
+    weights = weights.to(images)
+    for k in range(3):
+        kind = order[:, k, None, None, None]
+        weight = weights.gather(1, order[:, k, None])[:, :, None, None]
+        grey = _grey(images)
+        other = torch.where(kind == 0, torch.zeros_like(grey), torch.where(kind == 1, grey.mean((2, 3), True), grey))
+        images = (weight * images + (1 - weight) * other).clamp(0, 1)
+    return images
+
+
+def _none(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    return normalised(images, mean, std)
+
+
+def _crop_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    moved = random_flip(random_crop(images, generator), generator)
+    return random_erasing(normalised(moved, mean, std), generator)
+
+
+def _crop_jitter_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    coloured = colour_jitter(resized_crop(images.float() / 255, generator), generator)
+    return random_erasing(normalised(random_flip(coloured, generator), mean, std), generator)
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": _none,
+    "crop-flip-erase": _crop_flip_erase,
+    "resized-crop-jitter-flip-erase": _crop_jitter_flip_erase,
+}
+
+
+def augmentation(name: str) -> Augmentation:
+    """Bytes, mean, deviation and a generator -> images that a model takes: the paper's augmentations by name."""
+    if name not in AUGMENTATIONS:
+        raise unknown_name("augmentation", name, AUGMENTATIONS)
+    return AUGMENTATIONS[name]
+
+
+def boxes(
+    n: int,
+    height: int,
+    width: int,
+    generator: Generator,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    *,
+    strict: bool,
+) -> Tensor:
+    """n rectangles (top, left, h, w) in an image: area uniform in `scale`, log h/w uniform in log `ratio`.
+
+    Each is the first of ten draws that fits, smaller than the image in both directions if `strict`; zeros where none
+    does.
+    """
+    area, shape, y, x = torch.rand(4, n, TRIES, generator=generator, device=generator.device, dtype=torch.float64).cpu()
+    area = height * width * (scale[0] + area * (scale[1] - scale[0]))
+    shape = torch.exp(math.log(ratio[0]) + shape * math.log(ratio[1] / ratio[0]))
+    h, w = torch.round(torch.sqrt(area * shape)), torch.round(torch.sqrt(area / shape))
+    most_h, most_w = (height - 1, width - 1) if strict else (height, width)
+    fits = (h >= 1) & (w >= 1) & (h <= most_h) & (w <= most_w)
+    drawn = torch.stack([torch.floor(y * (height - h + 1)), torch.floor(x * (width - w + 1)), h, w], -1)
+    first = fits.to(torch.uint8).argmax(1)
+    chosen = drawn[torch.arange(n), first]
+    return torch.where(fits.any(1)[:, None], chosen, torch.zeros_like(chosen)).long()
+
+
+def _bilinear(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
+    """(n, size, size): what each new pixel takes of each old one, when `length` pixels from `start` on become `size`.
+
+    Pixels are squares whose centres lie at halves; beyond the outermost centres of the window the value stays.
+    """
+    at = (torch.arange(size, device=like.device, dtype=like.dtype) + 0.5) * (length.to(like.dtype) / size)[:, None]
+    last = (length - 1).to(like.dtype)[:, None]
+    at = torch.minimum((at - 0.5).clamp(min=0), last) + start.to(like.dtype)[:, None]
+    pixels = torch.arange(size, device=like.device, dtype=like.dtype)
+    return (1 - (at[:, :, None] - pixels).abs()).clamp(min=0)
+
+
+def _grey(images: Tensor) -> Tensor:
+    """The luminance of Rec. 601."""
+    return (images * _channels((0.299, 0.587, 0.114), images)).sum(1, keepdim=True)
+
+
+def _channels(values: Statistics, like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
+
+
+def _window(start: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Rows of a window, held inside the image, and whether they were."""
+    at = start[:, None] + torch.arange(size, device=start.device)
+    return at.clamp(0, size - 1), (at >= 0) & (at < size)
+
+
+def _uniform(generator: Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device).to(device)
+
+
+def _whole(generator: Generator, shape: tuple[int, ...], below: int, device: torch.device) -> Tensor:
+    return torch.randint(below, shape, generator=generator, device=generator.device).to(device)

@@ -1,0 +1,217 @@
+"""What every problem is checked for, and the errors that say what was given and what to do."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gatelab.arrays import Array
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+
+PROTOCOLS = ("split", "paper")
+MAX_POINTS = 10**8
+# Squares of errors and fourth powers of widths are computed: beyond, they overflow or vanish.
+LEAST, MOST = 1e-60, 1e60
+# How pandas and R head the column of row labels in a CSV file, and pandas when it reads that file.
+_UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
+
+
+def checked_interval(interval: Any) -> tuple[float, float]:
+    """The interval as two floats a < b, or the error that says what is wrong with it.
+
+    >>> checked_interval((3, 0))
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: the interval (3, 0) is inverted; give (0, 3)
+    """
+    try:
+        a, b = (float(end) for end in interval)
+    except (TypeError, ValueError, OverflowError):
+        raise GatelabError(f"the interval is {interval!r}; give two numbers (a, b) with a < b") from None
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(b - a)):
+        raise GatelabError(f"the interval ({a:g}, {b:g}) is not finite; give two finite numbers a < b")
+    if a > b:
+        raise GatelabError(f"the interval ({a:g}, {b:g}) is inverted; give ({b:g}, {a:g})")
+    if a == b:
+        raise GatelabError(f"the interval ({a:g}, {b:g}) is empty; give two numbers a < b")
+    return a, b
+
+
+def matrix(value: Any, what: str) -> Array:
+    """A finite float64 copy with one row for each example."""
+    refuse_masked(value, what)
+    value = without_row_labels(value, what)
+    if isinstance(value, torch.Tensor):
+        # Half-precision tensors have no counterpart in numpy, float64 has. Complex ones are refused below.
+        value = value.detach().cpu()
+        value = (value if value.is_complex() else value.double()).numpy()
+    try:
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "biufO":
+            raise TypeError(f"its type is {raw.dtype}")
+        rows = np.array(raw, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise GatelabError(f"{what} cannot be read as real numbers ({error}); give a numeric array") from error
+    if rows.ndim == 1:
+        rows = rows[:, None]
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise GatelabError(f"{what} has the shape {rows.shape}; give (N,) or (N, columns), one row for each example")
+    _require_finite(rows, what)
+    return rows
+
+
+def names_of(value: Any) -> tuple[str, ...]:
+    """The names of the columns of a table, of pandas or polars, or of a single column; none unless all are text.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"a": [1.0], "b": [2.0]})
+    >>> names_of(table), names_of(table["b"]), names_of(table.to_numpy())
+    (('a', 'b'), ('b',), ())
+    """
+    if not hasattr(value, "to_numpy"):
+        return ()
+    names: list[Any] = list(getattr(value, "columns", ()))
+    if not names and len(getattr(value, "shape", ())) == 1:
+        names = [getattr(value, "name", None)]
+    distinct = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    return tuple(names) if distinct else ()
+
+
+def refuse_masked(value: Any, what: str) -> None:
+    """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
+    masked = int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
+        raise GatelabError(
+            f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
+            " numpy.ma.filled(array, value)"
+        )
+
+
+def unnamed(names: Sequence[str]) -> list[int]:
+    """The columns without a name among others that have one, as the index of a data frame is in a file.
+
+    >>> unnamed(["", "width", "area"]), unnamed(["Unnamed: 0", "area"]), unnamed(["", ""])
+    ([0], [0], [])
+    """
+    bare = [i for i, name in enumerate(names) if _UNNAMED.fullmatch(str(name).strip())]
+    return bare if len(bare) < len(names) else []
+
+
+def are_row_labels(values: Any) -> bool:
+    """Whether values number or name the rows: no two are equal, and those that are numbers are whole.
+
+    >>> are_row_labels(["0", "1", "2"]), are_row_labels(["0.5", "1", "2"]), are_row_labels(["ann", "bob"])
+    (True, False, True)
+    """
+    texts = [str(value).strip() for value in values]
+    try:
+        numbers = np.array(texts, dtype=np.float64)
+    except ValueError:
+        return len(set(texts)) == len(texts)
+    return bool((numbers == np.floor(numbers)).all()) and len(np.unique(numbers)) == len(numbers)
+
+
+def without_row_labels(value: Any, what: str) -> Any:
+    """A data frame without unnamed columns that only number its rows, with a warning; anything else as it is."""
+    if not (hasattr(value, "columns") and hasattr(value, "iloc")):
+        return value
+    labels = [i for i in unnamed(list(value.columns)) if are_row_labels(value.iloc[:, i])]
+    if not labels:
+        return value
+    names = ", ".join(repr(value.columns[i]) for i in labels)
+    warn_of_labels(f"{what}: the column {names} labels the rows and is left out; rename it to use it")
+    return value.iloc[:, [i for i in range(value.shape[1]) if i not in labels]]
+
+
+def warn_of_labels(message: str) -> None:
+    # The level of whoever called from_arrays, from_file or fit is not one number, so that it points at gatelab.
+    warnings.warn(message, UserWarning, stacklevel=2)
+
+
+def require_range(x: Array, y: Array) -> None:
+    """Refuse inputs and targets whose squares or powers are beyond double precision.
+
+    >>> require_range(np.array([[0.0], [1.0]]), np.array([[0.0], [1e200]]))
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: the targets reach 1e+200; sizes from 1e-60 to 1e+60 work: ...
+    """
+    for rows, what in ((x, "inputs"), (y, "targets")):
+        size = np.abs(rows).max(axis=0)
+        far = (size > MOST) | ((size > 0) & (size < LEAST))
+        if far.any():
+            raise GatelabError(
+                f"the {what} reach {size[far][0]:.3g}; sizes from {LEAST:g} to {MOST:g} work: give them in other units,"
+                " or standardise=True"
+            )
+
+
+def _require_finite(rows: Array, what: str) -> None:
+    bad = ~np.isfinite(rows)
+    if bad.any():
+        nans = int(np.isnan(rows).sum())
+        first = int(np.argmax(bad.any(axis=1)))
+        raise GatelabError(
+            f"{what} holds {nans} NaN and {int(bad.sum()) - nans} infinite values, the first in row {first}"
+            " (counted from 0); remove or replace those rows"
+        )
+
+
+def varying(rows: Array) -> NDArray[np.bool_]:
+    """For each column, whether its values differ by more than rounding.
+
+    >>> varying(np.array([[1.0, 0.1 + 0.2], [2.0, 0.3]]))
+    array([ True, False])
+    """
+    # Halves, since the range of finite numbers can overflow.
+    half_range = rows.max(axis=0) / 2 - rows.min(axis=0) / 2
+    return half_range > 8 * np.finfo(np.float64).eps * np.abs(rows).max(axis=0)
+
+
+def first_row(rows: Array) -> str:
+    """The first row, as an error shows it."""
+    values = [f"{v:.6g}" for v in rows[0]]
+    return values[0] if len(values) == 1 else f"({', '.join(values[:5])}{', ...' * (len(values) > 5)})"
+
+
+def require_varying(y: Array) -> None:
+    """Refuse a target that does not vary."""
+    y = y.reshape(len(y), -1)
+    if not varying(y).any():
+        raise GatelabError(
+            f"the target is constant = {first_row(y)} on the {len(y)} training rows; a network's output bias d"
+            " fits it exactly and no slope exists; choose another target"
+        )
+
+
+def whole(what: str, value: Any, least: int, most: int) -> int:
+    """The value as a whole number within its limits."""
+    return whole_number(what, value, least, most)
+
+
+def seeds(seed: Any) -> np.random.SeedSequence:
+    """The source of every random draw of a problem."""
+    return np.random.SeedSequence(check_seed(seed))
+
+
+def deviation(noise: Any) -> float:
+    """The standard deviation of noise."""
+    value = float(noise) if isinstance(noise, Real) else math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise GatelabError(f"noise is {noise!r}; give a standard deviation, 0 or more")
+    return value
+
+
+def checked_protocol(protocol: Any) -> bool:
+    """Whether the protocol is the paper's."""
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", str(protocol), PROTOCOLS)
+    return protocol == "paper"

@@ -1,0 +1,348 @@
+"""What is fitted: a frozen pair of training and test data, from arrays, from a file or from a function.
+
+Train and test are different data: a split of arrays keeps rows of equal x on one side; a function's test points are a
+uniform random draw of their own, however the training points were chosen, and carry no noise. The one exception is
+asked for by name: `protocol="paper"` tests on the training data, as the reference code does, and the problem's name
+says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gatelab.data.checks import (
+    MAX_POINTS,
+    checked_interval,
+    checked_protocol,
+    deviation,
+    first_row,
+    matrix,
+    names_of,
+    require_varying,
+    seeds,
+    varying,
+    whole,
+    without_row_labels,
+)
+from gatelab.data.expression import Expression
+from gatelab.data.rows import (
+    Data,
+    Function,
+    Scales,
+    given_test,
+    grid_side,
+    refuse_shared_rows,
+    sample,
+    split,
+    standardised,
+    values,
+)
+from gatelab.data.tables import Selector, read_table
+from gatelab.display import counted, one_line, shorten
+from gatelab.errors import GatelabError
+from gatelab.memory import check_memory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER = "{} (paper's protocol)"
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Training data, test data and, where the target is a known function, that function.
+
+    `interval` is where a one-dimensional problem lives; no x lies outside it. `f` maps an (N,) array to an
+    (N,) array, and with several inputs an (N, d_in) array to (N,) or (N, d_out).
+
+    >>> runge = Problem.from_function(lambda x: 1 / (1 + 9 * x**2), n=100, name="runge")
+    >>> runge.train.n, runge.test.n, runge.interval
+    (100, 100, (-1.0, 1.0))
+    """
+
+    name: str
+    train: Data
+    test: Data
+    interval: tuple[float, float] | None = None
+    f: Function | None = None
+    description: str = ""
+    recipe: Mapping[str, Any] | None = None
+    """How `problem` made it, in plain values, so that another process can make the same; None for data of one's own."""
+    columns: tuple[str, ...] = ()
+    """The names of the inputs, where the data came with names."""
+    targets: tuple[str, ...] = ()
+    """The names of the targets, likewise."""
+    scales: Scales | None = None
+    """How the data were standardised, None where they are as they came: what is fitted to them predicts by it."""
+    noise: float | None = None
+    """The standard deviation of the noise on the training targets, where it is known."""
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{shorten(self.name)}: {counted(self.d_in, 'input')}, {counted(self.d_out, 'output')}, "
+            f"{self.train.n} training and {self.test.n} test rows",
+        )
+
+    def __post_init__(self) -> None:
+        if (self.train.d_in, self.train.d_out) != (self.test.d_in, self.test.d_out):
+            raise GatelabError(
+                f"train maps {self.train.d_in} inputs to {self.train.d_out} outputs and test"
+                f" {self.test.d_in} to {self.test.d_out}; give both the same columns"
+            )
+        if not varying(self.train.x).any():
+            raise GatelabError(
+                f"every x of the {self.train.n} training rows is {first_row(self.train.x)};"
+                " give inputs with at least 2 distinct values"
+            )
+        require_varying(self.train.y)
+        if self.interval is not None:
+            object.__setattr__(self, "interval", self._checked_interval())
+        if self.columns and len(self.columns) != self.d_in:
+            raise GatelabError(
+                f"{len(self.columns)} names {self.columns} are given for {self.d_in} inputs; give one for each, or none"
+            )
+        if self.targets and len(self.targets) != self.d_out:
+            raise GatelabError(
+                f"{len(self.targets)} names {self.targets} are given for {self.d_out} targets; give one for each, or"
+                " none"
+            )
+
+    @property
+    def d_in(self) -> int:
+        return self.train.d_in
+
+    @property
+    def d_out(self) -> int:
+        return self.train.d_out
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The first output against each of the first inputs, three at most, as they came; of many rows some are drawn.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
+        """
+        from gatelab.plotting import saved
+        from gatelab.plotting.functions import rows_figure
+
+        inputs = self.columns or ("x", *(f"x{i + 1}" for i in range(1, self.d_in)))
+        target = (*self.targets, "y")[0] + (f", the first of {self.d_out}" * (self.d_out > 1))
+        parts = []
+        for name, data in (("training", self.train), ("test", self.test)):
+            x, y = data.x, data.y
+            if self.scales is not None:
+                x, y = self.scales.x.stretch(x), self.scales.y.stretch(y)
+            parts.append((name, x, y[:, 0]))
+        return saved(rows_figure(parts, inputs, target, self.name, ax=ax), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.theme import html
+
+        rows = [
+            ("inputs", ", ".join(self.columns) or str(self.d_in)),
+            ("outputs", str(self.d_out)),
+            ("training rows", str(self.train.n)),
+            ("test rows", str(self.test.n)),
+            ("interval", "none" if self.interval is None else f"[{self.interval[0]:g}, {self.interval[1]:g}]"),
+            ("about", self.description),
+        ]
+        return html(f"Problem {self.name}", rows, figure=self.plot())
+
+    def _checked_interval(self) -> tuple[float, float]:
+        if self.d_in != 1:
+            raise GatelabError(
+                f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
+            )
+        a, b = checked_interval(self.interval)
+        x = np.concatenate([self.train.x, self.test.x])
+        outside = int(((x < a) | (x > b)).sum())
+        if outside:
+            raise GatelabError(
+                f"{outside} of {len(x)} inputs lie outside the interval [{a:g}, {b:g}] (they reach from"
+                f" {x.min():g} to {x.max():g}); widen the interval or leave it out"
+            )
+        return a, b
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        *,
+        test: tuple[Any, Any] | None = None,
+        test_fraction: float = 0.2,
+        seed: int = 0,
+        name: str = "arrays",
+        interval: tuple[float, float] | None = None,
+        columns: tuple[str, ...] = (),
+        targets: tuple[str, ...] = (),
+        standardise: bool = False,
+        protocol: str = "split",
+    ) -> Problem:
+        """A problem from arrays, tensors or lists, one row for each example.
+
+        Without `test`, a random `test_fraction` of the distinct x, the same for the same seed, is set
+        aside for testing; rows of equal x stay on one side. With one input the interval defaults to the range
+        of all x. `columns` names the inputs and `targets` the targets; those of a pandas table are known.
+
+        `standardise` gives inputs and targets mean 0 and standard deviation 1 on the training part; `scales` keeps
+        them, so that a fit predicts raw values from raw rows. With `protocol="paper"` no row is set aside: all are
+        trained on and tested on.
+
+        >>> x = np.linspace(0, 3, 50)
+        >>> p = Problem.from_arrays(x, np.sin(x), seed=1)
+        >>> p.train.n, p.test.n, p.interval
+        (40, 10, (0.0, 3.0))
+        >>> p = Problem.from_arrays(x, np.sin(x), name="wave", protocol="paper")
+        >>> p.name, p.train.n, p.test is p.train
+        ("wave (paper's protocol)", 50, True)
+        """
+        x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
+        columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
+        x, y = matrix(x, "x"), matrix(y, "y")
+        paper = checked_protocol(protocol)
+        if paper and test is not None:
+            raise GatelabError("the paper's protocol tests on the training data; leave test out, or the protocol")
+        if paper:
+            train_data = test_data = Data(x, y)
+        elif test is None:
+            train_data, test_data = split(x, y, test_fraction, seed)
+        else:
+            train_data, test_data = Data(x, y), given_test(test)
+        if interval is None and train_data.d_in == 1:
+            lows, highs = zip(*[(d.x.min(), d.x.max()) for d in (train_data, test_data)], strict=True)
+            # An interval needs a < b; a single distinct x is for the problem itself to refuse.
+            interval = (float(min(lows)), float(max(highs))) if min(lows) < max(highs) else None
+        told = f"{train_data.n} rows for training and test" if paper else ""
+        description = told or f"{train_data.n} training and {test_data.n} test rows"
+        name = PAPER.format(name) if paper else name
+        problem = cls(name, train_data, test_data, interval, None, description, columns=columns, targets=targets)
+        if test is not None:
+            refuse_shared_rows(train_data, test_data)
+        return standardised(problem) if standardise else problem
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        target: Selector | Sequence[Selector] | None = None,
+        inputs: Selector | Sequence[Selector] | None = None,
+        test_fraction: float = 0.2,
+        seed: int = 0,
+        name: str | None = None,
+        interval: tuple[float, float] | None = None,
+        standardise: bool = False,
+        protocol: str = "split",
+    ) -> Problem:
+        """A problem from a CSV, Parquet, .npy or .npz file, one row for each example.
+
+        `target` and `inputs` are columns by name or by number, counted from 0; the target is the last column and the
+        inputs are all others, unless given. CSV files may have a header, be separated by commas, semicolons or
+        tabs, and be packed by gzip. An .npz file holds one array or two called x (or X) and y. A column that only
+        labels the rows is no input unless given. The other options are those of `from_arrays`.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "sums.csv"
+        ...     _ = file.write_text("a;b;sum\\n" + "".join(f"{i};{i * i};{i + i * i}\\n" for i in range(10)))
+        ...     p = Problem.from_file(file, target="sum")
+        >>> p.name, p.columns, p.train.n, p.test.n
+        ('sums.csv', ('a', 'b'), 8, 2)
+        """
+        path = Path(path)
+        table = read_table(path, target=target, inputs=inputs)
+        try:
+            return cls.from_arrays(
+                table.x,
+                table.y,
+                test_fraction=test_fraction,
+                seed=seed,
+                name=name or path.name,
+                interval=interval,
+                columns=table.columns,
+                targets=table.targets,
+                standardise=standardise,
+                protocol=protocol,
+            )
+        except GatelabError as error:
+            raise GatelabError(f"{path}: {error}") from error
+
+    @classmethod
+    def from_function(
+        cls,
+        f: Function,
+        *,
+        d_in: int | None = None,
+        interval: tuple[float, float] = (-1.0, 1.0),
+        n: int = 10_000,
+        n_test: int | None = None,
+        sampling: str = "random",
+        noise: float = 0.0,
+        seed: int = 0,
+        name: str | None = None,
+        standardise: bool = False,
+        protocol: str = "split",
+    ) -> Problem:
+        """A problem from a function of one variable that maps an (N,) array to an (N,) array, or, with `d_in` inputs
+        (those of a formula; 1 otherwise), an (N, d_in) array to (N,) or (N, d_out).
+
+        `interval` is where every input lies. `sampling` places the n training points: "random" draws them uniformly,
+        "grid" spaces them equally from end to end, "gauss" takes Gauss-Legendre nodes, of a single rule up to 64
+        points and beyond that of equal panels with about 8 nodes each. No weights are kept: the RMSE over Gauss
+        nodes is the plain mean over points, whose density is near uniform with panels and crowds towards the ends
+        with a single rule. With several inputs a grid is the product of equal sides and has about n points, which
+        the description says; there is no "gauss".
+
+        `noise` is the standard deviation of Gaussian noise on the training targets. The n_test test points
+        (n, unless given) are an independent uniform draw and stay clean. `standardise` and `protocol` are those of
+        `from_arrays`.
+
+        >>> p = Problem.from_function(np.exp, interval=(0, 1), n=50, n_test=20, sampling="grid")
+        >>> p.name, p.test.n, p.train.x[-1]
+        ('exp', 20, array([1.]))
+        >>> p = Problem.from_function(lambda x: x[:, 0] * x[:, 1], d_in=2, n=10, sampling="grid", name="xy")
+        >>> p.train.x.shape, p.description
+        ((9, 2), 'xy on [-1, 1]^2, grid of 3^2 = 9 points')
+        """
+        interval = checked_interval(interval)
+        inputs = f.d_in if isinstance(f, Expression) else 1
+        d_in = inputs if d_in is None else whole("d_in", d_in, 1, 10_000)
+        if isinstance(f, Expression) and d_in != inputs:
+            raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {inputs} inputs; leave d_in out")
+        n = whole("n", n, 2, MAX_POINTS)
+        paper = checked_protocol(protocol)
+        if paper and n_test is not None:
+            raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
+        n_test = n if n_test is None else whole("n_test", n_test, 2, MAX_POINTS)
+        noise = deviation(noise)
+        # Points, values, the copies that are checked, and those that are kept.
+        check_memory(
+            8 * (n + n_test) * 4 * (d_in + 1),
+            f"a problem of {n} training and {n_test} test points with {d_in} inputs",
+            "give a smaller n or n_test",
+        )
+        # Three children, so that neither the noise nor the way of sampling changes the test points.
+        for_train, for_test, for_noise = (np.random.default_rng(s) for s in seeds(seed).spawn(3))
+        x = sample(sampling, interval, n, d_in, for_train)
+        y = values(f, x)
+        require_varying(y)
+        train = Data(x, y + noise * for_noise.standard_normal(y.shape))
+        if paper:
+            test = train
+        else:
+            x_test = sample("random", interval, n_test, d_in, for_test)
+            test = Data(x_test, values(f, x_test))
+        name = str(name or getattr(f, "text", None) or getattr(f, "__name__", type(f).__name__))
+        description = f"{name} on [{interval[0]:g}, {interval[1]:g}]"
+        if d_in > 1:
+            description += f"^{d_in}"
+            if sampling == "grid":
+                description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
+        name = PAPER.format(name) if paper else name
+        problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)
+        return standardised(problem) if standardise else problem

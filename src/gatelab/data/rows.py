@@ -1,0 +1,332 @@
+"""Rows of inputs and targets, and how they are parted into training and test.
+
+Where a function is sampled, and its values there.
+
+Points of one input are arrays (N,), points of d inputs are arrays (N, d).
+
+Inputs and targets in units of their own spread: mean 0 and standard deviation 1 on the training part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatelab.arrays import Array
+from gatelab.data.checks import MAX_POINTS, first_row, matrix, refuse_masked, seeds, varying
+from gatelab.display import counted, one_line, shorten
+from gatelab.errors import GatelabError, unknown_name
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """N rows of inputs x (N, d_in) and targets y (N, d_out), finite and float64.
+
+    One-dimensional arrays are read as columns. The arrays are copies: what happens to the caller's own
+    afterwards does not reach them.
+
+    >>> data = Data([0.0, 0.5, 1.0], [[1, 2], [3, 4], [5, 6]])
+    >>> data.n, data.d_in, data.d_out
+    (3, 1, 2)
+    """
+
+    x: Array
+    y: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.n} rows, {counted(self.d_in, 'input')}, {counted(self.d_out, 'output')}")
+
+    def __post_init__(self) -> None:
+        x, y = matrix(self.x, "x"), matrix(self.y, "y")
+        if len(x) != len(y):
+            raise GatelabError(f"x has {len(x)} rows and y has {len(y)}; give one target row for each input row")
+        if len(x) < 2:
+            raise GatelabError(f"the data have {len(x)} row{'s' * (len(x) != 1)}; give at least 2")
+        object.__setattr__(self, "x", x)
+        object.__setattr__(self, "y", y)
+
+    @property
+    def n(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def d_in(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def d_out(self) -> int:
+        return self.y.shape[1]
+
+
+def _row_keys(*parts: Array) -> NDArray[np.void]:
+    """One opaque value for each row, equal where the rows are."""
+    # Adding zero turns -0.0 into 0.0, whose bytes differ although the numbers are equal.
+    rows = np.ascontiguousarray(np.hstack(parts)) + 0.0
+    return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+
+
+def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
+    """Training and test rows; rows of equal x stay on one side, whatever their targets are.
+
+    Parted by x and y, rows of one x with the target 0 would be trained on and those with the target 1 tested on: of
+    targets with few values the test error would be too large.
+    """
+    if not (isinstance(test_fraction, Real) and 0 < test_fraction < 1):
+        raise GatelabError(f"test_fraction is {test_fraction!r}; give a number between 0 and 1, such as 0.2")
+    source = seeds(seed)
+    everything = Data(x, y)
+    if not varying(x).any():
+        raise GatelabError(f"every x is {first_row(x)}; give inputs with at least 2 distinct values")
+    distinct, group = np.unique(_row_keys(everything.x), return_inverse=True)
+    groups = len(distinct)
+    if groups < 4:
+        raise GatelabError(
+            f"the data have {len(x)} rows with {groups} distinct x; rows of equal x stay together, so at least 4 are"
+            " needed to split into train and test: give more, or, of arrays, the test data yourself as test=(x, y)"
+        )
+    n_test = min(max(round(test_fraction * groups), 2), groups - 2)
+    tested = np.random.default_rng(source).permutation(groups) < n_test
+    in_test = tested[group.ravel()]
+    return Data(x[~in_test], y[~in_test]), Data(x[in_test], y[in_test])
+
+
+def given_test(test: Any) -> Data:
+    """The test data of a user."""
+    try:
+        x, y = test
+    except (TypeError, ValueError):
+        raise GatelabError("test is not a pair; give test=(x_test, y_test), or leave it out for a split") from None
+    return Data(matrix(x, "test x"), matrix(y, "test y"))
+
+
+def refuse_shared_rows(train: Data, test: Data) -> None:
+    """Refuse test rows that are training rows, x and y alike.
+
+    Another target at an x that was trained on is a measurement of its own, and a fair test.
+    """
+    known = {key.tobytes() for key in _row_keys(train.x, train.y)}
+    shared = sum(key.tobytes() in known for key in _row_keys(test.x, test.y))
+    if shared:
+        raise GatelabError(
+            f"{shared} of {test.n} test rows are training rows too, so the test error would partly be"
+            " training error; remove them from one side, or leave test out for a split"
+        )
+
+
+Function = Callable[[Array], Array]
+SAMPLINGS = ("random", "grid", "gauss")
+
+
+def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng: np.random.Generator) -> Array:
+    """n points of the interval, or of the cube that has it as every side; a grid in a cube has about n.
+
+    >>> sample("grid", (0.0, 1.0), 10, 2, np.random.default_rng(0)).shape
+    (9, 2)
+    """
+    if sampling not in SAMPLINGS:
+        raise unknown_name("sampling", str(sampling), SAMPLINGS)
+    if sampling == "random":
+        return rng.uniform(*interval, n if d_in == 1 else (n, d_in))
+    if d_in == 1:
+        return np.linspace(*interval, n) if sampling == "grid" else _gauss_nodes(interval, n)
+    if sampling == "gauss":
+        raise GatelabError(f"sampling 'gauss' is for one input, the function has {d_in}; take 'random' or 'grid'")
+    if grid_side(n, d_in) ** d_in > MAX_POINTS:
+        raise GatelabError(f"a grid with {d_in} inputs has 2^{d_in} points or more; take sampling 'random'")
+    side = np.linspace(*interval, grid_side(n, d_in))
+    return np.stack(np.meshgrid(*[side] * d_in, indexing="ij"), axis=-1).reshape(-1, d_in)
+
+
+def grid_side(n: int, d_in: int) -> int:
+    """The points along each side of a product grid of about n points, 2 or more.
+
+    >>> grid_side(10_000, 2), grid_side(10_000, 3), grid_side(5, 4)
+    (100, 22, 2)
+    """
+    return max(2, round(n ** (1 / d_in)))
+
+
+def _gauss_nodes(interval: tuple[float, float], n: int) -> Array:
+    a, b = interval
+    panels = 1 if n <= 64 else n // 8
+    h = (b - a) / panels
+    # Panels of two sizes, spread evenly, so that exactly n nodes come out whatever n is.
+    counts = np.diff(np.arange(panels + 1) * n // panels)
+    nodes = []
+    for count in np.unique(counts):
+        local = (np.polynomial.legendre.leggauss(int(count))[0] + 1) / 2
+        nodes.append((a + h * (np.flatnonzero(counts == count)[:, None] + local)).ravel())
+    return np.clip(np.sort(np.concatenate(nodes)), a, b)
+
+
+def values(f: Function, x: Array) -> Array:
+    """The function's values at x, finite and float64: (N,) for one input, (N,) or (N, d_out) for several."""
+    shapes = "an (N,) array to an (N,) array" if x.ndim == 1 else f"an (N, {x.shape[1]}) array to (N,) or (N, d_out)"
+    if not callable(f):
+        raise GatelabError(f"f is {f!r}; give a function that maps {shapes}")
+    try:
+        with np.errstate(all="ignore"):
+            # A copy, since a user's function may work in place.
+            y = f(x.copy())
+            refuse_masked(y, "what the function returned")
+            y = np.asarray(y)
+    except GatelabError:
+        raise
+    except Exception as error:
+        hint = ", or wrap it in numpy.vectorize" if x.ndim == 1 else f"; it maps {shapes}"
+        raise GatelabError(
+            f"the function failed on an array of {len(x)} points: {type(error).__name__}: {error};"
+            f" write it with numpy functions{hint}"
+        ) from error
+    fits = y.shape == x.shape if x.ndim == 1 else y.shape[:1] == x.shape[:1] and y.ndim <= 2 and y.size > 0
+    if not fits or y.dtype.kind not in "biuf":
+        raise GatelabError(
+            f"the function returned {y.dtype} of shape {y.shape} for an array of shape {x.shape};"
+            f" it must return {'one real number for each x' if x.ndim == 1 else 'real numbers, (N,) or (N, d_out)'}"
+        )
+    y = y.astype(np.float64)
+    _require_finite(x, y)
+    return y
+
+
+def _require_finite(x: Array, y: Array) -> None:
+    bad = ~np.isfinite(y.reshape(len(y), -1)).all(axis=1)
+    if not bad.any():
+        return
+    where = np.flatnonzero(bad)
+    first = where[np.argmin(x[bad])] if x.ndim == 1 else where[0]
+    at = f"{x[first]:.6g}" if x.ndim == 1 else f"({', '.join(f'{v:.6g}' for v in x[first])})"
+    raise GatelabError(
+        f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
+        f" x = {at} (value {y[first]}); choose an interval where it is defined"
+    )
+
+
+if TYPE_CHECKING:
+    from gatelab.data.definition import Problem
+
+TOLD = "inputs and target standardised by the mean and standard deviation of the training part"
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """The mean and the standard deviation of each column; 1 for a column that does not vary.
+
+    >>> scale = Scale.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    >>> scale.shrink(np.array([[3.0, 6.0]])), scale.stretch(np.array([[1.0, 1.0]]))
+    (array([[1., 1.]]), array([[3., 6.]]))
+    """
+
+    mean: Array
+    deviation: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"of {counted(len(self.mean), 'column')}")
+
+    @classmethod
+    def of(cls, rows: Array) -> Scale:
+        with np.errstate(all="ignore"):
+            mean = rows.mean(axis=0)
+            # By the largest, since the squares of 1e-200 vanish and those of 1e200 overflow.
+            largest = np.abs(rows - mean).max(axis=0)
+            deviation = np.where(varying(rows), largest * ((rows - mean) / largest).std(axis=0), 1.0)
+        if not (np.isfinite(mean) & np.isfinite(deviation) & (deviation > 0)).all():
+            size = np.abs(rows).max()
+            raise GatelabError(
+                f"the mean and standard deviation of values up to {size:g} cannot be computed in double precision;"
+                " rescale the columns, or do not standardise"
+            )
+        return cls(mean, deviation)
+
+    def shrink(self, rows: Array) -> Array:
+        return (rows - self.mean) / self.deviation
+
+    def stretch(self, rows: Array) -> Array:
+        return rows * self.deviation + self.mean
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """How the inputs and the targets of a problem were standardised, and with that the way back to raw values.
+
+    >>> scales = Scales(Scale(np.array([1.0]), np.array([2.0])), Scale(np.array([10.0]), np.array([5.0])))
+    >>> scales.x.shrink(np.array([[3.0]])), scales.y.stretch(np.array([[1.0]]))
+    (array([[1.]]), array([[15.]]))
+    """
+
+    x: Scale
+    y: Scale
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(len(self.x.mean), 'input')}, {counted(len(self.y.mean), 'output')}")
+
+    def plain(self) -> dict[str, dict[str, list[float]]]:
+        """As lists of numbers, which `of_plain` takes back to the last bit."""
+        return {
+            axis: {"mean": scale.mean.tolist(), "deviation": scale.deviation.tolist()}
+            for axis, scale in (("x", self.x), ("y", self.y))
+        }
+
+    @classmethod
+    def of_plain(cls, values: Mapping[str, Mapping[str, Sequence[float]]]) -> Scales:
+        """The scales of such lists; KeyError, TypeError or ValueError where they are none."""
+        scales = []
+        for axis in ("x", "y"):
+            mean, deviation = (np.array(values[axis][name], dtype=np.float64) for name in ("mean", "deviation"))
+            if mean.ndim != 1 or mean.shape != deviation.shape or not (np.isfinite(mean) & (deviation > 0)).all():
+                raise ValueError(f"the means and deviations of {axis} are no scale")
+            scales.append(Scale(mean, deviation))
+        return cls(*scales)
+
+
+@dataclass(frozen=True, eq=False)
+class Standardised:
+    """The function between standardised inputs and standardised targets."""
+
+    f: Function
+    scales: Scales
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{shorten(getattr(self.f, '__name__', str(self.f)))} between standardised columns")
+
+    def __call__(self, x: Array) -> Array:
+        return self.scales.y.shrink(self.f(self.scales.x.stretch(x)))
+
+
+def standardised(problem: Problem) -> Problem:
+    """The problem with inputs and targets standardised by its training part, which its `scales` undo.
+
+    Errors are then in units of the target's spread: 1 is what the mean alone achieves.
+
+    >>> from gatelab.data import Problem
+    >>> p = standardised(Problem.from_function(np.exp, interval=(0, 1), n=100))
+    >>> bool(abs(p.train.y.mean()) < 1e-12), float(p.train.y.std().round(12)), p.test.n
+    (True, 1.0, 100)
+    >>> p.scales.y.stretch(p.train.y).min() >= 1
+    np.True_
+    """
+    if problem.scales is not None:
+        raise GatelabError(f"the problem {problem.name!r} is standardised already; leave standardise out")
+    x, y = Scale.of(problem.train.x), Scale.of(problem.train.y)
+    train = Data(x.shrink(problem.train.x), y.shrink(problem.train.y))
+    paper = problem.test is problem.train
+    interval = problem.interval
+    if interval is not None:
+        a, b = (float(x.shrink(np.array([end]))[0]) for end in interval)
+        interval = (a, b)
+    noise = None if problem.noise is None else float(problem.noise * np.sqrt(np.mean(y.deviation**-2.0)))
+    return replace(
+        problem,
+        train=train,
+        test=train if paper else Data(x.shrink(problem.test.x), y.shrink(problem.test.y)),
+        interval=interval,
+        f=None if problem.f is None else Standardised(problem.f, Scales(x, y)),
+        description="; ".join(filter(None, (problem.description, TOLD))),
+        scales=Scales(x, y),
+        noise=noise,
+    )

@@ -1,0 +1,274 @@
+"""Many networks of a user's class at once: gradients by `vmap` over stacked parameters.
+
+Many two-layer networks of one unit at once: forward, loss and gradient as a few products over the whole stack.
+
+    f(x) = V [ act(W x) * (P1 x) * ... * (Pq x) ]          W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases
+
+as in the kernel's theory. The maps of all networks are one tall matrix, so that with common samples their values are
+one product X -> Z. With one output the gradient in a map's row i is V_i sum_n S_in r_n x_n, S the neuron's partial
+derivative and r the residual: the products S (r * X) need no array of the size of Z beyond S itself. Everything that is
+large is written into arrays that were made once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.nn import functional
+
+from gatelab.errors import GatelabError
+from gatelab.feedforward import ModuleUnit, Unit
+
+
+class ModuleStack:
+    """s modules with the interface of `two_layer.Stack`; each is initialised as its class does under its seed."""
+
+    def __init__(
+        self,
+        unit: ModuleUnit,
+        width: int,
+        d: int,
+        outputs: int,
+        seeds: Sequence[int],
+        lr: Tensor,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        nets = [unit.network(width, d, outputs, seed=seed, dtype=dtype).to(device) for seed in seeds]
+        if any(True for _ in nets[0].buffers()):
+            raise GatelabError(
+                f"the unit {unit.name!r} has buffers (running averages, say), and many networks in one batch cannot "
+                "keep theirs apart; leave them out, or train its networks by yourself"
+            )
+        stacked, _ = stack_module_state(nets)
+        self.parameters = {name: value.detach() for name, value in stacked.items()}
+        self.lr = lr.to(device)
+        # Without storage of its own: only its structure is called.
+        skeleton = copy.deepcopy(nets[0]).to("meta")
+
+        def squares(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return 0.5 * (functional_call(skeleton, (parameters,), (x,)).T - y).square().sum()
+
+        def call(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+            return functional_call(skeleton, (parameters,), (x,)).T
+
+        self._both, self._call = grad_and_value(squares), call
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: value.contiguous() for name, value in self.parameters.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for name, value in self.parameters.items():
+            value.copy_(state[name])
+
+    def stop(self, which: Tensor) -> None:
+        self.lr[which] = 0.0
+        for value in self.parameters.values():
+            value[which] = 0.0
+
+    def outputs(self, X: Tensor) -> Tensor:
+        """(s, k, n) for samples (n, d)."""
+        with torch.no_grad():
+            return vmap(self._call, (0, None))(self.parameters, X)
+
+    def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
+        """One step on weight/2 |f - y|^2; the losses before it."""
+        shared = None if X.ndim == 2 else 0
+        gradients, losses = vmap(self._both, (0, shared, None if Y.ndim == 2 else 0))(self.parameters, X, Y)
+        for name, value in self.parameters.items():
+            rate = (self.lr * weight).view(-1, *[1] * (value.ndim - 1))
+            value.sub_(gradients[name] * rate)
+        return losses * weight
+
+
+# Forward into `out`, and slope times a factor into `out`: the gates that torch has fused loops for.
+_aten: Any = torch.ops.aten
+_FUSED: dict[Callable[..., Tensor], tuple[Callable[..., Any], Callable[..., Any]]] = {
+    torch.relu: (
+        lambda z, out: torch.clamp_min(z, 0.0, out=out),
+        lambda factor, z, out: _aten.threshold_backward.grad_input(factor, z, 0, grad_input=out),
+    ),
+    functional.gelu: (
+        lambda z, out: _aten.gelu.out(z, out=out),
+        lambda factor, z, out: _aten.gelu_backward.grad_input(factor, z, grad_input=out),
+    ),
+    functional.silu: (
+        lambda z, out: _aten.silu.out(z, out=out),
+        lambda factor, z, out: _aten.silu_backward.grad_input(factor, z, grad_input=out),
+    ),
+}
+
+
+def is_product(unit: Unit) -> bool:
+    """Whether the neuron is a gate times factors; a user's function of several maps is not."""
+    return type(unit).neuron is Unit.neuron
+
+
+def draw(
+    unit: Unit, width: int, d: int, outputs: int, seed: int, fan_in: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """The weights of one network, (q + 1, m, d) and (k, m): the draws of `unit.network(init="lecun")`, in its order."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(rows: int, columns: int, fan: int) -> Tensor:
+        return torch.randn(rows, columns, generator=generator, dtype=torch.float64) / fan**0.5
+
+    maps = torch.stack([normal(width, d, fan_in) for _ in range(unit.factors + 1)])
+    return maps.to(dtype), normal(outputs, width, width).to(dtype)
+
+
+def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
+    """The neuron's value and its derivatives in each map, for Z of shape (q + 1, ...): the plain way."""
+    if is_product(unit):
+        gate, factors = Z[0], list(Z[1:])
+        value = unit.gate(gate)
+        partials = [_product([unit.gate.slope(gate), *factors])]
+        partials += [_product([value, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors))]
+        return unit.neuron(gate, *factors), torch.stack(partials)
+    with torch.enable_grad():
+        lines = [z.detach().requires_grad_() for z in Z]
+        value = unit.neuron(*lines)
+        partials = list(torch.autograd.grad(value.sum(), lines))
+    return value.detach(), torch.stack(partials)
+
+
+def _product(values: Sequence[Tensor]) -> Tensor:
+    total = values[0]
+    for v in values[1:]:
+        total = total * v
+    return total
+
+
+class Stack:
+    """s networks: `maps` (q + 1, s, m, d) and `V` (s, k, m), which `step` changes in place."""
+
+    def __init__(self, unit: Unit, maps: Tensor, V: Tensor, lr: Tensor) -> None:
+        self.unit, self.maps, self.V = unit, maps, V
+        self.lr = lr[:, None, None]
+        self.fused = _FUSED.get(unit.gate.function) if is_product(unit) else None
+        self._arrays: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+
+    @classmethod
+    def drawn(
+        cls,
+        unit: Unit,
+        width: int,
+        d: int,
+        outputs: int,
+        seeds: Sequence[int],
+        lr: Tensor,
+        *,
+        fan_in: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Stack:
+        nets = [draw(unit, width, d, outputs, seed, fan_in, dtype) for seed in seeds]
+        maps = torch.stack([maps for maps, _ in nets], 1)
+        return cls(unit, maps.to(device), torch.stack([V for _, V in nets]).to(device), lr.to(device))
+
+    def state(self) -> dict[str, Tensor]:
+        return {"maps": self.maps, "V": self.V}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        self.maps.copy_(state["maps"])
+        self.V.copy_(state["V"])
+
+    def stop(self, which: Tensor) -> None:
+        """Weights to zero, and no further steps, so that numbers that have overflowed slow nothing down."""
+        self.lr[which] = 0.0
+        self.maps[:, which] = 0.0
+        self.V[which] = 0.0
+
+    def outputs(self, X: Tensor) -> Tensor:
+        """(s, k, n) for samples (n, d)."""
+        Z = self._maps_of(X)
+        return torch.bmm(self.V, self._neurons(Z))
+
+    def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
+        """One step of gradient descent on weight/2 |f - y|^2; the losses before it, (s,).
+
+        X is (n, d), the same for all networks, or (s, n, d); Y is (k, n) or (s, k, n).
+        """
+        Z = self._maps_of(X)
+        H = self._neurons(Z)
+        R = self._array("R", (len(self.V), self.V.shape[1], Z.shape[-1]))
+        torch.bmm(self.V, H, out=R)
+        R.sub_(Y)
+        losses = R.square().sum((1, 2)).mul_(0.5 * weight)
+        R.mul_(self.lr * weight)
+        dV = torch.bmm(R, H.transpose(1, 2))
+        S = self._partials(Z, H)
+        if self.V.shape[1] == 1:
+            self._move_one_output(X, R, S)
+        else:
+            self._move(X, R, S)
+        self.V.sub_(dV)
+        return losses
+
+    def _move_one_output(self, X: Tensor, R: Tensor, S: list[Tensor]) -> None:
+        s, n, d = len(self.V), X.shape[-2], X.shape[-1]
+        RX = torch.mul(R.transpose(1, 2), X, out=self._array("RX", (s, n, d)))
+        B = self._array("B", (s, self.V.shape[2], d))
+        for maps, partial in zip(self.maps, S, strict=True):
+            torch.bmm(partial, RX, out=B)
+            maps.addcmul_(B, self.V.transpose(1, 2), value=-1.0)
+
+    def _move(self, X: Tensor, R: Tensor, S: list[Tensor]) -> None:
+        dH = torch.bmm(self.V.transpose(1, 2), R, out=self._array("dH", tuple(S[0].shape)))
+        for maps, partial in zip(self.maps, S, strict=True):
+            partial.mul_(dH)
+            if X.ndim == 2:
+                maps.view(-1, X.shape[1]).addmm_(partial.view(-1, len(X)), X, alpha=-1.0)
+            else:
+                maps.baddbmm_(partial, X, alpha=-1.0)
+
+    def _maps_of(self, X: Tensor) -> Tensor:
+        """Z, (q + 1, s, m, n)."""
+        shape = (*self.maps.shape[:3], X.shape[-2])
+        Z = self._array("Z", shape)
+        if X.ndim == 2:
+            torch.mm(self.maps.view(-1, X.shape[1]), X.T, out=Z.view(-1, X.shape[0]))
+        else:
+            for z, maps in zip(Z, self.maps, strict=True):
+                torch.bmm(maps, X.transpose(1, 2), out=z)
+        return Z
+
+    def _neurons(self, Z: Tensor) -> Tensor:
+        """The neurons' values; the gate's own value stays in the array "gate" where there are factors."""
+        H = self._array("H", tuple(Z.shape[1:]))
+        if self.fused is None:
+            return H.copy_(self.unit.neuron(*Z))
+        gate = H if len(Z) == 1 else self._array("gate", tuple(Z.shape[1:]))
+        self.fused[0](Z[0], gate)
+        for i in range(1, len(Z)):
+            torch.mul(gate if i == 1 else H, Z[i], out=H)
+        return H
+
+    def _partials(self, Z: Tensor, H: Tensor) -> list[Tensor]:
+        """The neuron's derivative in each map, (s, m, n) each; H may be overwritten."""
+        if self.fused is None:
+            return list(neuron_partials(self.unit, Z)[1])
+        if len(Z) == 1:
+            one = torch.ones((), dtype=Z.dtype, device=Z.device).expand_as(Z[0])
+            self.fused[1](one, Z[0], H)
+            return [H]
+        factors = list(Z[1:])
+        gate = self._array("gate", tuple(Z.shape[1:]))
+        self.fused[1](_product(factors), Z[0], H)
+        if len(factors) == 1:
+            return [H, gate]
+        return [H, *(_product([gate, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors)))]
+
+    def _array(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """An array of that name and shape, the same at every step: to ask the system for memory takes longer."""
+        held = self._arrays.get((name, shape))
+        if held is None:
+            held = torch.empty(shape, dtype=self.maps.dtype, device=self.maps.device)
+            self._arrays[name, shape] = held
+        return held

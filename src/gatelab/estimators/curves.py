@@ -1,0 +1,123 @@
+"""`scaling_curve`: how the error of an estimator falls with its width, on rows that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import indexable
+
+from gatelab.arrays import Array
+from gatelab.display import counted, one_line
+from gatelab.errors import GatelabError
+from gatelab.estimators.regressor import GatedRegressor
+from gatelab.feedforward.definition import check_width
+from gatelab.scaling_laws import Slope, slope
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class ScalingCurve:
+    """RMSE by width and fold: `train_rmse` and `test_rmse` are (widths, folds), in the units of the targets."""
+
+    unit: str
+    widths: tuple[int, ...]
+    parameters: tuple[int, ...]
+    train_rmse: Array
+    test_rmse: Array
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.unit}: {counted(len(self.widths), 'width')}, {counted(self.test_rmse.shape[1], 'fold')}"
+        )
+
+    @property
+    def slope(self) -> Slope:
+        """The log-log slope of the test error against the width, with an interval over widths and folds."""
+        return slope(np.array(self.widths), self.test_rmse, aggregate="median")
+
+    def table(self) -> pd.DataFrame:
+        """One row a width: neurons, parameters, mean and standard deviation over the folds."""
+        columns: dict[str, Any] = {"width": self.widths, "parameters": self.parameters}
+        for name, errors in (("train", self.train_rmse), ("test", self.test_rmse)):
+            columns |= {f"{name}_rmse": errors.mean(axis=1), f"{name}_std": errors.std(axis=1)}
+        return pd.DataFrame(columns)
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """Both errors against the width on logarithmic axes; lines are the best folds, bands reach to the worst.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`.
+        """
+        from gatelab.plotting import Curve, saved, scaling_figure
+
+        sizes = np.array(self.widths, dtype=np.float64)
+        note = f"slope {self.slope}" if len(sizes) > 1 else ""
+        curves = [
+            Curve("test", sizes, self.test_rmse, note=note, look=self.unit),
+            Curve("train", sizes, self.train_rmse, look=self.unit, line="--"),
+        ]
+        title = f"{self.unit}, cross-validated"
+        return saved(scaling_figure([("neurons n", curves)], title=title, error_label="RMSE", ax=ax), path)
+
+
+def scaling_curve(
+    estimator: GatedRegressor,
+    X: Any,
+    y: Any,
+    widths: Sequence[int],
+    *,
+    cv: Any = 5,
+    n_jobs: int | None = None,
+) -> ScalingCurve:
+    """Fit a clone of the estimator at every width and in every fold, as scikit-learn's `learning_curve` does by rows.
+
+    `cv` is a number of folds, a splitter or an iterable of splits; `n_jobs` as everywhere in scikit-learn.
+
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (150, 1))
+    >>> curve = scaling_curve(GatedRegressor(ridge=0.0, random_state=0), X, np.sin(5 * X[:, 0]), [1, 2, 4], cv=3)
+    >>> curve.table()[["width", "parameters"]].to_numpy().tolist(), curve.slope.value < -1
+    ([[1, 6], [2, 11], [4, 21]], True)
+    """
+    sizes = sorted({check_width(w) for w in widths})
+    if not sizes:
+        raise GatelabError("widths is empty; give one or more numbers of neurons, for example (2, 4, 8, 16)")
+    X, y = indexable(X, y)
+    splitter: Any = check_cv(cv, y, classifier=False)
+    splits = list(splitter.split(X, y))
+    jobs = [(w, train, test) for w in sizes for train, test in splits]
+    found = Parallel(n_jobs=n_jobs)(delayed(_one)(estimator, X, y, w, train, test) for w, train, test in jobs)
+    train_rmse, test_rmse, counts, names = (list(column) for column in zip(*found, strict=True))
+    shape = (len(sizes), len(splits))
+    return ScalingCurve(
+        unit=" or ".join(sorted(set(names))),
+        widths=tuple(sizes),
+        parameters=tuple(int(c) for c in np.reshape(counts, shape)[:, 0]),
+        train_rmse=np.reshape(train_rmse, shape),
+        test_rmse=np.reshape(test_rmse, shape),
+    )
+
+
+def _one(estimator: GatedRegressor, X: Any, y: Any, width: int, train: Any, test: Any) -> tuple[float, float, int, str]:
+    model: Any = clone(estimator)
+    model.set_params(width=width)
+    model.fit(_rows(X, train), _rows(y, train))
+    outputs = len(model.frame_.y_mean)
+    count = model.network_.unit.parameter_count(width, model.n_features_in_, outputs)
+    return _rmse(model, X, y, train), _rmse(model, X, y, test), count, model.unit_
+
+
+def _rmse(model: GatedRegressor, X: Any, y: Any, index: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(model.predict(_rows(X, index)) - np.asarray(_rows(y, index))))))
+
+
+def _rows(a: Any, index: Any) -> Any:
+    return a.iloc[index] if hasattr(a, "iloc") else np.asarray(a)[index]

@@ -1,0 +1,50 @@
+"""WHAT we study: the product unit and its registry, networks, initialisers, the transformer block form.
+
+A unit is a frozen value (`Unit`); `unit("glu")` finds one by name and also wraps a user's own function or class, so
+that every call of gatelab takes either. `unit.network(width)` makes the module; `check_unit` runs the conformance
+suite.
+"""
+
+from typing import TYPE_CHECKING
+
+from gatelab.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from gatelab.feedforward.block import FeedForward, two_thirds
+    from gatelab.feedforward.conformance import Check, check_unit
+    from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
+    from gatelab.feedforward.gates import Activation, activation, activations
+    from gatelab.feedforward.network import INITIALISERS, Network, factor_names, initialise
+    from gatelab.feedforward.registry import unit, units
+
+import_on_use(
+    __name__,
+    {
+        "gates": ("Activation", "activation", "activations"),
+        "conformance": ("Check", "check_unit"),
+        "block": ("FeedForward", "two_thirds"),
+        "network": ("INITIALISERS", "initialise", "Network", "factor_names"),
+        "registry": ("unit", "units"),
+        "definition": ("AnyUnit", "FunctionUnit", "ModuleUnit", "Unit"),
+    },
+)
+
+__all__ = [
+    "INITIALISERS",
+    "Activation",
+    "AnyUnit",
+    "Check",
+    "FeedForward",
+    "FunctionUnit",
+    "ModuleUnit",
+    "Network",
+    "Unit",
+    "activation",
+    "activations",
+    "check_unit",
+    "factor_names",
+    "initialise",
+    "two_thirds",
+    "unit",
+    "units",
+]

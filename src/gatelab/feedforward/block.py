@@ -1,0 +1,73 @@
+"""The transformer's form of a unit: d_model in and out, without biases unless they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError, check_seed
+from gatelab.feedforward.definition import Unit, check_width
+from gatelab.feedforward.network import factor_names
+from gatelab.feedforward.registry import unit as as_unit
+
+
+def two_thirds(width: int, factors: int) -> int:
+    """The width that keeps a gated block's parameters at those of an MLP block of `width`.
+
+    An MLP block has 2 d_model n weights, one of order q has (q + 2) d_model n: a GLU gets 2/3 of the width.
+
+    >>> two_thirds(3072, 1)
+    2048
+    """
+    return max(1, round(2 * width / (factors + 2)))
+
+
+class FeedForward(nn.Module):
+    """y = D [ act(Gx) * (Ux) * ... ] on the last dimension, as Llama has it.
+
+    `match_mlp=True` shrinks the width by the usual 2/3 rule, so blocks of different units cost the same. With
+    `bias=True` it is d + D [ act(Gx + g) * (Ux + u) * ... ], the biases zero at first. `device` and `dtype` are
+    as those of `torch.nn.Linear`; a seed gives the same weights on every device.
+
+    >>> FeedForward(64, 256, "swiglu", match_mlp=True).width
+    171
+    >>> [name for name, _ in FeedForward(4, 8, "glu", bias=True).named_parameters()]
+    ['G', 'g', 'U', 'u', 'D', 'd']
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        width: int,
+        unit: str | Unit | Callable[..., Tensor] = "swiglu",
+        *,
+        match_mlp: bool = False,
+        bias: bool = False,
+        seed: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        chosen = as_unit(unit)
+        if not isinstance(chosen, Unit):
+            raise GatelabError(f"{chosen.name!r} is a module of its own; FeedForward builds product units")
+        self.unit = chosen
+        self.width = two_thirds(check_width(width), chosen.factors) if match_mlp else check_width(width)
+        self.d_model = d_model
+        generator = None if seed is None else torch.Generator().manual_seed(check_seed(seed))
+        shapes = dict.fromkeys(("G", *factor_names(chosen.factors)), (self.width, d_model))
+        for name, (rows, columns) in {**shapes, "D": (d_model, self.width)}.items():
+            # Drawn here and then moved: generators of different devices draw different numbers.
+            weight = torch.randn(rows, columns, generator=generator, dtype=dtype) / columns**0.5
+            self.register_parameter(name, nn.Parameter(weight.to(device)))
+            zeros = nn.Parameter(torch.zeros(rows, dtype=dtype, device=device)) if bias else None
+            self.register_parameter(name.lower(), zeros)
+
+    def _affine(self, name: str, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, getattr(self, name), getattr(self, name.lower()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        names = ("G", *factor_names(self.unit.factors))
+        return self._affine("D", self.unit.neuron(*(self._affine(name, x) for name in names)))

@@ -1,0 +1,165 @@
+"""The product unit of order q: what gatelab studies.
+
+    y(x) = d + D [ act(Gx + g) * (U1 x + u1) * ... * (Uq x + uq) ]
+
+q = 0 is the MLP, q = 1 the GLU, q = 2 the GQU. A unit is a frozen value: it knows its formula, its parameter count and
+what theory promises; `network` makes the trainable module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.display import counted, one_line
+from gatelab.errors import GatelabError, check_seed
+from gatelab.feedforward.catalogue import check_width, parameter_count, spline_order
+from gatelab.feedforward.gates import Activation, activation
+from gatelab.feedforward.network import Network, initialise
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A gate times `factors` affine factors.
+
+    >>> Unit(activation="relu", factors=1).parameter_count(50)
+    251
+    >>> Unit(activation=torch.sin, factors=2, name="sin-gated").order is None
+    True
+    """
+
+    activation: str | Activation | Callable[[Tensor], Tensor] = "relu"
+    factors: int = 0
+    name: str = ""
+    description: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.gate.name} times {counted(self.factors, 'factor')}")
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.factors, int) or self.factors < 0:
+            raise GatelabError(f"factors is {self.factors!r}; give a whole number, 0 (MLP) or more")
+        gate = activation(self.activation)
+        object.__setattr__(self, "activation", gate)
+        if not self.name:
+            object.__setattr__(self, "name", f"{gate.name}*{self.factors}" if self.factors else gate.name)
+
+    @property
+    def gate(self) -> Activation:
+        return activation(self.activation)
+
+    @property
+    def gate_power(self) -> int | None:
+        """k where the gate is relu^k, else None."""
+        return self.gate.power
+
+    @property
+    def degree(self) -> int | None:
+        """The polynomial degree of an open neuron of a relu-power gate, else None."""
+        return None if self.gate_power is None else self.gate_power + self.factors
+
+    @property
+    def order(self) -> int | None:
+        """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
+        return spline_order(self.gate_power, self.factors)
+
+    def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
+        """The hidden value from the gate's pre-activation and those of the factors."""
+        value = self.gate(z)
+        for v in factors:
+            value = value * v
+        return value
+
+    def parameter_count(self, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
+        """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
+        return parameter_count(self.factors, width, d_in, d_out, bias)
+
+    def network(
+        self,
+        width: int,
+        d_in: int = 1,
+        d_out: int = 1,
+        *,
+        seed: int = 0,
+        init: str = "lecun",
+        interval: tuple[float, float] = (-1.0, 1.0),
+        dtype: torch.dtype = torch.float64,
+    ) -> Network:
+        """A network of `width` neurons, initialised from `seed`; see `gatelab.feedforward.network` for the ways."""
+        net = Network(self, check_width(width), d_in, d_out, dtype)
+        initialise(net, init, seed=seed, interval=interval)
+        return net
+
+
+def _arguments(function: Callable[..., Tensor]) -> int:
+    """How many tensors a function needs."""
+    try:
+        given = inspect.signature(function).parameters.values()
+    except ValueError:  # torch's own functions, such as torch.sin, do not tell: they take one
+        return 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is p.empty for p in given)
+
+
+class FunctionUnit(Unit):
+    """A user's own neuron: any elementwise function of q + 1 affine maps of x."""
+
+    def __init__(self, function: Callable[..., Tensor], name: str = "") -> None:
+        lines = _arguments(function)
+        if not lines:
+            raise GatelabError("a unit given as a function takes at least one tensor, the gate's Gx + g")
+        name = name or getattr(function, "__name__", "custom")
+        gate = Activation(name, function, growth=None)
+        super().__init__(activation=gate, factors=lines - 1, name=name, description="given as a function")
+
+    def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
+        return self.gate.function(z, *factors)
+
+
+@dataclass(frozen=True)
+class ModuleUnit:
+    """A user's own class: any `nn.Module` built as `cls(width, d_in, d_out)` that maps (N, d_in) to (N, d_out)."""
+
+    module: Callable[..., nn.Module]
+    name: str = ""
+    order: int | None = None
+    gate_power: int | None = None
+    degree: int | None = None
+    description: str = "given as a class"
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.description}")
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", getattr(self.module, "name", None) or self.module.__name__)
+        declared = getattr(self.module, "order", None)
+        if isinstance(declared, int):
+            object.__setattr__(self, "order", declared)
+
+    def parameter_count(self, width: int, d_in: int = 1, d_out: int = 1) -> int:
+        net = self.network(check_width(width), d_in, d_out)
+        return sum(p.numel() for p in net.parameters() if p.requires_grad)
+
+    def network(
+        self,
+        width: int,
+        d_in: int = 1,
+        d_out: int = 1,
+        *,
+        seed: int = 0,
+        init: str = "own",
+        interval: tuple[float, float] = (-1.0, 1.0),
+        dtype: torch.dtype = torch.float64,
+    ) -> nn.Module:
+        """The module, built under `seed` without disturbing torch's global generator; its own initialisation."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(check_seed(seed))
+            return self.module(check_width(width), d_in, d_out).to(dtype)
+
+
+AnyUnit = Unit | ModuleUnit

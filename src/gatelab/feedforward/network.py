@@ -1,0 +1,157 @@
+"""Initialisers: where a network's knots and weights begin.
+
+- `spline` and `spline-alternating`: G = 1 or +-1 and knots on linspace(a, b, n) (fig. 3), the rest from N(0, 1).
+- `normal`: everything from N(0, 1).
+- `lecun`: weights from N(0, 1/fan-in), biases zero, as in the tangent-kernel paper; in 1-D with biases at zero every
+  knot would sit at x = 0, so the gate's biases are drawn so that knots cover the interval.
+
+The network of a product unit, with its parameters named as in the paper.
+
+    y = d + D [ act(Gx + g) * (Ux + u) * (Qx + q) * ... ]          eq. 1 (GLU) and eq. 17 (GQU)
+
+Factors beyond the second are called U3, U4, ... with biases u3, u4, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError, check_seed, unknown_name
+
+if TYPE_CHECKING:
+    pass
+
+INITIALISERS = ("spline", "spline-alternating", "normal", "lecun")
+
+
+def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:
+    """Fill the parameters of `net` in place; equal seeds give bit-equal parameters."""
+    if init not in INITIALISERS:
+        raise unknown_name("initialiser", init, INITIALISERS)
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    with torch.no_grad():
+        if init == "lecun":
+            _lecun(net, interval, generator)
+            return
+        for p in net.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
+        if init != "normal":
+            _spline_gates(net, interval, alternating=init == "spline-alternating")
+
+
+def _spline_gates(net: Network, interval: tuple[float, float], alternating: bool) -> None:
+    if net.d_in != 1:
+        raise GatelabError(
+            f"the spline initialisers place knots on a line, but the input has {net.d_in} dimensions; "
+            "use init='normal' or 'lecun'"
+        )
+    sign = torch.ones(net.width, dtype=net.G.dtype)
+    if alternating:
+        sign[1::2] = -1.0
+    knots = torch.linspace(*interval, net.width, dtype=net.G.dtype)
+    net.G[:, 0] = sign
+    net.g.copy_(-sign * knots)
+
+
+def _lecun(net: Network, interval: tuple[float, float], generator: torch.Generator) -> None:
+    def draw(p: torch.Tensor, fan_in: int) -> None:
+        p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype) / fan_in**0.5)
+
+    for name in ("G", *factor_names(net.unit.factors)):
+        draw(getattr(net, name), net.d_in)
+        getattr(net, name.lower()).zero_()
+    draw(net.D, net.width)
+    net.d.zero_()
+    if net.d_in == 1:
+        a, b = interval
+        knots = a + (b - a) * torch.rand(net.width, generator=generator, dtype=net.G.dtype)
+        net.g.copy_(-net.G[:, 0] * knots)
+        for name in factor_names(net.unit.factors):
+            bias = getattr(net, name.lower())
+            bias.copy_(torch.randn(bias.shape, generator=generator, dtype=bias.dtype))
+
+
+if TYPE_CHECKING:
+    from gatelab.feedforward.definition import Unit
+
+
+def factor_names(factors: int) -> tuple[str, ...]:
+    """The weight names of the affine factors.
+
+    >>> factor_names(3)
+    ('U', 'Q', 'U3')
+    """
+    return tuple(("U", "Q", *(f"U{i}" for i in range(3, factors + 1)))[:factors])
+
+
+class Network(nn.Module):
+    """One hidden layer of a product unit: weights (width, d_in), D (d_out, width), biases alongside.
+
+    Parameters start at zero; an initialiser of `gatelab.feedforward.network` or a solver fills them.
+    """
+
+    G: nn.Parameter
+    g: nn.Parameter
+    D: nn.Parameter
+    d: nn.Parameter
+
+    def __init__(
+        self, unit: Unit, width: int, d_in: int = 1, d_out: int = 1, dtype: torch.dtype = torch.float64
+    ) -> None:
+        super().__init__()
+        self.unit = unit
+        self.width, self.d_in, self.d_out = width, d_in, d_out
+        for name in ("G", *factor_names(unit.factors)):
+            self.register_parameter(name, nn.Parameter(torch.zeros(width, d_in, dtype=dtype)))
+            self.register_parameter(name.lower(), nn.Parameter(torch.zeros(width, dtype=dtype)))
+        self.D = nn.Parameter(torch.zeros(d_out, width, dtype=dtype))
+        self.d = nn.Parameter(torch.zeros(d_out, dtype=dtype))
+
+    def affine(self, x: Tensor) -> list[Tensor]:
+        """[Gx + g, Ux + u, Qx + q, ...], each (N, width)."""
+        names = ("G", *factor_names(self.unit.factors))
+        return [nn.functional.linear(x, getattr(self, name), getattr(self, name.lower())) for name in names]
+
+    def neurons(self, x: Tensor) -> Tensor:
+        """The hidden values before D, (N, width)."""
+        return self.unit.neuron(*self.affine(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(self.neurons(x), self.D, self.d)
+
+    def knots(self) -> Tensor:
+        """t_i = -g_i / G_i, where each gate of a 1-D network opens."""
+        if self.d_in != 1:
+            raise ValueError(f"knots need one input dimension, this network has {self.d_in}")
+        return (-self.g / self.G[:, 0]).detach()
+
+    def open_polynomials(self) -> Tensor:
+        """Coefficients (width, degree + 1), constant first, of each open neuron of a 1-D network: eq. 2.
+
+        >>> from gatelab.feedforward import unit
+        >>> net = unit("glu").network(1)
+        >>> for name, value in dict(G=1.0, g=-2.0, U=3.0, u=4.0, D=10.0).items():
+        ...     _ = getattr(net, name).data.fill_(value)
+        >>> net.open_polynomials()          # D (x - 2)(3x + 4)
+        tensor([[-80., -20.,  30.]], dtype=torch.float64)
+        """
+        if self.d_in != 1 or self.d_out != 1:
+            raise ValueError(f"eq. 2 is for d_in = d_out = 1, this network has {self.d_in} and {self.d_out}")
+        gates = self.unit.gate_power
+        if gates is None:
+            raise ValueError(f"an open neuron of {self.unit.name!r} is a polynomial only for a relu-power gate")
+        lines = [(self.g, self.G[:, 0])] * gates
+        lines += [(getattr(self, n.lower()), getattr(self, n)[:, 0]) for n in factor_names(self.unit.factors)]
+        return _multiply_lines(self.D[0], lines).detach()
+
+
+def _multiply_lines(scale: Tensor, lines: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    product = scale[:, None]
+    for constant, slope in lines:
+        zero = torch.zeros_like(product[:, :1])
+        product = torch.cat([product * constant[:, None], zero], 1) + torch.cat([zero, product * slope[:, None]], 1)
+    return product

@@ -1,0 +1,255 @@
+"""A polynomial for encrypted inference, with what its user must know: interval, cost, proved error, what lies outside.
+
+The document is JSON: coefficients as decimal numbers that give back the same floats.
+
+Published polynomials for GELU under encryption, as their authors give them, to compare with.
+
+PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al., IEEE S&P 2024) are for secret sharing, where comparisons
+are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025) has one polynomial between two clamps. MPCFormer (Li et
+al., ICLR 2023) takes one quadratic and trains the network again. The reference is paper 003: Taylor's five terms.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gatelab.arrays import Array
+from gatelab.display import counted, one_line
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.feedforward.gates import Activation
+from gatelab.files import write_whole
+from gatelab.linearization.polynomials import Cost, Given, Polynomial, cost, meant, values
+from gatelab.linearization.remez import bound
+from gatelab.linearization.series import power_series
+
+FORMAT = "gatelab polynomial 1"
+_LARGEST = math.log(1.7e308)
+OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # half-widths from the middle
+
+
+@dataclass(frozen=True)
+class Export:
+    """`measured` is the largest error found on a grid over the interval, `bound` one that is proved (None where nothing
+    is known of the activation), `rounding` what coefficients in powers of z may add in float64, `outside` the largest
+    error at so many half-widths from the middle."""
+
+    polynomial: Polynomial
+    cost: Cost
+    measured: float
+    bound: float | None
+    rounding: float
+    outside: tuple[tuple[float, float], ...]
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.polynomial.method} of {self.polynomial.activation}, degree {self.polynomial.degree}: "
+            f"largest error {self.measured:.3g}, depth {self.cost.depth}",
+        )
+
+    def document(self) -> dict[str, Any]:
+        """All of it in JSON's own types."""
+        p = self.polynomial
+        return {
+            "format": FORMAT,
+            "activation": p.activation,
+            "method": p.method,
+            "degree": p.degree,
+            "interval": list(p.interval),
+            "margin": p.margin,
+            "powers": list(p.coefficients),
+            "chebyshev": list(p.chebyshev),
+            "error": {"measured": self.measured, "bound": self.bound, "rounding_of_powers": self.rounding},
+            "cost": asdict(self.cost),
+            "outside": [{"half_widths": k, "error": e} for k, e in self.outside],
+        }
+
+    def save(self, path: str | Path) -> Path:
+        return write_whole(path, json.dumps(self.document(), indent=2, allow_nan=False) + "\n")
+
+
+def export(polynomial: Polynomial, activation: Activation | None = None) -> Export:
+    """The polynomial with its figures; the activation is found by its name unless it is a function of the user's.
+
+    >>> from gatelab.linearization.remez import minimax
+    >>> from gatelab.feedforward.gates import activation
+    >>> made = export(minimax(activation("gelu"), 8, 5.0))
+    >>> made.cost.depth, f"{made.measured:.3g} <= {made.bound:.3g}", [f"{k}: {e:.2g}" for k, e in made.outside][-1]
+    (3, '0.0257 <= 0.0257', '2.0: 9.9e+02')
+    """
+    gate = meant(polynomial.activation)[0] if activation is None else activation
+    low, high = polynomial.interval
+    try:
+        proved = bound(polynomial, gate)
+        measured, value = max(proved.measured, polynomial.error(gate)), proved.value
+    except GatelabError:
+        measured, value = polynomial.error(gate), None
+    far = [(k, _error_at(polynomial, gate, k)) for k in OUTSIDE]
+    reach = max(abs(low), abs(high))
+    # By logarithms: reach^k alone may leave float64 where the product with its coefficient does not.
+    logs = [math.log(abs(a)) + k * math.log(reach) for k, a in enumerate(polynomial.coefficients) if a]
+    sizes = sum(math.exp(log) if log < _LARGEST else math.inf for log in logs)
+    rounding = 2 * (polynomial.degree + 1) * math.ulp(1.0) * sizes
+    return Export(polynomial, cost(polynomial), measured, value, rounding, tuple(far))
+
+
+def _error_at(p: Polynomial, gate: Activation, half_widths: float) -> float:
+    low, high = p.interval
+    centre, reach = (low + high) / 2, half_widths * (high - low) / 2
+    ends = values(gate, [centre - reach, centre + reach]).numpy() - p([centre - reach, centre + reach])
+    return float(abs(ends).max())
+
+
+def read_polynomial(path: str | Path) -> Polynomial:
+    """The polynomial of a file that `Export.save` wrote; its two bases must agree."""
+    file = Path(path)
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GatelabError(f"{file} cannot be read ({error.strerror or error}); give a file of --export") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise GatelabError(f"{file} is not JSON ({error}); give a file that was exported by gatelab") from None
+    return from_document(given, str(file))
+
+
+def from_document(given: Any, name: str = "the document") -> Polynomial:
+    """The polynomial of such a document."""
+    if not isinstance(given, Mapping) or given.get("format") != FORMAT:
+        raise GatelabError(f"{name} is not a {FORMAT!r} document; give what gatelab exported")
+    try:
+        interval = tuple(float(v) for v in given["interval"])
+        powers, basis = ([float(v) for v in given[key]] for key in ("powers", "chebyshev"))
+        about = {key: str(given[key]) for key in ("activation", "method")}
+        made = Polynomial(
+            tuple(powers), tuple(basis), (interval[0], interval[1]), **about, margin=float(given["margin"])
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise GatelabError(
+            f"{name} is damaged ({type(error).__name__}: {error}); export the polynomial again"
+        ) from None
+    other = Polynomial.from_chebyshev(basis, made.interval).coefficients
+    reach = max(map(abs, interval))
+    gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip(powers, other, strict=True)))
+    size = sum(abs(a) * reach**k for k, a in enumerate(powers))
+    if gap > 1e-9 * max(size, 1e-300):
+        raise GatelabError(
+            f"{name} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}"
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class Published:
+    """Pieces between `breaks`: piece i, coefficients of 1, z, z^2, ..., holds from breaks[i - 1] to breaks[i].
+
+    >>> bolt = find_published("bolt")
+    >>> bolt.breaks, [len(piece) - 1 for piece in bolt.pieces], bolt.comparisons
+    ((-2.7, 0.0, 2.7), [0, 4, 4, 1], 3)
+    """
+
+    name: str
+    source: str
+    breaks: tuple[float, ...]
+    pieces: tuple[tuple[float, ...], ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {counted(len(self.pieces), 'piece')} of degree {self.degree} or less")
+
+    @property
+    def comparisons(self) -> int:
+        """Comparisons of encrypted numbers that an evaluation needs: most of its cost."""
+        return len(self.breaks)
+
+    @property
+    def degree(self) -> int:
+        return max(len(piece) - 1 for piece in self.pieces)
+
+    def __call__(self, z: Any) -> Array:
+        z = np.asarray(z, dtype=np.float64)
+        which = np.searchsorted(self.breaks, z, side="right")
+        made = np.empty_like(z)
+        for i, piece in enumerate(self.pieces):
+            made[which == i] = np.polynomial.polynomial.polyval(z[which == i], piece)
+        return made
+
+    def errors(self, activation: Given = "gelu", reach: float = 8.0, points: int = 160_001) -> dict[str, float]:
+        """The largest error on [-reach, reach] and where, and away from the outer clamps (`inside`)."""
+        ends = [float(np.nextafter(b, b + side)) for b in self.breaks for side in (-1, 1)]
+        z = np.union1d(np.linspace(-reach, reach, points), [e for e in ends if abs(e) <= reach])
+        gap = np.abs(values(meant(activation)[0], z).numpy() - self(z))
+        outer = (self.breaks[0], self.breaks[-1]) if self.breaks else (-reach, reach)
+        inside = gap[(z >= outer[0]) & (z < outer[1])] if self.breaks else gap
+        return {"maximum": float(gap.max()), "at": float(z[gap.argmax()]), "inside": float(inside.max())}
+
+
+_ZERO, _LINE = (0.0,), (0.0, 1.0)
+_BOLT = (0.001620808531841547, -0.03798164612714154, 0.5410550166368381, -0.18352506127082727, 0.020848611754127593)
+_NEXUS = (
+    2.25775755e-04,
+    3.96880960e-01,
+    -6.37042698e-02,
+    8.38841647e-03,
+    -7.17830961e-04,
+    3.49617829e-05,
+    -7.26059653e-07,
+)
+
+
+def _bolt(side: int) -> tuple[float, ...]:
+    """A polynomial of |z|, plus z / 2, on one side of 0."""
+    made = [c * side**k for k, c in enumerate(_BOLT)]
+    made[1] += 0.5
+    return tuple(made)
+
+
+def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
+    """A polynomial of z^2, plus z / 2."""
+    made = [0.0] * (2 * len(coefficients) - 1)
+    made[::2] = coefficients
+    made[1] = 0.5
+    return tuple(made)
+
+
+_PUBLISHED = {
+    p.name: p
+    for p in (
+        Published(
+            "puma",
+            "Dong et al., PUMA, arXiv 2307.12533",
+            (-4.0, -1.95, 3.0),
+            (
+                _ZERO,
+                (-0.5054031199708174, -0.42226581151983866, -0.11807612951181953, -0.011034134030615728),
+                _even((0.008526321541038084, 0.3603292692789629, -0.037688200365904236, 0.0018067462606141187)),
+                _LINE,
+            ),
+        ),
+        Published("bolt", "Pang et al., BOLT, IEEE S&P 2024", (-2.7, 0.0, 2.7), (_ZERO, _bolt(-1), _bolt(1), _LINE)),
+        Published("nexus", "Zhang et al., NEXUS, NDSS 2025", (-3.5, 3.5), (_ZERO, _even(_NEXUS), _LINE)),
+        Published("mpcformer", "Li et al., MPCFormer, ICLR 2023", (), ((0.5, 0.25, 0.125),)),
+        Published("taylor", "paper 003: five terms at 0", (), (tuple(power_series(meant("gelu")[0], 10).tolist()),)),
+    )
+}
+
+
+def published() -> tuple[Published, ...]:
+    """Every one of the registry.
+
+    >>> [p.name for p in published()]
+    ['puma', 'bolt', 'nexus', 'mpcformer', 'taylor']
+    """
+    return tuple(_PUBLISHED.values())
+
+
+def find_published(name: str) -> Published:
+    """The one of that name."""
+    if name.lower() not in _PUBLISHED:
+        raise unknown_name("published approximation", name, _PUBLISHED)
+    return _PUBLISHED[name.lower()]

@@ -1,0 +1,342 @@
+"""The kernel act(w.x) by degrees: singular values and radial functions where w and x have no preferred direction.
+
+With r = |w|, s = |x| and t the cosine between them,
+
+    act(r s t) = sum_l g_l(r s) sum_j Y_lj(w/|w|) Y_lj(x/|x|)        g_l(rho) = E_t[act(rho t) P_l(t)]
+
+P_l are Gegenbauer polynomials with P_l(1) = 1, t has density ~ (1 - t^2)^((d - 3) / 2), and Y_lj are the N_l harmonics
+of degree l, orthonormal on the sphere. So every singular value of the radial operator g_l(r s) is N_l singular values
+of the kernel. In one dimension the sphere is two points and there are two degrees, even and odd.
+
+Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), which rules out the Laguerre rule:
+the Gauss rule here is that of the chi law itself, by Lanczos' process on a fine grid (Gautschi, 1982).
+
+The floor: the least error that any maps Phi, Psi of m features can have on a law of w and x.
+
+    min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
+
+by Schmidt's theorem (Math. Ann. 63, 1907; Eckart and Young for matrices). `radial` gives the singular values degree by
+degree. How many degrees are needed is known and not guessed: what energy the first ones have left over bounds every
+singular value of all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh_tridiagonal
+
+from gatelab.arrays import Array
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.feedforward import Activation
+from gatelab.feedforward import activation as gate_of
+
+LAWS = ("normal", "sphere")
+SMALLEST, LARGEST = 1e-9, 1e6
+_FINE = 600
+_REACH = 9.0  # beyond sqrt(d) +- 9 the chi law has a mass of 1e-18 or less
+_ARCS = 16
+_PER_ARC = 32
+
+
+def check_spread(scale: float, name: str) -> float:
+    """The spread of the entries of w or x: a positive number that leaves w.x and its powers in float64."""
+    if not (isinstance(scale, Real) and SMALLEST <= float(scale) <= LARGEST):
+        raise GatelabError(
+            f"{name} is {scale!r}; give the spread of each entry, a number from {SMALLEST:g} to {LARGEST:g}"
+        )
+    return float(scale)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Which w and x: rows N(0, scale^2 I) ("normal"), or of length `scale` in all directions alike ("sphere")."""
+
+    d: int
+    w_scale: float = 1.0
+    x_scale: float = 1.0
+    w_law: str = "normal"
+    x_law: str = "normal"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.d, bool) or not isinstance(self.d, int) or self.d < 1:
+            raise GatelabError(f"d is {self.d!r}; give the dimension of x, a whole number, 1 or more")
+        for name, scale in (("w_scale", self.w_scale), ("x_scale", self.x_scale)):
+            check_spread(scale, name)
+        for law in (self.w_law, self.x_law):
+            if law not in LAWS:
+                raise unknown_name("law of rows", law, LAWS)
+
+    @property
+    def most_degrees(self) -> int:
+        """The highest degree there is: one in one dimension, and as many as the rule resolves elsewhere."""
+        return 1 if self.d == 1 else 24 * _ARCS
+
+
+@dataclass(frozen=True, eq=False)
+class DegreeBlock:
+    """The singular triples of one degree: `left` at the radii of w, `right` at those of x, orthonormal under them."""
+
+    degree: int
+    multiplicity: int
+    sigma: Array
+    left: Array
+    right: Array
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"degree {self.degree}, multiplicity {self.multiplicity}, {len(self.sigma)} singular values"
+        )
+
+
+def multiplicity(d: int, degree: int) -> int:
+    """N_l, the number of independent harmonics of degree l in d dimensions.
+
+    >>> [multiplicity(16, l) for l in range(4)], [multiplicity(2, l) for l in range(3)], multiplicity(1, 2)
+    ([1, 16, 135, 800], [1, 2, 2], 0)
+    """
+    if degree < 2:
+        return d if degree else 1
+    return math.comb(d + degree - 1, degree) - math.comb(d + degree - 3, degree - 2)
+
+
+def radii(scene: Scene, side: str, nodes: int) -> tuple[Array, Array]:
+    """Radii and masses that stand for the lengths of w or x."""
+    law, scale = (scene.w_law, scene.w_scale) if side == "w" else (scene.x_law, scene.x_scale)
+    if law == "sphere":
+        return np.array([scale]), np.ones(1)
+    r, masses = chi_rule(scene.d, nodes)
+    return r * scale, masses
+
+
+@lru_cache(maxsize=32)
+def chi_rule(d: int, nodes: int) -> tuple[Array, Array]:
+    """The Gauss rule of the length of a standard normal vector in d dimensions.
+
+    >>> r, masses = chi_rule(16, 20)
+    >>> float((masses * r**2).sum().round(10)), float((masses * r**4).sum().round(9))
+    (16.0, 288.0)
+    """
+    low, high = max(0.0, math.sqrt(d) - _REACH), math.sqrt(d) + _REACH
+    x, w = np.polynomial.legendre.leggauss(_FINE)
+    r = low + (high - low) * (x + 1) / 2
+    log = (d - 1) * np.log(r) - r**2 / 2
+    w = w * np.exp(log - log.max())
+    vectors = np.empty((nodes, _FINE))
+    diagonal, beside = np.empty(nodes), np.empty(nodes - 1)
+    vectors[0] = np.sqrt(w / w.sum())
+    for k in range(nodes):
+        v = r * vectors[k]
+        diagonal[k] = v @ vectors[k]
+        for _ in range(2):  # twice is enough to keep the basis orthogonal to rounding
+            v = v - vectors[: k + 1].T @ (vectors[: k + 1] @ v)
+        if k + 1 < nodes:
+            beside[k] = np.linalg.norm(v)
+            vectors[k + 1] = v / beside[k]
+    at, modes = eigh_tridiagonal(diagonal, beside)
+    return at, modes[0] ** 2
+
+
+@lru_cache(maxsize=32)
+def cosine_rule(d: int, steepest: float) -> tuple[Array, Array]:
+    """Nodes in (0, 1] and masses, one half in all, of the cosine between two chance directions.
+
+    t = sin(phi), with panels that halve towards 0 until z = steepest * t is resolved: a kink at z = 0 lies at an end.
+    """
+    if d == 1:
+        return np.ones(1), np.full(1, 0.5)
+    first = math.pi / 2 / _ARCS
+    halvings = max(4, math.ceil(math.log2(max(steepest * first, 1.0))) + 3)
+    edges = np.concatenate([[0.0], first * 0.5 ** np.arange(halvings, 0, -1), first * np.arange(1, _ARCS + 1)])
+    x, w = np.polynomial.legendre.leggauss(_PER_ARC)
+    half = np.diff(edges) / 2
+    phi = (edges[:-1, None] + half[:, None] * (x + 1)).ravel()
+    with np.errstate(divide="ignore"):
+        masses = (half[:, None] * w).ravel() * np.exp((d - 2) * np.log(np.cos(phi)))
+    keep = masses > 0
+    return np.sin(phi[keep]), masses[keep] / (2 * masses.sum())
+
+
+class Angles:
+    """act(rho t) at given rho, ready to be projected on one degree after another."""
+
+    def __init__(self, activation: Activation, d: int, rho: Array) -> None:
+        self.d, self.shape = d, rho.shape
+        t, self.masses = cosine_rule(d, float(2.0 ** math.ceil(math.log2(max(float(rho.max()), 1e-300)))))
+        z = torch.from_numpy(rho.reshape(-1, 1) * t)
+        with torch.no_grad():
+            right, left = activation(z).numpy(), activation(-z).numpy()
+        if not (np.isfinite(right).all() and np.isfinite(left).all()):
+            raise GatelabError(
+                f"{activation.name} is not finite for some |z| <= {float(z.max()):.3g}; "
+                "give a gate that is, or a smaller scale"
+            )
+        self.even, self.odd = right + left, right - left
+        self.square = ((right**2 + left**2) @ self.masses).reshape(self.shape)
+        self._t, self._degree = t, 0
+        self._before, self._P = np.zeros_like(t), np.ones_like(t)
+
+    def next_degree(self) -> Array:
+        """g_l at every rho, for l = 0, 1, 2, ... at successive calls."""
+        part = self.odd if self._degree % 2 else self.even
+        g = (part @ (self.masses * self._P)).reshape(self.shape)
+        k, d = self._degree, self.d
+        if k == 0:
+            after = self._t
+        else:  # in one dimension there is no degree beyond the first
+            after = ((2 * k + d - 2) * self._t * self._P - k * self._before) / max(k + d - 2, 1)
+        self._before, self._P, self._degree = self._P, after, k + 1
+        return g
+
+
+def block(g: Array, d: int, degree: int, left: Array, right: Array) -> DegreeBlock:
+    """The triples of one degree, from g_l(r_i s_j) and the masses of r_i and s_j."""
+    a, b = np.sqrt(left), np.sqrt(right)
+    U, sigma, Vt = np.linalg.svd(a[:, None] * g * b, full_matrices=False)
+    return DegreeBlock(degree, multiplicity(d, degree), sigma, U / a[:, None], Vt.T / b[:, None])
+
+
+_NODES = (24, 48, 96)
+_SETTLED = 1e-4  # relative change of the error when the nodes are doubled
+_ROUNDING = 1e-13  # of the energy: squares of errors below this are lost in subtraction
+
+
+@dataclass(frozen=True, eq=False)
+class FloorSpectrum:
+    """The singular values of act(w.x) as far as the first `resolved` of them, by degree, and E[act^2].
+
+    `nodes` is the number of radii; `chosen(m)` names the blocks and radial functions that the best m features use.
+    """
+
+    scene: Scene
+    energy: float
+    blocks: tuple[DegreeBlock, ...]
+    resolved: int
+    nodes: int
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.resolved} singular values in d = {self.scene.d}, floor {self.rmse(self.resolved):.3g}"
+        )
+
+    def pieces(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
+        """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""
+        sigma = np.concatenate([b.sigma for b in self.blocks])
+        many = np.concatenate([np.full(len(b.sigma), float(b.multiplicity)) for b in self.blocks])
+        of = np.concatenate([np.full(len(b.sigma), i) for i, b in enumerate(self.blocks)])
+        place = np.concatenate([np.arange(len(b.sigma)) for b in self.blocks])
+        order = np.argsort(-sigma, kind="stable")
+        return sigma[order], many[order], of[order], place[order]
+
+    def rmse(self, m: int) -> float:
+        """The floor for m features; 0 where it is below what float64 can tell from 0."""
+        if m > self.resolved:
+            raise GatelabError(f"m is {m}, this spectrum was made for {self.resolved} features; ask for more at once")
+        sigma, many, _, _ = self.pieces()
+        before = np.concatenate([[0.0], np.cumsum(many)])
+        taken = np.clip(m - before[:-1], 0.0, many)
+        left = self.energy - float((taken * sigma**2).sum())
+        return math.sqrt(left) if left > _ROUNDING * self.energy else 0.0
+
+
+def spectrum(
+    activation: str | Activation,
+    d: int,
+    m: int,
+    *,
+    w_scale: float = 1.0,
+    x_scale: float = 1.0,
+    w_law: str = "normal",
+    x_law: str = "normal",
+) -> FloorSpectrum:
+    """The largest m singular values of act(w.x), the radial rule doubled until the error for m features stands still.
+
+    >>> found = spectrum("gelu", 16, 152)
+    >>> [(b.degree, b.multiplicity, float(b.sigma[0].round(3))) for b in found.blocks][:3]
+    [(0, 1, 1.576), (1, 16, 0.5), (2, 135, 0.098)]
+    """
+    gate = gate_of(activation)
+    if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 0:
+        raise GatelabError(f"m is {m!r}; give a number of features, 0 or more")
+    scene = Scene(d, float(w_scale), float(x_scale), w_law, x_law)
+    found, change = _at(gate, scene, int(m), _NODES[0]), math.inf
+    for nodes in _NODES[1:]:
+        finer = _at(gate, scene, int(m), nodes)
+        change = abs(finer.rmse(m) - found.rmse(m))
+        if change <= _SETTLED * finer.rmse(m) + 1e-7 * math.sqrt(finer.energy):
+            return finer
+        found = finer
+    raise GatelabError(
+        f"the floor of {gate.name} in d = {d} still moves by {change:.2g} at {_NODES[-1]} radii: "
+        "the gate is too rough, or has jumps away from 0; take a smoother one, or a smaller m"
+    )
+
+
+@lru_cache(maxsize=8)
+def _at(gate: Activation, scene: Scene, m: int, nodes: int) -> FloorSpectrum:
+    r, left = radii(scene, "w", nodes)
+    s, right = radii(scene, "x", nodes)
+    angles = Angles(gate, scene.d, r[:, None] * s)
+    energy = float(left @ angles.square @ right)
+    blocks: list[DegreeBlock] = []
+    rest = energy
+    for degree in range(scene.most_degrees + 1):
+        one = block(angles.next_degree(), scene.d, degree, left, right)
+        blocks.append(one)
+        rest = max(0.0, rest - one.multiplicity * float((one.sigma**2).sum()))
+        if degree >= 1 and _complete(blocks, rest, energy, scene.d, m):
+            break
+    else:
+        if scene.d > 1:
+            raise GatelabError(
+                f"{m} features of {gate.name} in d = {scene.d} reach beyond degree {scene.most_degrees}; ask for fewer"
+            )
+    return FloorSpectrum(scene, energy, tuple(blocks), m, nodes)
+
+
+def _complete(blocks: list[DegreeBlock], rest: float, energy: float, d: int, m: int) -> bool:
+    """Whether no later degree can hold one of the m largest: N_l sigma^2 of any of them is at most `rest`."""
+    if rest <= _ROUNDING * energy or m == 0:
+        return True
+    sigma = np.concatenate([b.sigma for b in blocks])
+    many = np.concatenate([np.full(len(b.sigma), float(b.multiplicity)) for b in blocks])
+    order = np.argsort(-sigma, kind="stable")
+    enough = np.searchsorted(np.cumsum(many[order]), m)
+    following = multiplicity(d, blocks[-1].degree + 1)
+    return bool(enough < len(order)) and float(sigma[order[enough]]) ** 2 >= rest / max(following, 1)
+
+
+def floor(
+    activation: str | Activation, d: int, m: int, w_scale: float = 1.0, x_scale: float = 1.0, **laws: str
+) -> float:
+    """The least RMSE of any maps of m features, w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
+
+    `w_law="sphere"` or `x_law="sphere"` gives w or x the length `scale` and a chance direction instead.
+
+    >>> round(floor("gelu", 2, 16), 5), round(floor("gelu", 16, 152), 3), round(floor("gelu", 16, 152, w_scale=0.25), 4)
+    (0.01054, 0.418, 0.0705)
+    """
+    return spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **laws).rmse(m)
+
+
+def floor_curve(
+    activation: str | Activation, d: int, ms: Iterable[int], w_scale: float = 1.0, x_scale: float = 1.0, **laws: str
+) -> Array:
+    """The floor at every m of `ms`, from one spectrum.
+
+    >>> floor_curve("gelu", 2, [4, 5, 8]).round(4)
+    array([0.2357, 0.0723, 0.0316])
+    """
+    ms = [int(m) for m in ms]
+    if not ms:
+        raise GatelabError("no m was given; give the numbers of features to have the floor for")
+    found = spectrum(activation, d, max(ms), w_scale=w_scale, x_scale=x_scale, **laws)
+    return np.array([found.rmse(m) for m in ms])

@@ -1,0 +1,299 @@
+"""What every method makes: a map of weights and a map of inputs whose product stands for the activation.
+
+Features of powers: (w.x)^k = phi(w) . psi(x), by monomials once each or by Kronecker powers.
+
+Symmetric features are the C(d+k-1, k) monomials of degree k, each weighted by the root of its multinomial coefficient
+(multinomial theorem). They are made from those of degree k - 1 in the order of their largest index: the monomials in
+the first i + 1 variables are then a prefix, and x_i times that prefix is the block of index i. Kronecker features are
+the paper's: all d^k products, each monomial as often as its factors can be ordered.
+
+A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1: its phi is the derivative of
+((g + e u).x)^(k+1) in e at 0, over k + 1, and the recursion follows the product rule.
+
+A polynomial of w.x as maps: features of every power that it has.
+
+Gated units from the maps of their gate: act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gatelab.display import one_line
+from gatelab.errors import GatelabError
+from gatelab.linearization.polynomials import Polynomial
+from gatelab.memory import check_memory
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """phi: (..., d) -> (..., m) of rows w of W, psi: (..., d) -> (..., m) of inputs x; act(w.x) ~ phi(w) . psi(x).
+
+    Both act on the last dimension, keep dtype and device, and may be complex: then the real part of the product counts.
+    """
+
+    phi: Callable[[Tensor], Tensor]
+    psi: Callable[[Tensor], Tensor]
+    m: int
+    d: int
+
+    def __repr__(self) -> str:
+        return one_line(self, f"m = {self.m} features of d = {self.d} inputs")
+
+
+Kind = str
+KINDS = ("symmetric", "kronecker")
+
+
+def count(d: int, k: int, kind: Kind = "symmetric") -> int:
+    """How many features of degree k there are.
+
+    >>> [sum(count(3, k, kind) for k in (1, 2, 4, 6, 8, 10)) for kind in KINDS]
+    [163, 66432]
+    """
+    return math.comb(d + k - 1, k) if kind == "symmetric" else d**k
+
+
+def powers(vectors: Sequence[Tensor], k: int, kind: Kind = "symmetric") -> Tensor:
+    """psi of degree k of one vector (..., d); of g and q factors, phi of degree k, the last q of it the factors'.
+
+    >>> powers([torch.tensor([2.0, 3.0])], 2)
+    tensor([4.0000, 8.4853, 9.0000])
+    >>> powers([torch.tensor([2.0, 3.0])], 2, "kronecker")
+    tensor([4., 6., 6., 9.])
+    """
+    check_kind(kind)
+    d = vectors[0].shape[-1]
+    check_count(d, k, count(d, k, kind), kind, vectors[0].numel() // max(1, d))
+    if kind == "kronecker":
+        return _kronecker(vectors, k)
+    return symmetric(vectors, (k,))[0]
+
+
+def symmetric(vectors: Sequence[Tensor], degrees: Sequence[int]) -> list[Tensor]:
+    """Symmetric features of several degrees, rising, from one ladder of monomials."""
+    made = []
+    for k, level in enumerate(_ladder(vectors, degrees[-1])):
+        if k in degrees:
+            found = level[_all(vectors)]
+            made.append(found * roots(vectors[0].shape[-1], k, found) / math.perm(k, len(vectors) - 1))
+    return made
+
+
+def check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise GatelabError(f"features is {kind!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's")
+
+
+def check_count(d: int, k: int, number: int, kind: str, rows: int) -> None:
+    """Refuse features that would not fit: those of all rows, of the degree below, and joined."""
+    fewer = f"features='symmetric' has {_short(count(d, k))}, " if kind == "kronecker" else ""
+    check_memory(
+        8 * 3 * number * max(1, rows),
+        f"degree {k} of {d} inputs has {_short(number)} {kind} features a row, which",
+        f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
+    )
+
+
+def _short(number: int) -> str:
+    """A whole number of any size.
+
+    >>> _short(163), _short(10**400)
+    ('163', 'about 10^400')
+    """
+    return str(number) if number < 10**9 else f"about 10^{int(math.log10(number))}"
+
+
+def _all(vectors: Sequence[Tensor]) -> frozenset[int]:
+    return frozenset(range(1, len(vectors)))
+
+
+def _ladder(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int], Tensor]]:
+    """The monomials of g of degree 0 to top, differentiated once along each factor of a subset, for every subset."""
+    g = vectors[0]
+    factors = range(1, len(vectors))
+    subsets = [frozenset(s) for n in range(len(vectors)) for s in combinations(factors, n)]
+    one = g.new_ones((*g.shape[:-1], 1))
+    level = {s: one if not s else torch.zeros_like(one) for s in subsets}
+    yield level
+    for k in range(1, top + 1):
+        level = {s: _raise(vectors, level, s, k, range(g.shape[-1])) for s in subsets}
+        yield level
+
+
+def _raise(
+    vectors: Sequence[Tensor], below: dict[frozenset[int], Tensor], s: frozenset[int], k: int, indices: range
+) -> Tensor:
+    """The blocks of those indices in degree k, from all of degree k - 1: x_i times the monomials in x_0 .. x_i."""
+    blocks = []
+    for i in indices:
+        n = math.comb(i + k - 1, k - 1)
+        block = vectors[0][..., i : i + 1] * below[s][..., :n]
+        for j in s:
+            block = block + vectors[j][..., i : i + 1] * below[s - {j}][..., :n]
+        blocks.append(block)
+    return torch.cat(blocks, dim=-1) if len(blocks) > 1 else blocks[0]
+
+
+@lru_cache(maxsize=64)
+def _multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+    """The multinomial coefficients in that order, and how often the largest index occurs in each monomial."""
+    if k == 0:
+        return np.ones(1), np.zeros(1, np.int16)
+    before, runs = _multiplicities(d, k - 1)
+    parts = [_block(before, runs, i, k) for i in range(d)]
+    return np.concatenate([many for many, _ in parts]), np.concatenate([run for _, run in parts])
+
+
+def _block(
+    before: NDArray[np.float64], runs: NDArray[np.int16], i: int, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+    """The same of block i: x_i raises its own exponent, to r say, and k! / prod(exponents!) grows by k / r."""
+    n, without = math.comb(i + k - 1, k - 1), math.comb(i + k - 2, k - 1) if i else 0
+    run = np.ones(n, np.int16)
+    if k > 1:  # what lies beyond the monomials without x_i has it already
+        run[without:] += runs[without:n]
+    return before[:n] * k / run, run
+
+
+def roots(d: int, k: int, like: Tensor) -> Tensor:
+    """The roots of the multinomial coefficients, where `like` is."""
+    return torch.from_numpy(np.sqrt(_multiplicities(d, k)[0])).to(like)
+
+
+def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
+    """g (x) g (x) ... with the factors last: row by row, for rows of W must not be mixed."""
+    factors = vectors[1:]
+    made = vectors[0].new_ones((*vectors[0].shape[:-1], 1))
+    for v in [vectors[0]] * (k - len(factors)) + list(factors):
+        made = (made[..., :, None] * v[..., None, :]).flatten(-2)
+    return made
+
+
+def blocks(pair: tuple[Sequence[Tensor], Sequence[Tensor]], k: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The symmetric features of degree k of two lists of vectors, in pieces of about `size` features.
+
+    All of degree k - 1 is held, and of degree k one piece at a time.
+    """
+    left, right = pair
+    d = left[0].shape[-1]
+    if k == 0:
+        yield powers(left, 0), powers(right, 0)
+        return
+    below = tuple(deque(_ladder(v, k - 1), maxlen=1)[0] for v in pair)
+    before, runs = _multiplicities(d, k - 1)
+    shrink = math.perm(k, len(left) - 1) * math.perm(k, len(right) - 1)
+    start = 0
+    while start < d:
+        stop, total = start, 0
+        while stop < d and (stop == start or total + math.comb(stop + k - 1, k - 1) <= size):
+            total += math.comb(stop + k - 1, k - 1)
+            stop += 1
+        weights = np.concatenate([_block(before, runs, i, k)[0] for i in range(start, stop)])
+        a, b = (_raise(v, low, _all(v), k, range(start, stop)) for v, low in ((left, below[0]), (right, below[1])))
+        yield a * torch.from_numpy(weights / shrink).to(a), b
+        start = stop
+
+
+def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors: int = 0) -> Maps:
+    """phi holds the coefficients, as in the paper; psi holds the powers of x alone.
+
+    With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees rise by their number.
+
+    >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2))
+    >>> maps = lifted(p, 3)
+    >>> w, x = torch.tensor([1.0, 0, 2]), torch.tensor([0.5, 1, 1])
+    >>> maps.m, float(maps.phi(w) @ maps.psi(x)), float(p(w @ x))
+    (9, 2.8125, 2.8125)
+    """
+    check_kind(features)
+    degrees = polynomial.degrees
+    number = sum(count(d, k + factors, features) for k in degrees)
+
+    def refuse(rows: Tensor) -> None:
+        # Asked when features are wanted: to know m, or the product, none are needed.
+        check_count(d, degrees[-1] + factors, number, features, rows.numel() // max(1, d * (factors + 1)))
+
+    def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
+        wanted = [k + factors for k in degrees]
+        return symmetric(vectors, wanted) if features == "symmetric" else [powers(vectors, k, features) for k in wanted]
+
+    def phi(rows: Tensor) -> Tensor:
+        refuse(rows)
+        made = raised(list(rows.unbind(-2)) if factors else [rows])
+        return torch.cat([polynomial.coefficients[k] * part for k, part in zip(degrees, made, strict=True)], dim=-1)
+
+    def psi(rows: Tensor) -> Tensor:
+        refuse(rows)
+        return torch.cat(raised([rows]), dim=-1)
+
+    return Maps(phi, psi, number, d)
+
+
+def product(polynomial: Polynomial, weights: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
+    """sum of the products of all symmetric features of X (N, d) and of n rows, a block of them at a time.
+
+    Rows and blocks are such that none holds more than about `chunk` numbers.
+    """
+    d, factors = X.shape[1], len(weights) - 1
+    out = X.new_zeros((len(X), len(weights[0])))
+    for k in polynomial.degrees:
+        degree = k + factors
+        below = count(d, degree - 1) if degree else 1
+        if below > chunk:
+            raise GatelabError(
+                f"degree {degree} of {d} inputs needs {below} features of the degree below at once, chunk is {chunk}; "
+                "give a larger chunk, or leave features=True out: the product of a polynomial needs none"
+            )
+        rows = max(1, min(chunk // below, int(chunk**0.5)))
+        for i in range(0, len(X), rows):
+            for j in range(0, len(weights[0]), rows):
+                pair = ([X[i : i + rows]], [w[j : j + rows] for w in weights])
+                for psi, phi in blocks(pair, degree, chunk // rows):
+                    out[i : i + rows, j : j + rows].addmm_(psi, phi.T, alpha=polynomial.coefficients[k])
+    return out
+
+
+def evaluate(polynomial: Polynomial, weights: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
+    """The same without features, p(x.g) (x.u) ..., rows of X such that no part holds more than `chunk` numbers."""
+    rows = max(1, chunk // max(1, len(weights[0])))
+    out = X.new_empty((len(X), len(weights[0])))
+    for i in range(0, len(X), rows):
+        part = X[i : i + rows]
+        value = polynomial(part @ weights[0].T)
+        for u in weights[1:]:
+            value = value * (part @ u.T)
+        out[i : i + rows] = value
+    return out
+
+
+def times_linear(maps: Maps, factors: int) -> Maps:
+    """Maps of the gate times that many linear factors; phi takes (..., 1 + factors, d), m grows d times with each.
+
+    Polynomials do better: their features are the monomials of one degree more (`lifted`).
+    """
+
+    def phi(rows: Tensor) -> Tensor:
+        gate, *others = rows.unbind(-2)
+        made = maps.phi(gate)
+        for u in others:
+            made = (made[..., :, None] * u[..., None, :]).flatten(-2)
+        return made
+
+    def psi(rows: Tensor) -> Tensor:
+        made = maps.psi(rows)
+        for _ in range(factors):
+            made = (made[..., :, None] * rows[..., None, :]).flatten(-2)
+        return made
+
+    return Maps(phi, psi, maps.m * maps.d**factors, maps.d)

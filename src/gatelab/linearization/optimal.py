@@ -1,0 +1,283 @@
+"""Real spherical harmonics in any number of dimensions, orthonormal for a chance direction.
+
+Built one coordinate after another. With r_k^2 = x_1^2 + ... + x_k^2, a harmonic of degree l in k dimensions is one of
+degree l' <= l in the first k - 1, times a polynomial in x_k and r_k^2 that is homogeneous of degree l - l':
+
+    Y(x_1 .. x_k) = Y'(x_1 .. x_(k-1)) p_(l-l')(x_k, r_k)
+
+where p_n(t, 1) are orthonormal under (1 - t^2)^(l' + (k-3)/2). Nothing divides by a partial length, so that no
+direction is special. Two dimensions start it with Re and Im of (x_1 + i x_2)^l. Degrees up to two, which are all that
+large layers ever use, are written down at once: x_i, x_i x_j, and contrasts of squares. So are products of l different
+coordinates, where no more than those are wanted of a degree: coordinate by coordinate they would take d times as long.
+
+The best maps of m features: the singular functions of act(w.x), degree by degree.
+
+A feature is sqrt(sigma) u(|w|) Y(w/|w|) on the one side and sqrt(sigma) v(|x|) Y(x/|x|) on the other: a radial function
+times a harmonic. Where an eigenvalue of the radial operator is negative, u and v differ by sign. On the law of w and x
+that they were made for no other maps of m features have a smaller RMSE; where m ends within a degree a part of its
+harmonics is taken, all of which are worth the same.
+
+Radial functions are extended from the nodes to all radii by Nystrom's formula, u(r) = sum_j g_l(r s_j) v(s_j) / sigma,
+tabled to somewhat beyond the last node and computed afresh further out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations, islice
+
+import numpy as np
+import torch
+from scipy.interpolate import CubicSpline
+from torch import Tensor
+
+from gatelab.arrays import Array
+from gatelab.errors import GatelabError
+from gatelab.feedforward import Activation
+from gatelab.linearization.floors import Angles, FloorSpectrum, radii, spectrum
+from gatelab.linearization.monomials import Maps
+
+
+def harmonics(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
+    """The first `wanted[l]` harmonics of each degree l at the unit vectors x, (n, d) -> (n, wanted[l]).
+
+    >>> x = torch.nn.functional.normalize(torch.randn(5, 7, dtype=torch.float64), dim=1)
+    >>> Y = harmonics(x, {2: 27})[2]
+    >>> bool(torch.allclose((Y * Y).sum(1), torch.full((5,), 27.0, dtype=torch.float64)))
+    True
+    """
+    d = x.shape[1]
+    if d == 1:
+        return {l: x**l for l in wanted}
+    low = {l: _low(x, l, n) for l, n in wanted.items() if l <= 2}
+    few = {l: _products(x, l, n) for l, n in wanted.items() if l > 2 and n <= math.comb(d, l)}
+    rest = {l: n for l, n in wanted.items() if l not in low and l not in few}
+    return low | few | (_by_coordinates(x, rest) if rest else {})
+
+
+def _by_coordinates(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
+    """Any degree in two dimensions or more."""
+    top, d = max(wanted), x.shape[1]
+    # A degree serves the ones above it, in an order that needs no more of its columns than theirs.
+    caps = [max(wanted.get(l, 0) for l in range(low, top + 1)) for low in range(top + 1)]
+    solid = _plane(x, caps)
+    for k in range(3, d + 1):
+        solid = _add_coordinate(solid, x[:, k - 1], x[:, :k].square().sum(1), k, caps)
+    return {l: solid[l][:, : wanted[l]] for l in wanted}
+
+
+def _low(x: Tensor, degree: int, count: int) -> Tensor:
+    """Degrees 0, 1 and 2 in closed form: E[x_i^4] = 3 / (d (d + 2)) and E[x_i^2 x_j^2] a third of it set the scales."""
+    d = x.shape[1]
+    if degree == 0:
+        return torch.ones_like(x[:, :1])[:, :count]
+    if degree == 1:
+        return math.sqrt(d) * x[:, :count]
+    i, j = torch.triu_indices(d, d, 1, device=x.device)[:, :count]
+    parts = [math.sqrt(d * (d + 2)) * x[:, i] * x[:, j]]
+    if count > len(i):
+        k = torch.arange(1, d, device=x.device, dtype=x.dtype)
+        squares = x.square()
+        contrasts = (squares.cumsum(1)[:, :-1] - k * squares[:, 1:]) / (k * (k + 1)).sqrt()
+        parts.append(math.sqrt(d * (d + 2) / 2) * contrasts[:, : count - len(i)])
+    return torch.cat(parts, 1)
+
+
+def _products(x: Tensor, degree: int, count: int) -> Tensor:
+    """Products of so many different coordinates: harmonic, and orthogonal to each other as every sign can be turned."""
+    d = x.shape[1]
+    # E[x_1^2 .. x_l^2] is one over this.
+    scale = math.prod(d + 2 * i for i in range(degree))
+    value = x.new_full((1, count), math.sqrt(scale))
+    for column in _different(d, degree, count):
+        value = value * x[:, column.to(x.device)]
+    return value
+
+
+@lru_cache(maxsize=8)
+def _different(d: int, degree: int, count: int) -> Tensor:
+    """The first `count` choices of so many different coordinates, (degree, count)."""
+    chosen = chain.from_iterable(islice(combinations(range(d), degree), count))
+    return torch.from_numpy(np.fromiter(chosen, np.int64, degree * count).reshape(count, degree).T.copy())
+
+
+def _plane(x: Tensor, caps: list[int]) -> list[Tensor]:
+    ones = torch.ones_like(x[:, 0])
+    real, imaginary = ones, torch.zeros_like(ones)
+    solid = [ones[:, None]]
+    for l in range(1, len(caps)):
+        real, imaginary = real * x[:, 0] - imaginary * x[:, 1], real * x[:, 1] + imaginary * x[:, 0]
+        solid.append(math.sqrt(2) * torch.stack([real, imaginary], 1)[:, : caps[l]])
+    return solid
+
+
+def _add_coordinate(solid: list[Tensor], x: Tensor, square: Tensor, k: int, caps: list[int]) -> list[Tensor]:
+    parts: list[list[Tensor]] = [[] for _ in solid]
+    for low, lower in enumerate(solid):
+        p = _homogeneous(x, square, low, k, len(solid) - 1 - low)
+        for n, value in enumerate(p):
+            room = caps[low + n]
+            # Own degree first: what is cut off then is what the fewest others need.
+            parts[low + n].insert(0, lower[:, :room] * value[:, None])
+    return [torch.cat(part, 1)[:, : caps[l]] for l, part in enumerate(parts)]
+
+
+def _homogeneous(x: Tensor, square: Tensor, low: int, k: int, top: int) -> list[Tensor]:
+    """p_0 .. p_top, from the recurrence of orthonormal Gegenbauer polynomials made homogeneous."""
+    a = low + (k - 2) / 2
+    log = math.lgamma(k / 2 + low) + math.lgamma((k - 1) / 2) - math.lgamma((k - 1) / 2 + low) - math.lgamma(k / 2)
+    p = [torch.full_like(x, math.exp(log / 2))]
+    for n in range(top):
+        value = x * p[n]
+        if n:
+            value = value - _beside(n, a) * square * p[n - 1]
+        p.append(value / _beside(n + 1, a))
+    return p
+
+
+def _beside(n: int, a: float) -> float:
+    """The entry beside the diagonal in t p_(n-1) = b_n p_n + b_(n-1) p_(n-2)."""
+    if n == 1:
+        return math.sqrt(1 / (2 * (1 + a)))
+    return math.sqrt(n * (n + 2 * a - 1) / (4 * (n + a) * (n + a - 1)))
+
+
+_KNOTS = 320
+_PRODUCTS = 3000  # values of rho = r s at which g_l is computed; splines between
+_ROWS = 256  # rho for which the angular integrals are held at once
+
+
+def build(
+    activation: Activation,
+    d: int,
+    *,
+    m: int,
+    w_scale: float = 1.0,
+    x_scale: float = 1.0,
+    w_law: str = "normal",
+    x_law: str = "normal",
+) -> Maps:
+    """The best m features for w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I), or on spheres of those radii.
+
+    >>> from gatelab.feedforward import activation
+    >>> maps = build(activation("gelu"), 16, m=152)
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> W, X = torch.randn(2, 2000, 16, generator=draw, dtype=torch.float64)
+    >>> error = activation("gelu")(W @ X.T) - maps.phi(W) @ maps.psi(X).T
+    >>> round(float(error.square().mean().sqrt()), 2)  # the floor is 0.418
+    0.42
+    """
+    if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 1:
+        raise GatelabError(f"m is {m!r}; give a number of features, 1 or more")
+    found = spectrum(activation, d, int(m), w_scale=w_scale, x_scale=x_scale, w_law=w_law, x_law=x_law)
+    chosen = _choose(found, int(m))
+    count = sum(piece.harmonics for piece in chosen)
+    if count < m:
+        raise GatelabError(
+            f"act(w.x) in d = {d} has only {count} singular functions above rounding, m is {m}; "
+            f"ask for {count} or fewer"
+        )
+    return Maps(_side(activation, found, chosen, "w"), _side(activation, found, chosen, "x"), int(m), d)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One radial function with so many harmonics of its degree."""
+
+    block: int
+    place: int
+    harmonics: int
+
+
+def _choose(found: FloorSpectrum, m: int) -> list[_Piece]:
+    sigma, many, of, place = found.pieces()
+    chosen, left = [], m
+    for s, n, b, k in zip(sigma, many, of, place, strict=True):
+        if left == 0 or s <= 1e-12 * sigma[0]:
+            break
+        chosen.append(_Piece(int(b), int(k), int(min(n, left))))
+        left -= chosen[-1].harmonics
+    return chosen
+
+
+def _side(activation: Activation, found: FloorSpectrum, chosen: list[_Piece], side: str) -> Callable[[Tensor], Tensor]:
+    degrees = [found.blocks[piece.block].degree for piece in chosen]
+    wanted = {l: max(p.harmonics for p, of in zip(chosen, degrees, strict=True) if of == l) for l in degrees}
+    radial = _Radial(activation, found, chosen, side)
+
+    def features(rows: Tensor) -> Tensor:
+        if rows.shape[-1] != found.scene.d:
+            raise GatelabError(
+                f"rows have {rows.shape[-1]} entries, the maps were made for d = {found.scene.d}; "
+                f"give (..., {found.scene.d})"
+            )
+        flat = rows.reshape(-1, found.scene.d)
+        length = torch.linalg.vector_norm(flat, dim=1)
+        tiny = torch.finfo(flat.dtype).tiny
+        Y = harmonics(flat / length.clamp_min(tiny)[:, None], wanted)
+        R = radial(length)
+        parts = [
+            R[:, i, None] * Y[l][:, : piece.harmonics] for i, (piece, l) in enumerate(zip(chosen, degrees, strict=True))
+        ]
+        return torch.cat(parts, 1).reshape(*rows.shape[:-1], -1)
+
+    return features
+
+
+class _Radial:
+    """sqrt(sigma) u(r) of the chosen radial functions: a cubic table, and Nystrom's formula beyond it."""
+
+    def __init__(self, activation: Activation, found: FloorSpectrum, chosen: list[_Piece], side: str) -> None:
+        other = "x" if side == "w" else "w"
+        self.activation, self.scene = activation, found.scene
+        own, _ = radii(found.scene, side, found.nodes)
+        self.nodes, masses = radii(found.scene, other, found.nodes)
+        self.degrees = [found.blocks[piece.block].degree for piece in chosen]
+        weights = []
+        for piece in chosen:
+            b = found.blocks[piece.block]
+            v = (b.right if side == "w" else b.left)[:, piece.place]
+            weights.append(masses * v / np.sqrt(b.sigma[piece.place]))
+        self.weights = np.array(weights)
+        self.end = 1.25 * float(own.max())
+        knots = np.linspace(0.0, self.end, _KNOTS + 1)
+        self.step = float(knots[1])
+        # g_l is a function of rho = r s alone: a table of it serves all knots, and costs a tenth of computing each.
+        rho = np.linspace(0.0, self.end * float(self.nodes.max()), _PRODUCTS + 1)
+        smooth = {l: CubicSpline(rho, g) for l, g in self._projected(rho).items()}
+        products = knots[:, None] * self.nodes
+        values = np.stack([smooth[l](products) @ v for l, v in zip(self.degrees, self.weights, strict=True)], 1)
+        # (knots, powers, functions): one gather brings all that a row needs.
+        self.table = torch.from_numpy(np.ascontiguousarray(CubicSpline(knots, values).c.transpose(1, 0, 2)))
+
+    def direct(self, r: Array) -> Array:
+        """Nystrom's formula at the radii r, (n,) -> (n, functions)."""
+        g = self._projected(r[:, None] * self.nodes)
+        return np.stack([g[l] @ v for l, v in zip(self.degrees, self.weights, strict=True)], 1)
+
+    def _projected(self, rho: Array) -> dict[int, Array]:
+        """g_l(rho) of every degree in use."""
+        out = {l: np.empty_like(rho) for l in set(self.degrees)}
+        for start in range(0, len(rho), _ROWS):
+            part = slice(start, start + _ROWS)
+            angles = Angles(self.activation, self.scene.d, rho[part])
+            for degree in range(max(self.degrees) + 1):
+                g = angles.next_degree()
+                if degree in out:
+                    out[degree][part] = g
+        return out
+
+    def __call__(self, r: Tensor) -> Tensor:
+        table = self.table.to(r.device, r.dtype)
+        cell = (r.detach() / self.step).long().clamp_(0, _KNOTS - 1)
+        t = (r - cell * self.step)[:, None]
+        c = table[cell]
+        value = ((c[:, 0] * t + c[:, 1]) * t + c[:, 2]) * t + c[:, 3]
+        beyond = r.detach() > self.end
+        if bool(beyond.any()):
+            far = torch.from_numpy(self.direct(r[beyond].detach().double().cpu().numpy())).to(r.device, r.dtype)
+            value = value.index_put((beyond.nonzero()[:, 0],), far)
+        return value

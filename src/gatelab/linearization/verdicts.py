@@ -1,0 +1,251 @@
+"""The verdict before anything is built: can m features below the layer's width reach a wanted error on these inputs?
+
+For given rows W and inputs X the question is one of matrices. Phi(W) Psi(X)^T has rank m or less, so by Eckart and
+Young
+
+    RMSE of any maps of m features  >=  sqrt( sum_(k>m) sigma_k^2 / (n N) )      sigma_k of act(W X^T), n rows, N inputs
+
+and on those rows and inputs a truncated singular value decomposition reaches it. So `needed` features are necessary,
+whatever method makes the maps. They need not be enough for inputs not seen: a finite set of inputs can be learned by
+heart. What is enough is measured on inputs held out. With U the leading left singular vectors of the others, Phi(W) =
+U and Psi(x) = U^T act(W x) are maps of m features, and their error on the held-out half is what some maps do reach.
+
+Beside it stands what isotropic theory says for the same length of pre-activations. Inputs that fill few directions (a
+low effective rank, (sum lambda)^2 / sum lambda^2 of their covariance) do better than it, and that gap is what is to
+be gained.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gatelab.arrays import Array
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, check_seed
+from gatelab.feedforward import Activation
+from gatelab.feedforward import activation as gate_of
+from gatelab.linalg.interruptible import apart
+from gatelab.linearization.floors import floor_curve
+from gatelab.memory import check_memory
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What is possible: no maps of fewer than `needed` features reach `error` here; some of `enough` do on new inputs.
+
+    None stands for more features than the rows looked at can tell. `curve` and `held_out` are the floor and the error
+    reached at m = 0, 1, 2, ...; `sampled` says that W or X was cut down.
+    """
+
+    activation: str
+    error: float
+    width: int
+    d: int
+    needed: int | None
+    enough: int | None
+    curve: Array
+    held_out: Array
+    isotropic_m: tuple[int, ...]
+    isotropic: Array
+    rank_w: float
+    rank_x: float
+    spread: float
+    sampled: bool
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.activation}: RMSE {self.error:g} with fewer than {self.width} features is {self.answer}"
+        )
+
+    @property
+    def answer(self) -> Literal["possible", "impossible", "open"]:
+        """Whether fewer features than neurons can do; "open" where these inputs are too few to tell."""
+        if self.enough is not None and self.enough < self.width:
+            return "possible"
+        return "impossible" if self.needed is not None and self.needed >= self.width else "open"
+
+    @property
+    def possible(self) -> bool:
+        return self.answer == "possible"
+
+    def floor(self, m: int) -> float:
+        """The least RMSE of any maps of m features on the rows and inputs that were looked at."""
+        if m < 0:
+            raise GatelabError(f"m is {m}; give a number of features, 0 or more")
+        return float(self.curve[min(m, len(self.curve) - 1)])
+
+    def __str__(self) -> str:
+        part = (
+            " (part of it was looked at: a bound for that part, an estimate from below for all)" if self.sampled else ""
+        )
+        lines = [
+            f"{self.activation}(Wx) with {self.width} neurons on {self.d} inputs{part}; wanted RMSE {self.error:.3g}.",
+            self._sentence(),
+        ]
+        lines.append(
+            f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
+            f"pre-activations have a spread of {self.spread:.3g}."
+        )
+        pairs = ", ".join(f"{v:.3g} at m = {m}" for m, v in zip(self.isotropic_m, self.isotropic, strict=True))
+        lines.append(
+            f"Isotropic inputs of that spread would leave at least {pairs}: m features cannot beat linear plus norm "
+            f"(m = d + 1) by much unless m is about d^2 / 2 = {self.d * self.d // 2}."
+        )
+        lines.append(self.advice)
+        return "\n".join(lines)
+
+    def _sentence(self) -> str:
+        at_least = f"{len(self.curve) - 1} or more" if self.needed is None else str(self.needed)
+        if self.answer == "possible":
+            share = f"{(self.enough or 0) / self.width:.0%} of the width"
+            return (
+                f"Possible: m = {self.enough} features, {share}, reach it on inputs held out; any maps need {at_least}."
+            )
+        if self.answer == "impossible":
+            return (
+                f"Not possible below the layer's width: any maps need m >= {at_least} features on these inputs, "
+                f"the layer has {self.width}."
+            )
+        return (
+            f"Open: any maps need m >= {at_least} features, and up to {len(self.held_out) - 1} from half of these "
+            f"inputs leave {self.held_out.min():.3g} on the other half."
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        if self.answer == "possible":
+            return (
+                "Next: fit maps to these inputs ('hermite' fitted to data, or 'learned'), or project the inputs on "
+                f"their leading directions first, and hold the error against the floor, "
+                f"{self.floor(self.enough or 0):.3g}."
+            )
+        if self.answer == "open":
+            return "Next: give more inputs, or a larger error."
+        if self.rank_x < self.d / 4:
+            return (
+                "Next: the inputs fill few directions; make W x itself cheap by a low-rank W, and keep the activation."
+            )
+        return "Next: keep the activation as it is, or ask for a larger error; no choice of maps changes this."
+
+
+def verdict(
+    activation: str | Activation,
+    W: Tensor,
+    X: Tensor,
+    error: float,
+    *,
+    bias: Tensor | None = None,
+    most: int = 2048,
+    seed: int = 0,
+) -> Verdict:
+    """Whether act(W x) can be Phi(W) Psi(x) with RMSE at most `error` on the inputs X, (N, d), for rows W, (n, d).
+
+    `bias` is the layer's; `most` rows of W and of X, drawn by `seed`, are looked at.
+
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> W, X = torch.randn(2, 300, 64, generator=draw, dtype=torch.float64) / 8
+    >>> thin = X @ torch.diag(torch.tensor([8.0] * 3 + [0.0] * 61, dtype=torch.float64))
+    >>> verdict("gelu", W, thin, 1e-3).possible, verdict("gelu", 8 * W, 8 * X, 1e-3).possible
+    (True, False)
+    """
+    gate = gate_of(activation)
+    W, X = _rows("W", W), _rows("X", X)
+    if W.shape[1] != X.shape[1]:
+        raise GatelabError(
+            f"W is {tuple(W.shape)} and X is {tuple(X.shape)}; both need d columns: neurons x d and inputs x d"
+        )
+    if not (math.isfinite(error) and error > 0):
+        raise GatelabError(f"error is {error!r}; give the RMSE that is wanted, a positive number")
+    if len(X) < 2:
+        raise GatelabError("X has one row; give inputs enough to hold some out, hundreds or more")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 2:
+        raise GatelabError(f"most is {most!r}; give how many rows to look at, 2 or more")
+    width, d = W.shape
+    b = torch.zeros(width, dtype=torch.float64, device=W.device) if bias is None else bias.detach().to(W)
+    if b.shape != (width,):
+        raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    sampled = max(len(W), len(X)) > most
+    # The values, their halves, and singular vectors with what LAPACK works in.
+    check_memory(
+        8 * 6 * min(len(W), most) * min(len(X), most),
+        f"a verdict on {min(len(W), most)} rows and {min(len(X), most)} inputs",
+        "give a smaller `most`",
+    )
+    rows, inputs = _pick(len(W), most, generator), _pick(len(X), most, generator)
+    z = W[rows] @ X[inputs].T + b[rows][:, None]
+    Y = gate(z)
+    curve = _tail(Y)
+    held_out = _held_out(Y, generator)
+    ms = sorted({m for m in (1, d + 1, (d + 1) * (d + 2) // 2 - 1) if m <= 200_000})
+    # For isotropic rows z has the variance w_scale^2 x_scale^2 d; the same spread, then.
+    spread = float(z.square().mean().sqrt())
+    scale = math.sqrt(max(spread, 1e-12) / math.sqrt(d))
+    return Verdict(
+        gate.name,
+        float(error),
+        width,
+        d,
+        _first(curve[:-1], error) if min(Y.shape) < width else _first(curve, error),
+        _first(held_out, error),
+        curve,
+        held_out,
+        tuple(ms),
+        floor_curve(gate, d, ms, w_scale=scale, x_scale=scale),
+        _effective_rank(W),
+        _effective_rank(X),
+        spread,
+        sampled,
+    )
+
+
+def _rows(name: str, given: Tensor) -> Tensor:
+    if not isinstance(given, Tensor) or given.ndim != 2 or min(given.shape) < 1:
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise GatelabError(f"{name} is {shape}; give a tensor of rows, (rows, d)")
+    given = given.detach().double()
+    if not bool(torch.isfinite(given).all()):
+        raise GatelabError(f"{name} has entries that are not finite; leave those rows out")
+    return given
+
+
+def _pick(n: int, most: int, generator: torch.Generator) -> Tensor:
+    return torch.arange(n) if n <= most else torch.randperm(n, generator=generator)[:most].sort().values
+
+
+def _tail(Y: Tensor) -> Array:
+    """The floor at m = 0, 1, ..., rank, from the singular values of the values themselves."""
+    squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
+    # From the smallest up: the tail of a sum that would be lost in the difference of two large ones.
+    tail = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
+    return np.sqrt(tail / Y.numel())
+
+
+def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
+    """The error at m = 0, 1, ... on half of the inputs, when Phi(W) are the leading singular vectors of the others."""
+    order = torch.randperm(Y.shape[1], generator=generator).to(Y.device)
+    known, new = Y[:, order[::2]], Y[:, order[1::2]]
+    U = apart(torch.linalg.svd, known, full_matrices=False).U
+    caught = (U.T @ new).square().sum(1).cpu().numpy()
+    left = float(new.square().sum()) - np.concatenate([[0.0], np.cumsum(caught)])
+    return np.sqrt(np.maximum(left, 0.0) / new.numel())
+
+
+def _first(curve: Array, error: float) -> int | None:
+    """The least m at which the curve is at most `error`; one that ends above it cannot tell."""
+    reached = np.nonzero(curve <= error)[0]
+    return int(reached[0]) if len(reached) else None
+
+
+def _effective_rank(rows: Tensor) -> float:
+    """(sum lambda)^2 / sum lambda^2 of the second moments: how many directions carry them."""
+    gram = rows.T @ rows if len(rows) >= rows.shape[1] else rows @ rows.T
+    total = float(gram.diagonal().sum())
+    return total * total / float(gram.square().sum()) if total > 0 else 0.0

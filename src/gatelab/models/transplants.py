@@ -1,0 +1,157 @@
+"""A unit transplanted into a model of Transformers: every feed-forward block replaced, all else as it was.
+
+    GPT-2   mlp: c_fc, act, c_proj, dropout          ->  D [ act(Gx + g) * (Ux + u) * ... ] + d, dropout
+    ViT     mlp: fc1, act, fc2                       ->  the same; older versions: intermediate and output.dense
+
+Biases, the scheme of initial weights (N(0, initializer_range^2) or what the model draws, GPT-2's D divided by
+sqrt(2 layers)) and, by the two-thirds rule, the number of weights stay those of the model: gated and plain blocks
+differ in the gate alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.errors import GatelabError
+from gatelab.feedforward import AnyUnit, ModuleUnit, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.network import factor_names
+from gatelab.models.block import UnitLike, UserBlock, layer_seeds, matched_width, quietly
+
+
+class BlockNeurons(nn.Module):
+    """act(Gx + g) * (Ux + u) * ... on the last dimension."""
+
+    def __init__(self, unit: Unit, d_model: int, width: int) -> None:
+        super().__init__()
+        self.unit = unit
+        self.names = ("G", *factor_names(unit.factors))
+        for name in self.names:
+            self.add_module(name, nn.Linear(d_model, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.unit.neuron(*(getattr(self, name)(x) for name in self.names))
+
+
+class Transplant(nn.Module):
+    """The whole block: neurons, D, and the dropout that the model had there."""
+
+    def __init__(self, neurons: nn.Module, D: nn.Linear, dropout: nn.Module) -> None:
+        super().__init__()
+        self.neurons, self.D, self.dropout = neurons, D, dropout
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.dropout(self.D(self.neurons(hidden_states)))
+
+
+def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed: int = 0) -> nn.Module:
+    """A copy of a GPT-2 or ViT of Transformers with `unit` in its feed-forward blocks, initialised from `seed`.
+
+    With `match_mlp` a unit of q factors gets 2 / (q + 2) of the width, so that the blocks cost what they did. Other
+    weights are copied as they are; the configuration keeps the old width. A user's module class comes with its own
+    weights and biases, at the width that costs the same. A model into which a unit was transplanted is taken too: the
+    new one gets the width that it would get in the model as it was.
+
+        transplant(GPT2LMHeadModel(GPT2Config()), "swiglu")
+    """
+    chosen = as_unit(unit)
+    places = _places(model)
+    grown = copy.deepcopy(model)
+    parents = dict(grown.named_modules())
+    for name, own in zip(places, layer_seeds(seed, len(places)), strict=True):
+        with quietly():
+            torch.manual_seed(own)
+            _replace(grown, parents[name], chosen, match_mlp, own)
+    return grown
+
+
+def _places(model: nn.Module) -> list[str]:
+    """The names of the layers that hold a feed-forward block."""
+    found = [n for n, m in model.named_modules() if _kind(m) is not None] if hasattr(model, "config") else []
+    if not found:
+        raise GatelabError(
+            f"{type(model).__name__} has no feed-forward block that can be replaced; give a GPT-2 or a ViT of"
+            " Transformers (GPT2LMHeadModel, GPT2Model, ViTForImageClassification, ViTModel), or build gatelab's own"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What a model had where the block is: the width of its plain block, and its dropout."""
+
+    d_model: int
+    width: int
+    dropout: nn.Module
+
+
+def _kind(module: nn.Module) -> str | None:
+    name, mlp = type(module).__name__, getattr(module, "mlp", None)
+    if name == "GPT2Block" and mlp is not None:
+        return "gpt2"
+    if name == "ViTLayer" and (hasattr(mlp, "fc1") or hasattr(mlp, "plain")):
+        return "vit"
+    if name == "ViTLayer" and hasattr(module, "intermediate") and hasattr(module, "output"):
+        return "vit in two"
+    return None
+
+
+def _plain(layer: Any, kind: str) -> _Plain:
+    """Of the block that the model came with, or, where it was replaced before, of the one before that."""
+    block = layer.intermediate if kind == "vit in two" else layer.mlp
+    if hasattr(block, "plain"):
+        return block.plain
+    if kind == "gpt2" and hasattr(block, "c_fc"):
+        d_model, width = block.c_fc.weight.shape
+        return _Plain(d_model, width, block.dropout)
+    first = getattr(block, "fc1", getattr(block, "dense", None))
+    if first is None:
+        raise GatelabError(
+            f"a feed-forward block is a {type(block).__name__}, which says nothing of the width that the model had; "
+            "transplant into the model as it was"
+        )
+    width, d_model = first.weight.shape
+    return _Plain(d_model, width, nn.Identity())
+
+
+def _replace(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
+    kind = _kind(layer) or ""
+    like = next(layer.parameters())
+    plain = _plain(layer, kind)
+    block = _block(model, like, unit, plain, match_mlp, seed)
+    if kind == "gpt2" and isinstance(block, Transplant):
+        std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
+        block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
+    if kind != "vit in two":
+        layer.mlp = block
+        _remember(block, plain)
+        return
+    whole = not isinstance(block, Transplant)
+    layer.intermediate, layer.output.dense = (block, nn.Identity()) if whole else (block.neurons, block.D)
+    _remember(layer.intermediate, plain)
+
+
+def _remember(block: Any, plain: _Plain) -> None:
+    """What the model had, for a unit that is transplanted later."""
+    block.plain = plain
+
+
+def _block(
+    model: Any, like: Tensor, unit: AnyUnit, plain: _Plain, match_mlp: bool, seed: int
+) -> Transplant | UserBlock:
+    d_model = plain.d_model
+    width = matched_width(unit, d_model, plain.width) if match_mlp else check_width(plain.width)
+    if isinstance(unit, ModuleUnit):
+        return UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
+    block = Transplant(BlockNeurons(unit, d_model, width), nn.Linear(width, d_model), plain.dropout)
+    for module in block.modules():
+        if isinstance(module, nn.Linear):
+            model._init_weights(module)
+    return block.to(like.device, like.dtype).train(model.training)

@@ -1,0 +1,160 @@
+"""What theory expects of the kernel's spectrum for Gaussian data: the paper's estimates, and ours.
+
+The kernel is that of `analytic`: a product unit of order q, LeCun initialisation, no biases. For a gate of degree k,
+relu^k or the identity, it is (|x_i| |x_j| / d)^(k + q) h(cos), with
+
+    h(t) = t^q [ (m + q d) A_k(t) + d k^2 t A_(k-1)(t) ]      A_k(t) = E[gate(z) gate(z')]
+
+z and z' normal with correlation t, m the width; for width=None h(t) = t^q A_k(t), the limit per neuron. The paper
+replaces |x_i|^2 by its mean and keeps two terms of the series; ours keeps the lengths and all degrees
+(`gatelab.theory.random_matrix`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gatelab.arrays import Array
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward.definition import AnyUnit, Unit, check_width
+from gatelab.feedforward.gates import activation
+from gatelab.feedforward.registry import unit as find_unit
+from gatelab.theory.random_matrix import KernelLaw, kernel_law, paper_extremes, paper_rates
+
+
+@dataclass(frozen=True)
+class ExtremeEstimate:
+    """The ends of a spectrum and their ratio."""
+
+    lambda_max: float
+    lambda_min: float
+
+    @property
+    def condition(self) -> float:
+        return self.lambda_max / self.lambda_min if self.lambda_min > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class Spike:
+    """The rank-one part of the kernel: does its eigenvalue stand out of the bulk?
+
+    `strength` is the size of that part over the least that stands out; `place` is where its eigenvalue lies, NaN where
+    it drowns, and `bulk` where the bulk ends.
+    """
+
+    strength: float
+    place: float
+    bulk: float
+
+    @property
+    def passed(self) -> bool:
+        return self.strength > 1
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What to expect of the kernel of n Gaussian rows in d dimensions, typical (the middle) over draws of the rows.
+
+    `ours` and `paper` hold lambda_max, lambda_min and condition; `paper` is None beyond relu of order 0 and 1, where
+    the paper has nothing, and so are `rates`, its Theorem 3.1. `density` is that of the bulk, the spike apart.
+    """
+
+    unit: str
+    n: int
+    d: int
+    width: int | None
+    paper: ExtremeEstimate | None
+    rates: dict[str, str] | None
+    law: KernelLaw = field(repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.width}: {self.n} Gaussian rows in {self.d} dimensions")
+
+    @cached_property
+    def spike(self) -> Spike:
+        strength, place = self.law.spike()
+        return Spike(strength, place, self.law.end_of_bulk())
+
+    @cached_property
+    def ours(self) -> ExtremeEstimate:
+        spike = self.spike
+        return ExtremeEstimate(max(spike.place, spike.bulk) if spike.passed else spike.bulk, self.law.smallest())
+
+    def density(self, x: ArrayLike) -> Array:
+        """The density of eigenvalues expected at each x > 0."""
+        x = np.asarray(x, float)
+        if not bool((x > 0).all()):
+            raise GatelabError("the density is asked for at x <= 0; give positive eigenvalues")
+        return self.law.density(x.ravel()).reshape(x.shape)
+
+
+def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> Estimate:
+    """The expected extremes of the kernel of `unit` on n rows of d independent standard normal entries.
+
+    For n from d/2 to 4d and d from 50 to 800 our condition number is within 12 % of the mean over draws.
+
+    >>> e = estimate("glu", n=400, d=100, width=1000)
+    >>> round(e.paper.condition, 1), round(e.ours.condition), e.spike.passed  # measured: 13.0
+    (5.8, 13, True)
+    >>> estimate("mlp", 400, 100).rates["condition"]
+    'n'
+    """
+    known = find_unit(unit)
+    n, d = _whole("n", n, 1), _whole("d", d, 2)
+    width = None if width is None else check_width(width)
+    if not isinstance(known, Unit) or (shape := _shape(known)) is None:
+        raise GatelabError(
+            f"there is no estimate for {known.name!r}: its kernel is no function of lengths times one of angles; "
+            "there are estimates for the gates relu, relu2, relu3 and identity, with any number of factors"
+        )
+    degree, A, slope = shape
+    q = known.factors
+
+    def h(t: Array) -> Array:
+        if width is None:
+            return t**q * A(t)
+        return t**q * ((width + q * d) * A(t) + d * t * slope(t))
+
+    in_paper = degree == 1 and known.gate_power == 1 and q <= 1
+    return Estimate(
+        known.name,
+        n,
+        d,
+        width,
+        ExtremeEstimate(*paper_extremes(q, n, d, width)) if in_paper else None,
+        paper_rates(q) if in_paper else None,
+        kernel_law(h, degree + q, n, d),
+    )
+
+
+def _shape(unit: Unit) -> tuple[int, Callable[[Array], Array], Callable[[Array], Array]] | None:
+    """The degree of a homogeneous gate, A = E[gate gate] and E[gate' gate'], functions of the correlation."""
+    k = unit.gate_power
+    if unit.gate == activation("identity"):
+        return 1, np.positive, np.ones_like
+    if k is None or k not in (1, 2, 3):
+        return None
+    return k, lambda t: arc_cosine(k, t), lambda t: k * k * arc_cosine(k - 1, t)
+
+
+def arc_cosine(k: int, t: Array) -> Array:
+    """E[relu^k(z) relu^k(z')] of normal z, z' with correlation t (Cho and Saul 2009), k = 0 to 3.
+
+    >>> [round(float(arc_cosine(k, np.ones(1))[0]), 9) for k in range(4)]
+    [0.5, 0.5, 1.5, 7.5]
+    """
+    t = np.clip(t, -1.0, 1.0)
+    s = np.sqrt((1 - t) * (1 + t))
+    angle = np.pi - np.arctan2(s, t)
+    odd, even = ((0.0, 1.0), (1.0, t), (3 * t, 1 + 2 * t * t), (4 + 11 * t * t, 9 * t + 6 * t**3))[k]
+    return (odd * s + even * angle) / (2 * np.pi)
+
+
+def _whole(name: str, value: int, least: int) -> int:
+    return whole_number(name, value, least)

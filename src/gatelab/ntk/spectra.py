@@ -1,0 +1,285 @@
+"""The spectrum of a kernel: its ends with bounds, its condition number, its density.
+
+The ends come from Lanczos and Cholesky (`gatelab.linalg.eigen`), each with an interval that it provably lies in,
+rounding and the kernel's own error included. Where float64 cannot tell lambda_min from zero the interval says so, the
+condition number is inf with a lower bound, and a warning is given.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator
+from torch import Tensor
+
+from gatelab.arrays import Array
+from gatelab.display import one_line, shorten
+from gatelab.errors import GatelabError
+from gatelab.linalg.eigen import Apply, Extremes, extremes, operator_extremes, quadrature, start_vector
+from gatelab.linalg.interruptible import apart
+from gatelab.memory import check_memory
+from gatelab.ntk.kernels import Kernel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Interval = tuple[float, float]
+Status = Literal["resolved", "unresolved", "indefinite"]
+# Asymmetry up to this many units of the last place is rounding of long sums.
+_ROUNDING = 4096
+_BLOCK = 512
+_GLANCE = 2000  # rows of the largest matrix whose density a notebook shows unasked
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """What `spectrum` found.
+
+    `status` is "resolved" where lambda_min is known to be positive, "indefinite" where it is known to be negative, else
+    "unresolved". `condition` is lambda_max / lambda_min, and inf unless resolved; `condition_bounds` starts at what is
+    certain in any case. `eigenvalues` are all of them, ascending, if they were asked for.
+    """
+
+    n: int
+    lambda_max: float
+    lambda_min: float
+    condition: float
+    lambda_max_bounds: Interval
+    lambda_min_bounds: Interval
+    condition_bounds: Interval
+    status: Status
+    label: str = ""
+    notes: tuple[str, ...] = ()
+    eigenvalues: Array | None = field(default=None, repr=False)
+    _apply: Apply = field(default=torch.clone, repr=False)
+    _device: torch.device | str = field(default="cpu", repr=False)
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{shorten(self.label or 'kernel')}: {self.n} eigenvalues, {self.status}, "
+            f"condition number {self.condition:.4g}",
+        )
+
+    def density(
+        self, points: int | ArrayLike = 400, *, log: bool = False, probes: int = 16, steps: int = 80, seed: int = 0
+    ) -> tuple[Array, Array]:
+        """Eigenvalues x and the spectral density there, which integrates to one (over log10 x with `log`).
+
+        `points` is a number of points or the points. Of the full spectrum if it is known, else by stochastic Lanczos
+        quadrature with `probes` chance directions of `steps` steps; both are smoothed by a Gaussian of the width that
+        suits as many normal values, taken from the quartiles lest a spike decide it.
+        """
+        if self.eigenvalues is not None:
+            nodes, weights = self.eigenvalues, np.full(self.n, 1 / self.n)
+        else:
+            nodes, weights = quadrature(self._apply, self.n, probes, steps, seed, self._device)
+        if log:
+            kept = nodes > 0
+            nodes, weights = np.log10(nodes[kept]), weights[kept] / max(weights[kept].sum(), 1e-300)
+            if not len(nodes):
+                raise GatelabError("no eigenvalue is positive; draw the density with log=False")
+        width = _bandwidth(nodes, weights, self.n)
+        if isinstance(points, int):
+            at = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, points)
+        else:
+            at = np.asarray(points, float)
+            if log and not bool((at > 0).all()):
+                raise GatelabError("a logarithmic density was asked for at points <= 0; give positive points")
+            at = np.log10(at) if log else at
+        away = (at[:, None] - nodes) / width
+        values = (np.exp(-0.5 * away * away) * weights).sum(-1) / (width * math.sqrt(2 * math.pi))
+        return (10.0**at if log else at), values
+
+    def plot(
+        self, path: str | Path | None = None, *, ax: Any = None, log: bool | None = None, **density: Any
+    ) -> Figure:
+        """The density, on a logarithmic axis where the ends lie more than 30 times apart.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`; `density` are options
+        of that method.
+        """
+        from gatelab.plotting import saved
+        from gatelab.plotting.kernels import DensityCurve, density_figure
+
+        if log is None:
+            log = self.status == "resolved" and self.condition > 30
+        x, values = self.density(log=log, **density)
+        said = f"condition {self.condition:.4g}" if self.status == "resolved" else self.status
+        curve = DensityCurve(self.label or "kernel", x, values, (self.lambda_min, self.lambda_max), said)
+        return saved(density_figure([curve], log=log, title=f"{self.n} eigenvalues", ax=ax), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.theme import html
+
+        rows = [
+            (name, f"{value:.6g}", f"[{low:.6g}, {high:.6g}]")
+            for name, value, (low, high) in (
+                ("lambda_max", self.lambda_max, self.lambda_max_bounds),
+                ("lambda_min", self.lambda_min, self.lambda_min_bounds),
+                ("condition number", self.condition, self.condition_bounds),
+            )
+        ]
+        rows += [("status", self.status, "")] + [("note", note, "") for note in self.notes]
+        # An operator's products may take long, and so do those of a large matrix: a glance must not.
+        known = self.eigenvalues is not None or (isinstance(self._apply, partial) and self.n <= _GLANCE)
+        heading = f"{self.label or 'kernel'}: {self.n} eigenvalues"
+        return html(
+            heading, rows, columns=("", "value", "certain"), figure=self.plot(probes=4, steps=40) if known else None
+        )
+
+
+def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False) -> Spectrum:
+    """The ends of the spectrum of a symmetric matrix or kernel; all eigenvalues with `full`.
+
+    A scipy `LinearOperator`, such as the empirical kernel as an operator, is taken to be positive semidefinite. It is
+    known by its products alone: its bounds are wider and hold but for one start vector in a million.
+
+    >>> s = spectrum(np.diag([1.0, 2.0, 8.0]))
+    >>> round(s.condition, 6), s.status
+    (8.0, 'resolved')
+    >>> s.condition_bounds[0] < 8 < s.condition_bounds[1]
+    True
+    """
+    if isinstance(K, LinearOperator):
+        return _of_operator(K, full)
+    label, error = (K.label, K.error) if isinstance(K, Kernel) else ("", 0.0)
+    matrix = checked(K.matrix if isinstance(K, Kernel) else K)
+    ends = extremes(matrix, entry_error=error)
+    values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy() if full else None
+    notes = (f"the kernel's own error of {error:.1g} is part of the bounds",) if error else ()
+    return _told(ends, len(matrix), label, notes, values, partial(torch.mv, matrix), matrix.device)
+
+
+def checked(K: Tensor | ArrayLike) -> Tensor:
+    """A square, finite, symmetric matrix in float64; asymmetry of the size of rounding is averaged away."""
+    try:
+        matrix = K.detach() if isinstance(K, Tensor) else torch.as_tensor(np.asarray(K))
+    except (TypeError, ValueError) as problem:
+        raise GatelabError(f"a kernel is a matrix of real numbers, not {type(K).__name__}: {problem}") from None
+    if matrix.is_complex():
+        raise GatelabError("the matrix is complex; a kernel is real and symmetric")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise GatelabError(f"the matrix has shape {tuple(matrix.shape)}; a kernel is n by n, n >= 1")
+    # A copy of unit scale or a shifted one with its factor in place; the matrix itself, if it is not float64 yet.
+    copies = 1 if matrix.dtype == torch.float64 else 2
+    check_memory(copies * 8 * len(matrix) ** 2, f"the spectrum of {len(matrix)} rows", "give fewer rows", matrix.device)
+    eps = torch.finfo(matrix.dtype).eps if matrix.is_floating_point() else 0.0
+    matrix = matrix.to(torch.float64)
+    blocks = [slice(i, i + _BLOCK) for i in range(0, len(matrix), _BLOCK)]
+    ends = [torch.aminmax(matrix[b]) for b in blocks]  # of what has a NaN both are NaN
+    size = max(float(torch.maximum(-low, high)) for low, high in ends)
+    if not all(bool(torch.isfinite(low) & torch.isfinite(high)) for low, high in ends):
+        where = (~torch.isfinite(matrix)).nonzero()[0].tolist()
+        raise GatelabError(f"entry {tuple(where)} of the matrix is {float(matrix[tuple(where)])}; all must be finite")
+    skew = max(_skew(matrix[a, b], matrix[b, a]) for i, a in enumerate(blocks) for b in blocks[: i + 1])
+    if skew > _ROUNDING * eps * size:
+        raise GatelabError(
+            f"the matrix is not symmetric: entries mirrored at the diagonal differ by up to {skew:.3g}, "
+            f"the largest entry is {size:.3g}; give (K + K.T) / 2 if that is what you mean"
+        )
+    return matrix if skew == 0 else matrix / 2 + matrix.mT / 2
+
+
+def _skew(part: Tensor, mirrored: Tensor) -> float:
+    """Halves first: the difference of two entries of 1e308 may overflow."""
+    if bool(torch.equal(part, mirrored.mT)):
+        return 0.0
+    return 2 * float((part / 2 - mirrored.mT / 2).abs().max())
+
+
+def _of_operator(K: LinearOperator, full: bool) -> Spectrum:
+    n = K.shape[0]
+    if K.shape != (n, n) or n < 1:
+        raise GatelabError(f"the operator has shape {tuple(K.shape)}; a kernel is n by n, n >= 1")
+    dtype = np.dtype(K.dtype)
+    if dtype.kind not in "fiub":
+        raise GatelabError(f"the operator has dtype {K.dtype}; a kernel is real")
+
+    def apply(v: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(K.matvec(v.cpu().numpy()), dtype=np.float64).ravel())
+
+    x, y = start_vector(n, 100), start_vector(n, 101)
+    Kx, Ky = apply(x), apply(y)
+    if not bool(torch.isfinite(Kx).all()):
+        raise GatelabError("the operator's products are not finite")
+    eps = float(np.finfo(dtype.name).eps) if dtype.kind == "f" else 2.0**-52
+    if abs(float(y @ Kx - x @ Ky)) > _ROUNDING * eps * float(Kx.norm() + Ky.norm()):
+        raise GatelabError("the operator is not symmetric: x.Ky and y.Kx differ")
+    if full:
+        check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
+        return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
+    ends = operator_extremes(apply, n, unit=eps / 2)
+    said = "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
+    return _told(ends, n, "", () if ends.proved else (said,), None, apply, "cpu")
+
+
+def _told(
+    ends: Extremes,
+    n: int,
+    label: str,
+    notes: tuple[str, ...],
+    values: Array | None,
+    apply: Apply,
+    device: torch.device | str,
+) -> Spectrum:
+    """The result, the condition number from the scaled ends, and the warning where lambda_min is not resolved."""
+    top, bottom = ends.top, ends.bottom
+    status: Status = "resolved" if bottom.lower > 0 else "indefinite" if bottom.upper < 0 else "unresolved"
+    low, high = ends.lambda_min, ends.lambda_max
+    if status == "resolved":
+        condition = top.value / bottom.value
+        bounds = (top.lower / bottom.upper, top.upper / bottom.lower)
+    else:
+        condition = math.inf
+        least = max(1.0, top.lower / bottom.upper) if bottom.upper > 0 else 1.0
+        bounds = (math.inf if status == "indefinite" else least, math.inf)
+        if status == "indefinite":
+            said = f"the matrix is not positive semidefinite: lambda_min is {low.value:.3g}, at most {low.upper:.3g}"
+        else:
+            said = (
+                f"lambda_min cannot be told from zero in float64: it lies in [{low.lower:.3g}, {low.upper:.3g}], "
+                f"lambda_max is {high.value:.6g}; the condition number is at least {bounds[0]:.3g}. Duplicate or "
+                "zero rows make a kernel singular; drop them, or add a multiple of the identity"
+            )
+            if not ends.proved:
+                said = (
+                    f"products alone do not settle lambda_min: it lies in [{low.lower:.3g}, {low.upper:.3g}], "
+                    f"the condition number is at least {bounds[0]:.3g}; form the matrix, or ask for full=True"
+                )
+        notes = (*notes, said)
+        warnings.warn(said, UserWarning, stacklevel=3)
+    return Spectrum(
+        n,
+        high.value,
+        low.value,
+        condition,
+        (high.lower, high.upper),
+        (low.lower, low.upper),
+        bounds,
+        status,
+        label,
+        notes,
+        values,
+        apply,
+        device,
+    )
+
+
+def _bandwidth(nodes: Array, weights: Array, n: int) -> float:
+    """Silverman's width for n values, of the smaller of standard deviation and quartile range."""
+    order = np.argsort(nodes)
+    sums = weights[order].cumsum()
+    quartiles = nodes[order][np.searchsorted(sums, (0.25 * sums[-1], 0.75 * sums[-1]))]
+    mean = float((weights * nodes).sum())
+    deviation = math.sqrt(max(float((weights * (nodes - mean) ** 2).sum()), 0.0))
+    spread = min([s for s in (deviation, float(quartiles[1] - quartiles[0]) / 1.34) if s > 0], default=0.0)
+    return 0.9 * spread * n**-0.2 or 1e-3 * (abs(mean) or 1.0)

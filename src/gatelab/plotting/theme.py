@@ -1,0 +1,262 @@
+"""One style for every figure, and one colour and marker for every unit, so that figures can be read side by side.
+
+Figures to files.
+
+What a notebook shows of a value: a heading, a small table, a small figure.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+
+from gatelab.errors import GatelabError
+from gatelab.files import PICTURES, either, write_whole
+
+RC: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#444444",
+    "axes.facecolor": "white",
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "figure.facecolor": "white",
+    "figure.titlesize": 11,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # the font that matplotlib carries: equal figures on every machine
+    "font.size": 9,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "gatelab",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+GREY = "#6b6b6b"
+# For the neurons of one network, which have no identity of their own.
+NEURON_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5D3A9B", "#222222")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one series is told from the others, in colour and in black and white."""
+
+    colour: str
+    marker: str
+
+
+# Okabe and Ito's palette without its yellow, which is too faint on white. Plain gates are cool, gated units are warm.
+_FIXED = {
+    "mlp": Look("#0072B2", "o"),
+    "relu2": Look("#56B4E9", "^"),
+    "relu3": Look("#009E73", "v"),
+    "glu": Look("#D55E00", "s"),
+    "gqu": Look("#CC79A7", "D"),
+}
+_OTHERS = (
+    Look("#E69F00", "P"),
+    Look("#5D3A9B", "X"),
+    Look("#222222", "<"),
+    Look("#994F00", ">"),
+    Look("#117733", "h"),
+    Look("#882255", "*"),
+)
+
+
+def look(name: str, order: int = 0) -> Look:
+    """The look of a unit, or, for any other name, the one in place `order` of those that are left.
+
+    >>> look("glu").marker, look("mine").marker, look("mine", 1).marker
+    ('s', 'P', 'X')
+    """
+    return _FIXED.get(name, _OTHERS[order % len(_OTHERS)])
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name; names that are not units take theirs by order.
+
+    >>> [shape.marker for shape in looks(["b", "mlp", "a"]).values()]
+    ['P', 'o', 'X']
+    """
+    distinct = list(dict.fromkeys(names))
+    others = [name for name in distinct if name not in _FIXED]
+    return {name: look(name, others.index(name) if name in others else 0) for name in distinct}
+
+
+def ink_on(colour: Any) -> str:
+    """Black or white, whichever can be read on the colour: the contrast is 4.5 or more on every one.
+
+    >>> ink_on("#440154"), ink_on("#fde725"), ink_on((0.13, 0.57, 0.55, 1.0))
+    ('#ffffff', '#000000', '#000000')
+    """
+    parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+    light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+    return "#000000" if (light + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The style, for as long as the block lasts; the caller's own settings return afterwards."""
+    with mpl.rc_context(RC):
+        yield
+
+
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as a picture although pyplot, which would tell it how, was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        with style():
+            self.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
+        return buffer.getvalue()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches whose panels, labels and legends keep out of each other's way."""
+    return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """Where a plot goes: panels of a figure of our own, or axes that the caller has, whose figure is left as it is."""
+
+    figure: Figure
+    panels: list[Axes]
+    own: bool
+
+    def title(self, text: str) -> None:
+        """Above all panels of a figure of ours; above the caller's panel if there is one and it has no other title."""
+        if self.own:
+            self.figure.suptitle(text)
+        elif len(self.panels) == 1 and not self.panels[0].get_title():
+            self.panels[0].set_title(text)
+
+    def legend(self, handles: Sequence[Artist] | None = None, ncols: int = 1) -> None:
+        """Below all panels of a figure of ours; in the last of the caller's panels."""
+        entries = self.panels[0].get_legend_handles_labels()[0] if handles is None else list(handles)
+        if self.own:
+            self.figure.legend(handles=entries, loc="outside lower center", ncols=ncols)
+        else:
+            self.panels[-1].legend(handles=entries)
+
+
+def canvas(
+    width: float, height: float, count: int = 1, ax: Any = None, *, rows: int = 1, sharey: bool = False
+) -> Canvas:
+    """`count` panels in a new figure of that size, or those of `ax`: one pair of axes, or an array or list of `count`.
+
+    >>> mine = Figure().subplots(1, 2)
+    >>> canvas(4, 3, 2, mine).figure is mine[0].figure
+    True
+    >>> canvas(4, 3, 1, mine)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: ax holds 2 axes and this plot has 1 panel; give 1 of matplotlib's axes
+    """
+    if ax is None:
+        figure = new_figure(width, height)
+        grid = figure.subplots(rows, -(-count // rows), squeeze=False, sharey=sharey)
+        return Canvas(figure, list(grid.ravel()), own=True)
+    panels: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
+    axes = [panel for panel in panels if isinstance(panel, Axes)]
+    if len(axes) != count or len(axes) < len(panels):
+        wanted = "1 of matplotlib's axes" if count == 1 else f"an array or list of {count} of matplotlib's axes"
+        held = f"holds {len(axes)} axes" if axes or not panels else f"is of type {type(ax).__name__}"
+        raise GatelabError(f"ax {held} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
+    # The figure of axes may be a part of another one, whose own figure is the whole.
+    whole: Any = panels[0].figure
+    return Canvas(whole.figure, axes, own=False)
+
+
+DPI = 200
+# Without dates and versions equal figures give equal files.
+_METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write the figure as PNG (200 dpi), SVG or PDF, by the suffix of the path.
+
+    The file appears under its name when it is complete: whoever reads it sees the old figure or the new one.
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in PICTURES:
+        raise GatelabError(
+            f"a figure cannot be written as {target.name!r}; give a name that ends in {either(PICTURES)}"
+        )
+
+    def render(part: Path) -> None:
+        with style():
+            figure.savefig(part, format=kind[1:], dpi=DPI, metadata=_METADATA[kind])
+
+    return write_whole(target, render)
+
+
+def saved(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure, written to `path` if there is one: what every `.plot()` ends with."""
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+NOTEBOOK_DPI = 72
+COLOURS = 64  # of the picture: enough for lines and letters, at a third of the size
+_CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;max-width:26em"
+
+
+def html(
+    heading: str, rows: Iterable[Sequence[str]], *, columns: Sequence[str] = (), figure: Figure | None = None
+) -> str:
+    """The heading, the table and the figure, side by side where there is room; every text is escaped.
+
+    The table has the colours of the notebook, the figure a white ground of its own: both can be read in the dark.
+
+    >>> html("a < b", [("glu", "1e-3")])[:60]
+    '<div style="display:flex;flex-wrap:wrap;gap:16px;align-items'
+    >>> "a &lt; b" in html("a < b", [])
+    True
+    """
+    lines = ([_row("th", columns)] if columns else []) + [_row("td", row) for row in rows]
+    picture = "" if figure is None else f'<img alt="{escape(heading)}" src="{_picture(figure)}">'
+    return (
+        '<div style="display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start">'
+        f"<div><strong>{escape(heading)}</strong><table>{''.join(lines)}</table></div>{picture}</div>"
+    )
+
+
+def _row(kind: str, cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f'<{kind} style="{_CELL}">{escape(cell)}</{kind}>' for cell in cells) + "</tr>"
+
+
+def _picture(figure: Figure) -> str:
+    buffer, small = BytesIO(), BytesIO()
+    with style():
+        figure.savefig(buffer, format="png", dpi=NOTEBOOK_DPI)
+    with Image.open(buffer) as image:
+        image.convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()

@@ -1,0 +1,285 @@
+"""The report: everything that was reproduced, on one page.
+
+The page of the demonstration: the figure, the slopes beside the paper's, and why they are what they are.
+
+The page of a scorecard: what to take and why, the numbers side by side, the figure, how it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
+from gatelab.plotting.chart import chart_of
+from gatelab.report.findings import opening
+from gatelab.report.pages import Markup, Section, escape, page, points, table
+from gatelab.report.records import StudyRecord, read_records
+from gatelab.report.summary import PAPERS, accounted, address, all_claims, counted, filters, own_claims, paper_of
+from gatelab.scorecard import Line, Score, Scorecard, ScoreInterval
+from gatelab.studies import Study, all_studies
+from gatelab.studies.demonstration import Demo, draw
+from gatelab.studies.inventory import ITEMS, Item
+
+NAME = "report.html"
+TITLE = "Three papers, measured again"
+LEAD = (
+    "Every table and figure of three papers on feed-forward units: what the paper says, what gatelab measures, and a "
+    "verdict in words."
+)
+TABLE = "all-claims"
+
+
+def build(out: Path, items: Sequence[Item] = ITEMS) -> Path:
+    """Write `report.html` into the folder that has the records below it."""
+    records = read_records(out)
+    if not records:
+        raise GatelabError(f"{out} holds no records; run gatelab reproduce all --out {out}, then gatelab report again")
+    return write_whole(out / NAME, report(records, items))
+
+
+def report(records: Mapping[str, StudyRecord], items: Sequence[Item]) -> str:
+    """The page as text: what was found, a section a study, what was not run, and last the tables of all claims."""
+    known = all_studies()
+    ordered = [records[s.name] for s in known if s.name in records]
+    ordered += [record for name, record in records.items() if name not in {s.name for s in known}]
+    missing = [s for s in known if s.name not in records]
+    sections = [_study(record) for record in ordered]
+    if missing:
+        sections.append(_missing(missing))
+    if items:
+        sections.append(_accounted(items, records))
+    sections.append(_summary(ordered))
+    foot = "Every number on this page is made by the commands beside it; the CSV files hold all of them."
+    return page(TITLE, LEAD, sections, foot=foot, opening=opening(ordered, "summary", _remarks(ordered, missing)))
+
+
+def _remarks(records: Sequence[StudyRecord], missing: Sequence[Study]) -> list[str]:
+    """What a reader must know of these records before the first number: quick runs, and studies that are not there."""
+    quick = [r.study for r in records if r.quick]
+    remarks = []
+    if quick:
+        which = "All studies were" if len(quick) == len(records) else f"Of the studies {', '.join(quick)} were"
+        remarks.append(f"{which} run quickly, with few sizes and points: verdicts are not those of the papers' ranges.")
+    if missing:
+        link = Markup(f'<a href="#not-run">{len(missing)} of {len(missing) + len(records)} studies were not run</a>')
+        remarks.append(Markup(f"{link}; they are listed with their commands."))
+    return remarks
+
+
+def _summary(records: Sequence[StudyRecord]) -> Section:
+    body = filters(records, TABLE) + all_claims(records, TABLE)
+    count = sum(len(r.claims) for r in records)
+    lead = f"{count} claims in {len(records)} studies: what the paper says beside what we measure."
+    return Section("summary", "All claims", lead, body, part="All of it")
+
+
+def _accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Section:
+    title = "Every table and figure of the papers"
+    return Section("inventory", title, counted(items, records), accounted(items, records), part="All of it")
+
+
+def _study(record: StudyRecord) -> Section:
+    picture = (
+        f'<figure class="picture"><img src="{escape(record.picture)}" alt="{escape(record.title)}"></figure>'
+        if record.picture
+        else ""
+    )
+    return Section(
+        id=address(record.study),
+        title=record.title,
+        lead=f"In the paper: {record.paper}" if record.paper else "",
+        body=picture + own_claims(record),
+        chart=record.chart,
+        tables=record.tables,
+        command=record.command,
+        notes=record.notes,
+        part=PAPERS.get(paper_of(record.study), ("", paper_of(record.study)))[1],
+        kicker=f"{record.study}{' · a quick run, few sizes and points' if record.quick else ''}",
+        made=record.made,
+    )
+
+
+def _missing(found: Iterable[Study]) -> Section:
+    rows = [(s.title, s.paper, Markup(f"<code>gatelab reproduce {escape(s.name)}</code>")) for s in found]
+    body = table(("Study", "In the paper", "Command"), rows)
+    return Section("not-run", "Not run", "These studies have no record in this folder.", body, part="Not run")
+
+
+NEXT = (
+    "gatelab reproduce all, then gatelab report: every table and figure of three papers on a page like this one.",
+    "gatelab compare --data FILE: the units side by side on data of your own.",
+    "docs/tutorial.md: from here to a unit of your own in ten minutes.",
+)
+
+
+def demo_page(found: Demo, command: str = "gatelab demo") -> str:
+    """The demonstration as one HTML document that needs nothing else."""
+    points = found.scaling.points
+    widest = max(p.width for p in points)
+    errors = {p.unit: p.test_rmse for p in points if p.width == widest}
+    rows = [
+        (r["unit"], *_axis(r, "n"), *_axis(r, "P"), f"{r['ratio_to_limit']:.2f}", f"{errors[r['unit']]:.1e}")
+        for r in found.slopes.to_dict("records")
+    ]
+    headings = ("unit", "slope in n", "paper", "slope in P", "paper", "over the limit", "test RMSE")
+    body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+    shown = Section(
+        "slopes",
+        "Slopes, and the limit",
+        f"Least-squares lines through all widths with intervals of 95 %; the last two columns are at width {widest}.",
+        body,
+        chart_of(draw(found.scaling)),
+        {"fits": found.scaling.table(), "slopes": found.slopes},
+        command,
+        made=f"{len(points)} networks in {found.seconds:.1f} s.",
+    )
+    why = Section("why", "Why the slopes are not the orders", found.reason)
+    lead = (
+        f"{len(points)} networks of widths 1 to {widest}, trained to their optimum; errors on data they have not seen."
+    )
+    return page("How the error of a unit falls", lead, [shown, why, Section("next", "Next", notes=NEXT)])
+
+
+def _axis(row: dict[Any, Any], axis: str) -> tuple[str, str]:
+    value, low, high, paper = (row[f"{what}_{axis}"] for what in ("slope", "low", "high", "paper"))
+    said = "-" if math.isnan(value) else f"{value:.2f}"
+    if not math.isnan(low):
+        said += f" [{low:.2f}, {high:.2f}]"
+    return said, "-" if math.isnan(paper) else f"{paper:.2f}"
+
+
+LIMITED = {
+    "units": "The units limit the error: more parameters lower it still, so the least error at equal ones counts.",
+    "noise": "Noise limits the error: more parameters do not lower it, so the cheapest unit that is as good counts.",
+    "rows": "The rows limit the error: there are too few, so the cheapest unit that is as good counts.",
+    "exact": "Nothing limits the error: the target is fitted to rounding, so the cheapest unit that does it counts.",
+    "open": "What limits the error is open: the widths that were fitted do not tell, so the least error counts.",
+}
+
+
+def scorecard_page(card: Scorecard, command: str = "") -> str:
+    """The scorecard as one HTML document that needs nothing else."""
+    return page(
+        f"{card.problem}: which unit?",
+        f"{', '.join(card.units)} side by side on {card.train_rows} training and {card.test_rows} test rows of "
+        f"{card.inputs} input{'s' * (card.inputs != 1)}, at {card.settings.budget} parameters.",
+        [_advice(card, command), _numbers(card), _figure(card), _networks(card)],
+        kicker="gatelab scorecard",
+    )
+
+
+def _advice(card: Scorecard, command: str) -> Section:
+    r = card.recommendation
+    lines = table(
+        (f"{r.unit} beside", *(line.name for line in r.rivals[0].lines)),
+        [[rival.unit, *(_side(line, rival.unit) for line in rival.lines)] for rival in r.rivals],
+    )
+    body = Markup(
+        f"<h3>Because</h3>{points(r.reasons)}<h3>For and against {escape(r.unit)}, its number first</h3>{lines}"
+        f"<h3>Keep in mind</h3>{points(r.caveats)}"
+    )
+    return Section("recommendation", f"Take {r}", LIMITED[r.regime], body, command=command)
+
+
+def _side(line: Line, rival: str) -> str:
+    if not line.decided:
+        return f"undecided: {line.text}"
+    return f"{'against' if line.favours == rival else 'for'}: {line.text}"
+
+
+def _numbers(card: Scorecard) -> Section:
+    s = card.settings
+    error = table(
+        ("unit", "width", "parameters", "test RMSE", "over best", "slope in P", "order", "limit"),
+        [_errors(score, card) for score in card.scores],
+        right=(1, 2, 3, 4, 5, 6, 7),
+    )
+    other = table(
+        ("unit", "condition", "steps", f"m = {s.features}", "degree 8", "FLOPs", "rows/s"),
+        [_others(score) for score in card.scores],
+        right=(1, 2, 3, 4, 5, 6),
+    )
+    body = (
+        f"<h3>Error at equal parameters, and how it falls</h3>{error}"
+        f"<h3>Training, linearisation, and the cost of a block of d_model {s.bench.d_model}</h3>{other}"
+    )
+    lead = "Intervals are of 95 %, those of rows a second quartiles."
+    return Section("numbers", "Side by side", lead, body, tables={"scorecard": card.table()}, notes=card.methods())
+
+
+def _errors(s: Score, card: Scorecard) -> list[object]:
+    slope = "-" if math.isnan(s.slope) else f"{s.slope:.2f}"
+    if not math.isnan(s.slope_low):
+        slope += f" [{s.slope_low:.2f}, {s.slope_high:.2f}]"
+    return [
+        _name(s, card),
+        s.width,
+        s.parameters,
+        str(ScoreInterval(s.rmse, s.rmse_low, s.rmse_high)),
+        str(ScoreInterval(s.behind, s.behind_low, s.behind_high)),
+        slope,
+        "-" if s.order is None else s.order,
+        # From noisy rows a limit is that of the noise.
+        "-" if card.floor is not None or math.isnan(s.limit) else f"{s.limit:.2g}",
+    ]
+
+
+def _name(s: Score, card: Scorecard) -> Markup:
+    name = escape(s.unit)
+    return Markup(f"<strong>{name}</strong>") if s.unit == card.recommendation.unit else name
+
+
+def _others(s: Score) -> list[object]:
+    return [
+        s.unit,
+        f"{s.condition:.3g}" if s.resolved else f"above {s.condition_low:.1g}",
+        f"{s.steps:.3g}" if math.isfinite(s.steps) else "never",
+        "-" if math.isnan(s.linear_error) else f"{s.linear_error:.2g} [{s.linear_low:.2g}, {s.linear_high:.2g}]",
+        "-" if math.isnan(s.minimax_error) else f"{s.minimax_error:.2g}",
+        f"{s.block_flops:,}",
+        f"{s.rows_per_second:,.0f} [{s.rows_per_second_low:,.0f}, {s.rows_per_second_high:,.0f}]",
+    ]
+
+
+def _figure(card: Scorecard) -> Section:
+    return Section("figure", "The figure", chart=chart_of(card.plot()), tables={"fits": card.scaling.table()})
+
+
+def _networks(card: Scorecard) -> Section:
+    """Every network that could have been chosen."""
+    frame = pd.DataFrame(
+        [
+            {
+                "unit": n.unit,
+                "width": n.width,
+                "parameters": n.parameters,
+                "flops": n.flops,
+                "train_rmse": n.train_rmse,
+                "rmse": n.rmse.value,
+                "low": n.rmse.low,
+                "high": n.rmse.high,
+                "behind": n.behind.value,
+                "behind_low": n.behind.low,
+                "behind_high": n.behind.high,
+            }
+            for n in card.networks
+        ]
+    )
+    rows = [
+        [n.unit, n.width, n.parameters, n.flops, f"{n.train_rmse:.3g}", str(n.rmse), str(n.behind)]
+        for n in sorted(card.networks, key=lambda n: n.rmse.value)
+    ]
+    headings = ("unit", "width", "parameters", "FLOPs", "train RMSE", "test RMSE", "over best")
+    body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+    if card.left_out:
+        body = Markup(f"{body}<h3>Left out</h3>{points(map(str, card.left_out))}")
+    lead = "Every network within the budget, the least error first; one that cannot be told from the best has 1 or less"
+    return Section(
+        "networks", "All networks", f"{lead} at the lower end of the last column.", body, tables={"all": frame}
+    )

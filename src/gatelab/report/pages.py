@@ -1,0 +1,255 @@
+"""Text to HTML: everything is escaped, unless it says of itself that it is HTML already.
+
+One page out of sections: a file that needs no network, no other file and no server.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+
+from gatelab._version import __version__
+from gatelab.glossary import definitions
+
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_POWER = r"\^(?:\(([^()]*)\)|(-\d+/\d+|-?\d+(?:\.\d+)?|-?[a-z]\b))"
+_WHOLE = r"\[[^\[\]\s<>]+, [^\[\]\s<>]+\]|(?<!\S)[^\s<>]*[-−]\d[^\s<>]*"
+
+
+class Markup(str):
+    """Text that is HTML already. Only what this room and its callers wrote themselves may be wrapped in it."""
+
+
+def escape(value: object) -> Markup:
+    """The value as text in HTML, also within an attribute; `Markup` stays as it is.
+
+    >>> escape('a < b & "c"')
+    'a &lt; b &amp; &quot;c&quot;'
+    >>> escape(Markup("<b>bold</b>"))
+    '<b>bold</b>'
+    """
+    return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
+
+
+def prose(value: object) -> Markup:
+    """Text with powers set as powers; intervals, numbers with a hyphen and per cent stay on one line.
+
+    >>> prose("n^-2.13 & 1e-05")
+    '<span class="n">n<sup>−2.13</sup></span> &amp; <span class="n">1e-05</span>'
+    """
+    if isinstance(value, Markup):
+        return value
+    kept = re.sub(_WHOLE, r'<span class="n">\g<0></span>', escape(_powers(str(value))))
+    kept = re.sub(r"(?<=\d) %", "\u00a0%", kept)
+    return Markup(kept.replace(_OPEN, "<sup>").replace(_CLOSE, "</sup>"))
+
+
+def _powers(text: str) -> str:
+    """Powers between marks that no text holds: they are made elements after all else is escaped."""
+    clean = text.replace(_OPEN, "").replace(_CLOSE, "")
+    return re.sub(_POWER, lambda m: _OPEN + (m[1] or m[2]).replace("-", "−") + _CLOSE, clean)
+
+
+def embed(value: Any) -> Markup:
+    """The value as JSON that can stand in a script element: no text within it can end the element.
+
+    >>> embed({"a": "</script>"})
+    '{"a":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = (), caption: str = ""
+) -> Markup:
+    """A table that becomes a list of cards on a phone. Columns `right` hold numbers; the first column names its row.
+
+    >>> table(("unit", "slope"), [("glu", "-2.5")], right=(1,)).count("<td")
+    1
+    """
+    kinds = ["number" if i in right else "words" for i in range(len(headings))]
+    head = "".join(
+        f'<th scope="col" role="columnheader" class="{kind}">{escape(name)}</th>'
+        for name, kind in zip(headings, kinds, strict=True)
+    )
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    body = "".join(f'<tr role="row">{_cells(headings, kinds, row)}</tr>' for row in rows)
+    # The roles are those that the elements have: a browser forgets them when cards are made of them.
+    return Markup(
+        f'<div class="scroll"><table class="cards" role="table">{said}<thead role="rowgroup"><tr role="row">{head}'
+        f'</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
+    )
+
+
+def _cells(headings: Sequence[str], kinds: Sequence[str], row: Sequence[object]) -> str:
+    made = []
+    for i, (name, kind, value) in enumerate(zip(headings, kinds, row, strict=True)):
+        tag, role = ('th scope="row"', "rowheader") if i == 0 else ("td", "cell")
+        label = f' data-label="{escape(name)}"' if i else ""
+        made.append(f'<{tag} role="{role}" class="{kind}"{label}>{prose(value)}</{tag.split()[0]}>')
+    return "".join(made)
+
+
+def points(lines: Iterable[object]) -> Markup:
+    """A list of paragraphs, each once; nothing where there are none."""
+    distinct = list(dict.fromkeys(lines))
+    return Markup(f"<ul>{''.join(f'<li>{prose(line)}</li>' for line in distinct)}</ul>" if distinct else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of a page. `id` is its address within the page; `body` is HTML, all other text is plain and is escaped.
+
+    `chart` is what `gatelab.plotting.chart.chart` reads from a figure. `tables` are the numbers behind it, by name;
+    they are embedded whole and can be downloaded. `part` is the heading in the contents under which the section
+    stands, `kicker` the small line above its title, `made` says how, when and where.
+    """
+
+    id: str
+    title: str
+    lead: str = ""
+    body: str = ""
+    chart: dict[str, Any] | None = None
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    command: str = ""
+    notes: Sequence[str] = ()
+    part: str = ""
+    kicker: str = ""
+    made: str = ""
+
+
+def page(
+    title: str, lead: str, sections: Sequence[Section], *, kicker: str = "gatelab", foot: str = "", opening: str = ""
+) -> str:
+    """The sections as one HTML document, light and dark, for a phone, a desk and paper.
+
+    `opening` is HTML that stands before the sections and their contents, over the whole width.
+
+    >>> made = page("Two units", "Side by side.", [Section("slopes", "Slopes & limits", body="<p>-2 and -3</p>")])
+    >>> made.startswith("<!doctype html>"), "Slopes &amp; limits" in made
+    (True, True)
+    """
+    theme, script = _asset("theme.js"), "".join(map(_asset, ("chart.js", "figure.js", "page.js")))
+    # Only these two scripts may run, whatever text a record holds; nothing may be fetched.
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
+        f"style-src 'unsafe-inline'; script-src {_hash(theme)} {_hash(script)}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<meta name="generator" content="gatelab {escape(__version__)}">\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{_asset("page.css")}</style>\n'
+        f"<script>{theme}</script>\n</head>\n<body>\n"
+        '<a class="skip" href="#main">Skip to the results</a>\n'
+        f'{_header(title, lead, kicker)}<main id="main">\n{opening}<div class="layout">\n{_contents(sections)}'
+        '<div class="sections">\n'
+        + "".join(_section(one) for one in sections)
+        + f"</div>\n</div>\n</main>\n<footer>{_words()}<p>{escape(foot)}</p>"
+        f"<p>Made by gatelab {escape(__version__)}.</p></footer>\n"
+        f'<div id="said" class="unseen" role="status" aria-live="polite"></div>\n<script>{script}</script>\n'
+        "</body>\n</html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("gatelab.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _header(title: str, lead: str, kicker: str) -> str:
+    return (
+        f'<header class="top"><div class="bar"><p class="kicker">{escape(kicker)}</p>'
+        '<button type="button" id="theme" class="quiet">Theme: automatic</button></div>'
+        f'<h1>{escape(title)}</h1><p class="lead">{prose(lead)}</p></header>\n'
+    )
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if len(sections) < 2:
+        return ""
+    made, part = [], None
+    for one in sections:
+        if one.part != part and one.part:
+            made.append(f'<li class="part">{escape(one.part)}</li>')
+        part = one.part
+        made.append(f'<li><a href="#{escape(one.id)}">{escape(one.title)}</a></li>')
+    return (
+        '<nav class="contents" aria-label="Contents"><details open><summary>Contents</summary>'
+        f"<ul>{''.join(made)}</ul></details></nav>\n"
+    )
+
+
+def _words() -> str:
+    """The glossary, folded: whoever is sent a page may not have gatelab to ask."""
+    entries = "".join(f"<dt>{escape(word)}</dt><dd>{prose(text)}</dd>" for word, text in definitions().items())
+    entries = re.sub(r"`([^`]+)`", r"<code>\1</code>", entries)
+    return f'<details class="words"><summary>What the words mean</summary><dl>{entries}</dl></details>'
+
+
+def _section(one: Section) -> str:
+    at = escape(one.id)
+    parts = [f'<section id="{at}" aria-labelledby="{at}-title">']
+    if one.kicker:
+        parts.append(f'<p class="kicker">{escape(one.kicker)}</p>')
+    parts.append(f'<h2 id="{at}-title">{escape(one.title)} <a class="anchor" href="#{at}" aria-hidden="true" ')
+    parts.append('tabindex="-1">#</a></h2>')
+    if one.lead:
+        parts.append(f'<p class="lead">{prose(one.lead)}</p>')
+    if one.chart is not None:
+        parts.append(_chart(one.chart, one.id))
+    parts.append(one.body)
+    if one.notes:
+        parts.append(f'<div class="notes"><h3>Notes</h3>{points(one.notes)}</div>')
+    parts.append(_numbers(one))
+    if one.command:
+        parts.append(
+            f'<div class="command"><code>{escape(one.command)}</code>'
+            f'<button type="button" class="quiet copy" aria-label="Copy the command">Copy</button></div>'
+        )
+    if one.made:
+        parts.append(f'<p class="made">{escape(one.made)}</p>')
+    return "".join(parts) + "</section>\n"
+
+
+def _chart(chart: dict[str, Any], at: str) -> str:
+    name = escape(chart.get("title") or "figure")
+    return (
+        f'<div class="chart" id="{escape(at)}-figure" data-name="{escape(at)}" role="group" aria-label="{name}">'
+        f'<script type="application/json">{embed(chart)}</script>'
+        "<noscript><p>The figure is drawn by JavaScript, which this browser does not run.</p></noscript></div>"
+    )
+
+
+def _numbers(one: Section) -> Markup:
+    """The tables as text within the page: a row is made HTML when a reader asks to see it."""
+    made = []
+    for name, frame in one.tables.items():
+        rows, columns = frame.shape
+        size = f"{rows} row{'s' * (rows != 1)}, {columns} column{'s' * (columns != 1)}"
+        csv = frame.to_csv(index=False, lineterminator="\n")
+        made.append(
+            f'<details class="numbers"><summary><span class="name">{escape(name)}</span> <span class="size">{size}'
+            f'</span></summary><div class="sheet" tabindex="0" role="region" aria-label="Table {escape(name)}"></div>'
+            f'<script type="application/json">{embed({"file": f"{one.id}-{name}.csv", "csv": csv})}</script>'
+            "</details>"
+        )
+    heading = "<h3>The numbers behind it</h3>" if made else ""
+    return Markup(f'<div class="tables">{heading}{"".join(made)}</div>' if made else "")

@@ -1,0 +1,311 @@
+"""Where to look for the law: for fixed exponents it is linear in E, A, B >= 0, so a grid of exponents is cheap.
+
+The grid solves least squares of the relative error in closed form, for every set of terms. A law is a row
+x = (log E, log A, log B, a, b) for P and D over their geometric means; a term that is left out has the logarithm -inf.
+
+The least Huber loss of log L = log(E + A p^-a + B d^-b): a damped Newton method from a grid of starts, in batches.
+
+Everything here is a batch: rows are starts, or draws of the bootstrap, which differ in the weights of the points alone.
+With small delta the loss is nearly a sum of absolute values, whose kinks stop any method that begins among them: delta
+therefore comes down from the scatter in steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatelab.arrays import Array
+
+TERMS = (0, 1, 2)  # of E, of P, of D
+STEEPEST = 16.0  # beyond it a term is a mark on the smallest sizes alone
+EXPONENTS = np.geomspace(0.01, STEEPEST, 28)
+COARSE = EXPONENTS[::3]
+
+
+@dataclass(frozen=True, eq=False)
+class Logs:
+    """The table as logarithms: of P and D over their geometric means, and of L."""
+
+    p: Array
+    d: Array
+    y: Array
+
+
+def grid(
+    logs: Logs, weights: Array, terms: Sequence[int] = TERMS, exponents: Array = EXPONENTS
+) -> list[tuple[Array, Array]]:
+    """Least squares of the relative error for all exponents: misfits (a, b) and rows (a, b, 5) for each set of terms.
+
+    A set has all its terms positive; where least squares would not have them so the misfit is infinite. The least
+    misfit of all sets is that of nonnegative least squares.
+    """
+    G, c, unit = _system(logs, weights, exponents)
+    x = np.full((len(exponents), len(exponents), 5), -np.inf)
+    x[..., 3], x[..., 4] = exponents[:, None], exponents
+    found = []
+    for size in range(1, len(terms) + 1):
+        for some in combinations(terms, size):
+            part = G[..., some, :][..., some]
+            solvable = np.linalg.det(part) > 1e-14
+            part = np.where(solvable[..., None, None], part, np.eye(size))
+            theta = np.linalg.solve(part, c[..., some, None])[..., 0]
+            positive = solvable & (theta > 0).all(axis=-1)
+            row = x.copy()
+            for i, term in enumerate(some):
+                row[..., term] = np.log(np.where(positive, theta[..., i], 1)) + unit[term]
+            misfit = weights.sum() - (theta * c[..., some]).sum(axis=-1)
+            found.append((np.where(positive, misfit, np.inf), row))
+    return found
+
+
+def _system(logs: Logs, weights: Array, exponents: Array) -> tuple[Array, Array, list[Array]]:
+    """Normal equations of columns of unit length, (a, b, 3, 3) and (a, b, 3), and the logarithms of E, A, B for a 1."""
+    k = len(exponents)
+    inverse = np.exp(logs.y.min() - logs.y)
+    # Powers are taken from the smallest size, where they are 1: the steepest would overflow from the middle.
+    powers = [np.exp(-exponents[:, None] * (z - z.min())) * inverse for z in (logs.p, logs.d)]
+    columns, shapes = (inverse[None], *powers), ((1, 1), (k, 1), (1, k))
+    norms = [np.maximum(np.sqrt(np.square(column) @ weights), 1e-150) for column in columns]
+    columns = [column / norm[:, None] for column, norm in zip(columns, norms, strict=True)]
+    G, c = np.ones((k, k, 3, 3)), np.empty((k, k, 3))
+    for i in TERMS:
+        c[..., i] = (columns[i] @ weights).reshape(shapes[i])
+        for j in range(i):
+            G[..., i, j] = ((columns[j] * weights) @ columns[i].T).reshape(np.broadcast_shapes(shapes[i], shapes[j]))
+            G[..., j, i] = G[..., i, j]
+    shifts = (np.zeros(1), exponents * logs.p.min(), exponents * logs.d.min())
+    unit = [(logs.y.min() + shift - np.log(norm)) for shift, norm in zip(shifts, norms, strict=True)]
+    return G, c, [each.reshape(shape) for each, shape in zip(unit, shapes, strict=True)]
+
+
+def starts(logs: Logs, weights: Array, terms: Sequence[int] = TERMS) -> Array:
+    """For each set of terms the best b for every a and the best a for every b.
+
+    Not the least misfit alone: in the valley that it lies in, the Huber loss has minima of its own.
+    """
+    chosen = []
+    for misfit, rows in grid(logs, weights, terms):
+        k = np.arange(len(misfit))
+        profile = np.zeros_like(misfit, dtype=bool)
+        profile[k, misfit.argmin(axis=1)] = profile[misfit.argmin(axis=0), k] = True
+        profile &= np.isfinite(misfit)
+        # Without a term its exponent changes nothing: one of each such line is enough.
+        _, first = np.unique(misfit[profile], return_index=True)
+        chosen.append(rows[profile][first])
+    return np.concatenate(chosen)
+
+
+def least(found: list[tuple[Array, Array]]) -> Array:
+    """The row of the least misfit of all sets of terms: nonnegative least squares."""
+    misfit, rows = min(found, key=lambda pair: pair[0].min())
+    return rows.reshape(-1, 5)[misfit.argmin()]
+
+
+def tame(logs: Logs) -> Logs:
+    """The table with outliers drawn in: least squares would start from them, not from the rest."""
+    design = np.stack((np.ones_like(logs.p), logs.p, logs.d), axis=1)
+    off = np.ones_like(logs.y)
+    for _ in range(20):  # the plane of the least absolute errors, by reweighting
+        root = 1 / np.sqrt(np.maximum(np.abs(off), 1e-6))
+        off = logs.y - design @ np.linalg.lstsq(design * root[:, None], logs.y * root, rcond=None)[0]
+    most = 4 * np.median(np.abs(off))
+    return replace(logs, y=logs.y - off + np.clip(off, -most, most))
+
+
+NOTHING = 1e-8  # the part of L below which a term is none: no loss is measured so well
+
+
+class Around(NamedTuple):
+    """The loss about each row: gradient (rows, 5), Hessian (rows, 5, 5), a positive scale for each parameter."""
+
+    loss: Array
+    gradient: Array
+    hessian: Array
+    scale: Array
+
+    def where(self, chosen: NDArray[np.bool_], other: Around) -> Around:
+        """These rows where chosen, else the other's."""
+        pairs = zip(self, other, strict=True)
+        return Around(*(np.where(chosen.reshape(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in pairs))
+
+
+def log_law(logs: Logs, x: Array) -> tuple[Array, Array]:
+    """The logarithm of the law (rows, n) and the shares of its three terms (rows, 3, n)."""
+    z = np.empty((len(x), 3, len(logs.y)))
+    z[:, 0] = x[:, 0, None]
+    z[:, 1] = x[:, 1, None] - x[:, 3, None] * logs.p
+    z[:, 2] = x[:, 2, None] - x[:, 4, None] * logs.d
+    top = z.max(axis=1)
+    np.exp(np.subtract(z, top[:, None], out=z), out=z)
+    total = z.sum(axis=1)
+    z /= total[:, None]
+    return top + np.log(total), z
+
+
+def loss(logs: Logs, weights: Array, x: Array, delta: float) -> Array:
+    """The sum of Huber losses of a row: r^2/2 for |r| <= delta, and lines beyond."""
+    r = log_law(logs, x)[0] - logs.y
+    bent = np.clip(r, -delta, delta)
+    return np.einsum("rn,rn->r", weights, bent * (r - bent / 2))
+
+
+def derivatives(logs: Logs, weights: Array, x: Array, delta: float) -> Around:
+    """The loss and its derivatives in closed form.
+
+    With s the shares and log L = logsumexp(Xx): J = sX, and the Hessian of a residual is X'(diag s - ss')X.
+    """
+    value, s = log_law(logs, x)
+    r = value - logs.y
+    bent = np.clip(r, -delta, delta)
+    force = weights * bent
+    J = np.empty((len(x), 5, len(logs.y)))
+    J[:, :3] = s
+    np.multiply(s[:, 1], -logs.p, out=J[:, 3])
+    np.multiply(s[:, 2], -logs.d, out=J[:, 4])
+    gradient = (J @ force[:, :, None])[:, :, 0]
+    H = (J * (weights * (np.abs(r) <= delta) - force)[:, None]) @ J.transpose(0, 2, 1)
+    for term in TERMS:
+        H[:, term, term] += gradient[:, term]
+    for term, exponent, size in ((1, 3, logs.p), (2, 4, logs.d)):
+        H[:, term, exponent] += gradient[:, exponent]
+        H[:, exponent, term] += gradient[:, exponent]
+        H[:, exponent, exponent] += (force * s[:, term]) @ (size * size)
+    slack = weights * (delta / np.maximum(np.abs(r), delta))
+    scale = np.sqrt(np.einsum("rkn,rn->rk", J * J, slack))
+    return Around(np.einsum("rn,rn->r", force, r - bent / 2), gradient, H, np.where(scale > 0, scale, 1.0))
+
+
+def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, tolerance: float) -> Array:
+    """Rows after at most `steps` damped Newton steps, none with more loss than it came with.
+
+    Directions of negative curvature are taken by its size. A row ends when a step would gain less than `tolerance` of
+    its loss. Exponents stay in [0, STEEPEST]; one that is pushed against an end is held there.
+    """
+    x, live = x.copy(), np.arange(len(x))
+    damping = np.full(len(x), 1e-2)
+    at = derivatives(logs, weights, x, delta)
+    for _ in range(steps):
+        step, gain = _step(x[live], at, damping[live])
+        going = (gain > tolerance * at.loss) & (damping[live] < 1e8)
+        live, step, at = live[going], step[going], Around(*(part[going] for part in at))
+        if not len(live):
+            break
+        trial = x[live] + step
+        trial[:, 3:] = np.clip(trial[:, 3:], 0, STEEPEST)
+        there = derivatives(logs, weights[live], trial, delta)
+        better = there.loss < at.loss
+        x[live[better]] = trial[better]
+        damping[live] = np.where(better, np.maximum(damping[live] / 5, 1e-12), damping[live] * 3)
+        at = there.where(better, at)
+    return x
+
+
+def _step(x: Array, at: Around, damping: Array) -> tuple[Array, Array]:
+    """The damped step, and what the undamped one would gain."""
+    _, g, H, scale = at
+    held = np.zeros(x.shape, bool)
+    held[:, 3:] = ((x[:, 3:] <= 0) & (g[:, 3:] > 0)) | ((x[:, 3:] >= STEEPEST) & (g[:, 3:] < 0))
+    g = np.where(held, 0, g / scale)
+    H = np.where(held[:, :, None] | held[:, None, :], 0, H / (scale[:, :, None] * scale[:, None, :]))
+    curvature, directions = np.linalg.eigh(H)
+    curvature = np.maximum(np.abs(curvature), 1e-10)
+    along = (directions.transpose(0, 2, 1) @ g[:, :, None])[:, :, 0]
+    step = -(directions @ (along / (curvature + damping[:, None]))[:, :, None])[:, :, 0] / scale
+    return np.clip(step, -3, 3), np.square(along / np.sqrt(curvature)).sum(axis=1)
+
+
+def polish(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int = 300, tolerance: float = 1e-13) -> Array:
+    """Rows at a minimum, by way of greater deltas; a row for which that way ends higher goes straight down instead."""
+    scatter = np.median(np.abs(log_law(logs, x)[0] - logs.y))
+    way = x
+    for stage in range(int(np.clip(np.ceil(np.log(max(scatter / delta, 1e-9)) / np.log(4)), 0, 12)), 0, -1):
+        way = descend(logs, weights, way, delta * 4.0**stage, steps=20, tolerance=1e-4)
+    lower = loss(logs, weights, way, delta) < loss(logs, weights, x, delta)
+    return descend(logs, weights, np.where(lower[:, None], way, x), delta, steps=steps, tolerance=tolerance)
+
+
+def best(logs: Logs, weights: Array, delta: float, terms: Sequence[int] = TERMS) -> Array:
+    """The row of the least loss for the given weights (n,), with no term that it can do without."""
+    begin = np.concatenate([starts(logs, weights, terms), starts(tame(logs), weights, terms)])
+    x = _raced(logs, weights, begin, delta, terms)
+    # Once more from the grid with the weights of the points as the loss sees them from the best so far.
+    off = np.abs(log_law(logs, x[:1])[0][0] - logs.y)
+    begin = np.concatenate([starts(logs, weights * delta / np.maximum(off, delta), terms), _folded(x[:1])])
+    x = np.concatenate([x, _raced(logs, weights, begin, delta, terms)])
+    x = settled(logs, x)
+    value = loss(logs, _for_each(x, weights), x, delta)
+    # Squares of rounding errors are no reason for a term.
+    enough = value <= value.min() * (1 + 1e-9) + 1e-24 * weights.sum()
+    return x[np.lexsort((value, np.isfinite(x[:, :3]).sum(axis=1), ~enough))[0]]
+
+
+def _raced(logs: Logs, weights: Array, x: Array, delta: float, terms: Sequence[int]) -> Array:
+    """Minima from many starts, the least first: all go a part of the way, of large tables the best; few go on."""
+    x = _lowest(logs, weights, x, delta, max(32, 20_000 // len(weights)))
+    x = np.concatenate([x, _filled(logs, x[:4], terms)])
+    x = _lowest(logs, weights, polish(logs, _for_each(x, weights), x, delta, steps=15, tolerance=1e-6), delta, 8)
+    return _lowest(logs, weights, polish(logs, _for_each(x, weights), x, delta), delta, len(x))
+
+
+def _lowest(logs: Logs, weights: Array, x: Array, delta: float, count: int) -> Array:
+    """The rows of the least loss, in order, with the least of each set of terms among them."""
+    x = x[np.argsort(loss(logs, _for_each(x, weights), x, delta), kind="stable")]
+    _, of_sets = np.unique(np.isfinite(x[:, :3]), axis=0, return_index=True)
+    return x[np.union1d(np.arange(min(count, len(x))), of_sets)]
+
+
+def _folded(x: Array) -> Array:
+    """Rows without E, which another term takes over with its value and slope in the middle.
+
+    With E the way there is a valley so long and bent that Newton's method takes hundreds of steps along it.
+    """
+    folded = []
+    for term in TERMS[1:]:
+        some = x[np.isfinite(x[:, 0]) & np.isfinite(x[:, term])].copy()
+        both = np.logaddexp(some[:, 0], some[:, term])
+        some[:, term + 2] *= np.exp(some[:, term] - both)
+        some[:, term], some[:, 0] = both, -np.inf
+        folded.append(some)
+    return np.concatenate(folded)
+
+
+def _for_each(x: Array, weights: Array) -> Array:
+    return np.broadcast_to(weights, (len(x), len(weights)))
+
+
+def again(logs: Logs, weights: Array, near: Array, delta: float, terms: Sequence[int] = TERMS) -> Array:
+    """For each row of weights the least of some minima: next to `near`, with all terms or its own, and the grid's."""
+    fresh = np.stack([least(grid(logs, w, terms, COARSE)) for w in weights])
+    known = np.broadcast_to(near, fresh.shape)
+    begin = [_filled(logs, fresh, terms), _filled(logs, known, terms)]
+    if not np.isfinite(near[list(terms)]).all():
+        begin.append(known)
+    many = np.tile(weights, (len(begin), 1))
+    ends = polish(logs, many, np.concatenate(begin), delta, steps=100, tolerance=1e-8)
+    lowest = loss(logs, many, ends, delta).reshape(len(begin), -1).argmin(axis=0)
+    return settled(logs, ends.reshape(len(begin), -1, 5)[lowest, np.arange(len(weights))])
+
+
+def settled(logs: Logs, x: Array) -> Array:
+    """Rows in which a term that is nothing anywhere is left out, and one that is the same everywhere is a part of E."""
+    x = x.copy()
+    for term, size in ((1, logs.p), (2, logs.d)):
+        flat = (x[:, term + 2] * np.ptp(size) < NOTHING) & np.isfinite(x[:, term])
+        x[flat, 0] = np.logaddexp(x[flat, 0], x[flat, term])
+        x[flat, term] = -np.inf
+    x[:, :3][log_law(logs, x)[1].max(axis=2) < NOTHING] = -np.inf
+    return x
+
+
+def _filled(logs: Logs, x: Array, terms: Sequence[int]) -> Array:
+    """Rows with every one of the terms in, those that were left out at a thousandth of L and falling slowly."""
+    small = np.full(5, -np.inf)
+    small[list(terms)], small[3:] = np.median(logs.y) + np.log(1e-3), 0.5
+    there = np.isfinite(x[:, :3])
+    return np.where(np.concatenate([there, there[:, 1:]], axis=1), x, small)

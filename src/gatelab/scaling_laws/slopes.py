@@ -1,0 +1,237 @@
+"""Slopes, honestly: a slope is a fit, so it has an interval; some points do not belong in it.
+
+Points are (size, error) with several seeds a size. The bootstrap resamples sizes and, within each size, seeds; the
+interval therefore covers the scatter about the line as well as the luck of the seeds. Pure functions of arrays.
+
+What bounds the error of a unit on a problem: the free-knot limit, and the noise of the data.
+
+Splines of degree 1, 2 and 3 with equally spaced control nodes: the paper's baselines (fig. 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.interpolate import make_lsq_spline
+
+from gatelab.data import Problem
+from gatelab.data import problem as as_problem
+from gatelab.data.checks import require_range
+from gatelab.data.registry import AnyProblem
+from gatelab.display import counted, one_line
+from gatelab.errors import GatelabError, check_seed
+from gatelab.feedforward import AnyUnit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
+from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
+from gatelab.theory.limits import sigma
+
+Aggregate = Literal["best", "median"]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A log-log slope with its bootstrap interval and the intercept, error ~ exp(intercept) size^slope."""
+
+    value: float
+    low: float
+    high: float
+    intercept: float
+    points: int
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self}, of {counted(self.points, 'size')}")
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]" if self.points > 2 else f"{self.value:.2f}"
+
+
+def slope(
+    sizes: np.ndarray,
+    errors: np.ndarray,
+    *,
+    aggregate: Aggregate = "best",
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Slope:
+    """The log-log slope of errors (len(sizes), seeds) against sizes. NaN marks an error that is left out.
+
+    >>> n = np.arange(10, 60)
+    >>> str(slope(n, 3.0 * n[:, None] ** -2.0))
+    '-2.00 [-2.00, -2.00]'
+    """
+    errors = np.atleast_2d(np.asarray(errors, float).T).T
+    kept = np.isfinite(errors).any(axis=1)
+    if kept.sum() < 2:
+        raise GatelabError(f"a slope needs two sizes or more, {kept.sum()} are left after exclusions")
+    log_n, log_e = np.log(np.asarray(sizes, float)[kept]), np.log(errors[kept])
+    value, intercept = _line(log_n[None], _aggregated(log_e, aggregate)[None])
+    generator = np.random.default_rng(check_seed(seed))
+    rows = generator.integers(len(log_n), size=(resamples, len(log_n)))
+    columns = generator.integers(log_e.shape[1], size=(resamples, len(log_n), log_e.shape[1]))
+    drawn = np.take_along_axis(log_e[rows], columns, axis=2)
+    # A resample may draw only seeds that were left out, or one size alone: neither has a slope.
+    values = _aggregated(drawn, aggregate)
+    usable = np.isfinite(values).all(axis=1) & (np.ptp(log_n[rows], axis=1) > 0)
+    boot, _ = _line(log_n[rows[usable]], values[usable])
+    tail = 50 * (1 - level)
+    # Every resample of two points has the same line: that would be an interval of width zero, not a certain slope.
+    low, high = np.percentile(boot, [tail, 100 - tail]) if kept.sum() > 2 else (np.nan, np.nan)
+    return Slope(float(value[0]), float(low), float(high), float(intercept[0]), int(kept.sum()))
+
+
+def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
+    """The slope s of log error = a + s log n + b/n: an estimate of the order that is left when n has grown.
+
+    Networks approach their limit like a power law times 1 + O(1/n), and a plain slope takes the second factor for
+    a part of the first. Needs a range of sizes and errors with little scatter: three numbers are fitted.
+
+    >>> n = np.arange(50, 201, 10)
+    >>> plain, corrected = slope(n, n**-4.0 * np.exp(-10 / n)).value, corrected_slope(n, n**-4.0 * np.exp(-10 / n))
+    >>> round(plain, 2), round(corrected, 2)
+    (-3.9, -4.0)
+    """
+    n, best = np.asarray(sizes, float), np.atleast_2d(np.asarray(errors, float).T).T
+    best = np.exp(_aggregated(np.log(best), "best"))
+    kept = np.isfinite(best)
+    if kept.sum() < 4:
+        raise GatelabError(f"a corrected slope needs four sizes or more, {kept.sum()} are left after exclusions")
+    design = np.stack((np.ones(kept.sum()), np.log(n[kept]), 1 / n[kept]), axis=1)
+    return float(np.linalg.lstsq(design, np.log(best[kept]), rcond=None)[0][1])
+
+
+def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:
+    """The slope of the line through `window` neighbouring sizes about each one; NaN where fewer than two are there.
+
+    >>> local_slopes(np.array([1, 2, 4, 8, 16]), np.array([1, 1 / 4, 1 / 16, 1 / 64, 1 / 256.0])).round(6)
+    array([-2., -2., -2., -2., -2.])
+    """
+    log_n, log_e = np.log(np.asarray(sizes, float)), np.log(np.asarray(errors, float))
+    out = np.full(len(log_n), np.nan)
+    reach = window // 2
+    for i in range(len(log_n)):
+        near = slice(max(0, i - reach), i + reach + 1)
+        ok = np.isfinite(log_e[near])
+        if ok.sum() >= 2:
+            out[i] = _line(log_n[near][ok][None], log_e[near][ok][None])[0][0]
+    return out
+
+
+def _aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
+    if aggregate == "best":
+        best = np.where(np.isfinite(log_e), log_e, np.inf).min(axis=-1)
+        return np.where(np.isinf(best), np.nan, best)
+    ordered = np.sort(np.where(np.isfinite(log_e), log_e, np.inf), axis=-1)
+    count = np.isfinite(ordered).sum(axis=-1)
+    low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0)[..., None], axis=-1)[..., 0]
+    high = np.take_along_axis(ordered, np.minimum(count // 2, ordered.shape[-1] - 1)[..., None], axis=-1)[..., 0]
+    return np.where(count > 0, 0.5 * (low + high), np.nan)
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes and intercepts of the least-squares lines through each row."""
+    dx = x - x.mean(axis=1, keepdims=True)
+    value = (dx * y).sum(axis=1) / (dx * dx).sum(axis=1)
+    return value, y.mean(axis=1) - value * x.mean(axis=1)
+
+
+# Training, or noise, has a say where the error is so many times what it would be without.
+ABOVE = 1.1
+
+
+def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: Any) -> Any:
+    """c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|): the RMSE that the best n cells tend to, for a width or an array.
+
+    From the function where the problem has one, else estimated from its training data, and refused where these do not
+    determine it: the error says how noisy they are, or that they have a kink.
+
+    >>> float(f"{limit('glu', 'paper-1d', 50):.3e}")
+    1.068e-05
+    """
+    chosen, target = as_unit(unit), as_problem(problem)
+    if chosen.order is None:
+        raise GatelabError(f"{chosen.name!r} has no known algebraic rate, so no limit; look at its local slopes")
+    if target.interval is None or target.d_out != 1:
+        raise GatelabError(f"the free-knot limit is for one input and one output, not for problem {target.name!r}")
+    require_range(target.train.x, target.train.y)
+    widths = np.vectorize(check_width, otypes=[float])(np.asarray(width, dtype=object))
+    value = free_knot_rmse(_norm(target, chosen.order), widths, chosen.order, target.interval[1] - target.interval[0])
+    return float(value) if np.ndim(width) == 0 else value
+
+
+def _norm(problem: Problem, order: int) -> float:
+    assert problem.interval is not None
+    if problem.f is not None:
+        return norm_of_function(problem.f, problem.interval, order, sigma(order))
+    return norm_of_data(problem.train.x[:, 0], problem.train.y[:, 0], problem.interval, order, sigma(order))
+
+
+def noise_of(problem: Problem) -> float | None:
+    """The standard deviation of the noise on the training targets: known, or estimated with one input; else None.
+
+    >>> noise_of(as_problem("sin4x", n=200, noise=0.1))
+    0.1
+    """
+    if problem.noise is not None or problem.interval is None or problem.d_out != 1:
+        return problem.noise
+    return noise_of_data(problem.train.x[:, 0], problem.train.y[:, 0], problem.interval)
+
+
+def noise_rmse(problem: Problem, noise: float, parameters: int) -> float:
+    """What noise of that deviation leaves in the test RMSE of a fit with P parameters to N values, however good it is.
+
+    sigma (P/N)^1/2 on test points that are clean, as those of a function are; sigma (1 + P/N)^1/2 on rows that are as
+    noisy as the training rows; sigma (1 - P/N)^1/2 on the training rows themselves, the paper's protocol.
+
+    >>> round(noise_rmse(as_problem("sin4x", n=400, noise=0.1), 0.1, 16), 6)
+    0.02
+    """
+    estimation = float(estimation_rmse(noise, parameters, problem.train.n * problem.d_out))
+    if problem.test is problem.train:
+        return float(np.sqrt(max(noise**2 - estimation**2, 0.0)))
+    if problem.f is not None:
+        return estimation
+    return float(np.hypot(noise, estimation))
+
+
+def set_by_noise(error: float, floor: float) -> bool:
+    """Whether an error would be less by a tenth or more without what noise leaves in it.
+
+    >>> set_by_noise(1.0, 0.4), set_by_noise(1.0, 0.5)
+    (False, True)
+    """
+    return floor**2 > (1 - ABOVE**-2) * error**2
+
+
+def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float, float]:
+    """Train and test RMSE of the least-squares spline with `nodes` control nodes, ends included.
+
+    >>> train, test = spline_baseline(1, "paper-1d", 50)
+    >>> f"{test:.1e}"
+    '5.4e-04'
+    """
+    target = as_problem(problem)
+    if degree not in (1, 2, 3):
+        raise GatelabError(f"degree is {degree}; the baselines are splines of degree 1, 2 and 3")
+    if nodes < 2:
+        raise GatelabError(f"nodes is {nodes}; a spline has two ends, give 2 or more")
+    if target.interval is None:
+        raise GatelabError(f"splines need one input, problem {target.name!r} has {target.d_in}")
+    a, b = target.interval
+    inner = np.linspace(a, b, nodes)[1:-1]
+    knots = np.concatenate((np.full(degree + 1, a), inner, np.full(degree + 1, b)))
+    rank = np.argsort(target.train.x[:, 0], kind="stable")
+    try:
+        fitted = make_lsq_spline(target.train.x[rank, 0], target.train.y[rank, 0], knots, degree)
+    except (ValueError, np.linalg.LinAlgError):
+        raise GatelabError(
+            f"{target.train.n} points do not determine a spline of {nodes} nodes; give more data or fewer nodes"
+        ) from None
+    train, test = (
+        float(np.sqrt(np.mean(np.square(fitted(d.x[:, 0]) - d.y[:, 0])))) for d in (target.train, target.test)
+    )
+    return train, test

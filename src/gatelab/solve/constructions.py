@@ -1,0 +1,113 @@
+"""The paper's constructions: parameters written down, not trained, with the error that theory predicts.
+
+Knots t_i = a + i h, every gate facing right, d = f(a). The paper's eq. 6 is dimensionally inconsistent; the recurrences
+here are those of a function that interpolates at the knots.
+
+- MLP, order 2: the chord of each cell. RMSE ~ h^2 rms(f'') / sqrt(120).
+- GLU, order 3: the parabola through both ends of a cell with f'' of its left end. RMSE ~ h^3 rms(f''') / sqrt(945/2).
+- GQU, order 4: one factor follows the gate, so that each neuron adds (x - t)_+^2 (A + B (x - t)), always with real
+  roots, and the network is the C1 cubic Hermite interpolant; one neuron supplies the slope at the left end, so n
+  neurons make n - 1 cells. RMSE ~ h^4 rms(f'''') / (24 sqrt 630).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gatelab.arrays import Array
+from gatelab.data import Problem
+from gatelab.data import problem as as_problem
+from gatelab.display import one_line
+from gatelab.errors import GatelabError
+from gatelab.feedforward import AnyUnit, Network, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
+from gatelab.memory import check_memory
+from gatelab.solve.free_knots import Neurons, to_network
+from gatelab.theory import construction_constant, interpolate
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A network and the RMSE that theory predicts for it."""
+
+    network: Network
+    predicted_rmse: float
+    order: int
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.network.unit.name}, width {self.network.width}: order {self.order}, "
+            f"predicted RMSE {self.predicted_rmse:.2g}",
+        )
+
+
+def construct(
+    unit: str | AnyUnit,
+    f: str | Callable | Problem,
+    width: int,
+    interval: tuple[float, float] | None = None,
+) -> Construction:
+    """The constructed network for f on the interval (of the problem, or -1 to 1).
+
+    >>> made = construct("glu", "exp(sin(3*x))", 100, (0, 3))
+    >>> made.order, f"{made.predicted_rmse:.1e}"
+    (3, '7.6e-05')
+    """
+    chosen = as_unit(unit)
+    if not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2):
+        raise GatelabError(f"there are constructions for mlp, glu and gqu, not for {chosen.name!r}")
+    least = 2 if chosen.factors == 2 else 1
+    if check_width(width) < least:
+        raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
+    # Some twenty arrays of one number a neuron: knots, values, derivatives, lines and the network.
+    check_memory(8 * 20 * width, f"a construction of {width} neurons", "give a smaller width")
+    target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
+    if target.f is None or target.interval is None:
+        raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
+    (a, b), order = target.interval, chosen.factors + 2
+    cells = width - (chosen.factors == 2)
+    h = (b - a) / cells
+    nodes = np.linspace(a, b, cells + 1)
+    smooth = interpolate(target.f, (a, b))
+    values = np.asarray(target.f(nodes), float)
+    make = (_mlp, _glu, _gqu)[chosen.factors]
+    neurons = make(nodes, h, values, lambda r, x: smooth.derivative(r)(x))
+    rms = smooth.norm(order, 2.0) / (b - a) ** 0.5
+    return Construction(to_network(neurons, chosen), construction_constant(order) * h**order * rms, order)
+
+
+Derivative = Callable[[int, Array], Array]
+
+
+def _mlp(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+    t, slope = nodes[:-1], np.diff(f) / h
+    lines = np.stack((np.diff(slope, prepend=0.0), np.zeros_like(t)), axis=1)[:, None]
+    return Neurons(t, np.ones_like(t), lines, float(f[0]))
+
+
+def _glu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+    t = nodes[:-1]
+    bend = derivative(2, t)
+    slope = np.diff(f) / h - bend * h / 2
+    arriving = np.concatenate(([0.0], slope[:-1] + bend[:-1] * h))
+    lines = np.stack((slope - arriving, np.diff(bend, prepend=0.0) / 2), axis=1)[:, None]
+    return Neurons(t, np.ones_like(t), lines, float(f[0]))
+
+
+def _gqu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
+    t, slope = nodes[:-1], derivative(1, nodes)
+    chord = np.diff(f) / h
+    second = (6 * chord - 4 * slope[:-1] - 2 * slope[1:]) / h
+    third = 6 * (slope[:-1] + slope[1:] - 2 * chord) / h**2
+    arriving = np.concatenate(([0.0], second[:-1] + third[:-1] * h))
+    last = np.stack(((second - arriving) / 2, np.diff(third, prepend=0.0) / 6), axis=1)
+    follow = np.tile([0.0, 1.0], (len(t), 1))
+    lines = np.stack((follow, last), axis=1)
+    opening = np.array([[[1.0, 0.0], [slope[0], 0.0]]])
+    knots = np.concatenate((t[:1], t))
+    return Neurons(knots, np.ones_like(knots), np.concatenate((opening, lines)), float(f[0]))

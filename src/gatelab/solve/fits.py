@@ -1,0 +1,354 @@
+"""`fit`: any unit, any problem, any solver, one result type."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gatelab.data import Problem
+from gatelab.data import problem as as_problem
+from gatelab.data.checks import matrix, names_of, require_range
+from gatelab.data.registry import AnyProblem
+from gatelab.data.rows import Scales
+from gatelab.display import ProgressLike, counted, one_line, part_of, reporting, shorten
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+from gatelab.feedforward import AnyUnit, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
+from gatelab.solve.files import write
+from gatelab.solve.first_order import adam, lbfgs
+from gatelab.solve.knots import solve_knots
+from gatelab.solve.newton import solve_newton
+from gatelab.solve.solution import Solution, Status, check_fit_memory
+from gatelab.solve.varpro import solve_varpro, varpro_many
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Solver = Callable[..., Solution]
+
+SOLVERS: Mapping[str, Solver] = {
+    "knots": solve_knots,
+    "frozen": partial(solve_knots, gates="frozen"),
+    "varpro": solve_varpro,
+    "newton": solve_newton,
+    "adam": adam,
+    "lbfgs": lbfgs,
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained network with what it reached; errors are of the network's own forward pass.
+
+    `train_rmse` and `test_rmse` are in the units of the problem that was fitted: where that was standardised
+    (`scales` is then not None), in standard deviations of the target, as in the papers. `test_rmse_raw` is the test
+    error in the target's own units, the same number where nothing was standardised. `predict` takes and gives raw
+    values in either case; `network` alone is a function of the data as they were fitted.
+
+    `seconds` covers all seeds that were tried; `network` is the one with the least training error. `steps` are the
+    iterations that it went through from its start to its end, `history` its training RMSE after each. `columns` and
+    `targets` are the names of inputs and targets, where the data came with names.
+    """
+
+    unit: str
+    problem: str
+    width: int
+    parameters: int
+    solver: str
+    seed: int
+    network: nn.Module
+    train_rmse: float
+    test_rmse: float
+    test_rmse_raw: float
+    status: Status
+    steps: int
+    seconds: float
+    history: tuple[float, ...]
+    d_in: int
+    scales: Scales | None = None
+    columns: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.unit}, width {self.width}, {shorten(self.problem)}: test RMSE {self.test_rmse:.2g}, "
+            f"{self.status} in {counted(self.steps, 'step')}",
+        )
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The targets at rows x, both in the units in which the data came, whether or not they were standardised.
+
+        x is (N, d_in), which gives (N, d_out); with one input (N,) or a single number will do, which give (N,)
+        and a number where there is one output. Of a pandas table the columns with the names of the inputs are taken,
+        in whatever order they are, if the fit knows those names.
+
+        >>> line = as_problem("100 + 50*x", n=40, standardise=True)
+        >>> model = fit("mlp", line, 2)
+        >>> model.predict([0.0, 0.5]).round(6), float(model.predict(0.5).round(6))
+        (array([100., 125.]), 125.0)
+        """
+        values = predict(self.network, self.scaled(self.rows(x)))
+        if self.scales is not None:
+            values = self.scales.y.stretch(values)
+        if np.ndim(x) == 2:
+            return values
+        values = values.reshape(*np.shape(x), values.shape[1])
+        return values[..., 0] if values.shape[-1] == 1 else values
+
+    def rows(self, x: Any) -> np.ndarray:
+        """What `predict` makes of x: finite raw numbers, (N, d_in)."""
+        if self.columns and (names := names_of(x)):
+            x = x[self._columns_in(names)]
+        if np.isscalar(x):
+            rows = matrix([x], "x")
+        elif getattr(x, "ndim", None) == 0:
+            rows = matrix(x.reshape(1), "x")
+        else:
+            rows = matrix(x, "x")
+        if rows.shape[1] != self.d_in:
+            raise GatelabError(
+                f"x has the shape {tuple(np.shape(x))} and the network has {self.d_in} input{'s' * (self.d_in != 1)}; "
+                f"give an array of the shape (N, {self.d_in}), a row for each example"
+            )
+        return rows
+
+    def _columns_in(self, names: Sequence[str]) -> list[str]:
+        missing = [name for name in self.columns if name not in names]
+        if missing:
+            raise GatelabError(
+                f"x has no column {', '.join(map(repr, missing))}, only {', '.join(map(repr, names))}; give a table"
+                f" with {', '.join(map(repr, self.columns))}, or an array of these {self.d_in} columns in this order"
+            )
+        return list(self.columns)
+
+    def scaled(self, rows: np.ndarray) -> np.ndarray:
+        """Raw rows as the network takes them."""
+        return rows if self.scales is None else self.scales.x.shrink(rows)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fit as safetensors, numbers and text only; `gl.load(path)` gives it back, to the last bit.
+
+        Units are kept by gate and factors: functions and classes of your own are refused.
+        """
+        return write(self, path)
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The training error after each step, and the test error at the end.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into your own axes with `ax`.
+        """
+        from gatelab.plotting import look, saved
+        from gatelab.plotting.functions import history_figure
+
+        title = f"{self.unit} of width {self.width} on {self.problem}"
+        errors = np.array(self.history, dtype=np.float64)
+        return saved(history_figure(errors, self.test_rmse, look(self.unit).colour, title, ax=ax), path)
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.theme import html
+
+        rows = [
+            ("test RMSE", f"{self.test_rmse:.3e}"),
+            ("training RMSE", f"{self.train_rmse:.3e}"),
+            ("parameters", str(self.parameters)),
+            ("solver", f"{self.solver}, {counted(self.steps, 'step')}, seed {self.seed}"),
+            ("status", f"{self.status}: {self.status.advice}"),
+            ("time", f"{self.seconds:.2f} s"),
+        ]
+        return html(f"{self.unit} of width {self.width}, fitted to {self.problem}", rows, figure=self.plot())
+
+    def as_row(self) -> dict[str, Any]:
+        """Everything but the network and the history, as plain values."""
+        names = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw")
+        return {name: getattr(self, name) for name in names} | {
+            "status": str(self.status),
+            "advice": self.status.advice,
+            "steps": self.steps,
+            "seconds": self.seconds,
+        }
+
+
+def fit(
+    unit: str | AnyUnit | Callable[..., Any],
+    problem: AnyProblem,
+    width: int,
+    *,
+    solver: str | Solver = "auto",
+    seed: int = 0,
+    seeds: int = 1,
+    progress: ProgressLike = None,
+    **options: Any,
+) -> Fit:
+    """Train a network of `width` neurons; the best in training error of `seeds` seeds from `seed` on.
+
+    `solver="auto"` is the knot solver where it applies (one input, one output, a relu-gated unit) and variable
+    projection elsewhere. Further options go to the solver. `steps` means the same to all of them: the most iterations
+    that the network goes through from its start to its end. `progress` is shown on a terminal and in a notebook unless
+    it is False, or a function of (done, total).
+
+    >>> result = fit("glu", "exp(sin(3*x))", 25)
+    >>> result.status.value, result.test_rmse < 1e-4
+    ('converged', True)
+    """
+    chosen, target = as_unit(unit), as_problem(problem)
+    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
+    name, run = check_fit(chosen, target, width, solver)
+    check_options(name, run, options)
+    began = time.perf_counter()
+    best: tuple[float, int, Solution] | None = None
+    inner = "progress" in inspect.signature(run).parameters
+    with reporting(progress, f"fitting {chosen.name}") as report:
+        for done, s in enumerate(range(first, first + count)):
+            more = {"progress": part_of(report, done, count)} if inner else {}
+            solution = run(chosen, target, width, seed=s, **options, **more)
+            error = rmse(solution.network, target.train.x, target.train.y)
+            if best is None or error < best[0]:
+                best = (error, s, solution)
+            if report and not inner:
+                report(done + 1, count)
+    assert best is not None
+    return _as_fit(chosen, target, width, name, best[1], best[2], time.perf_counter() - began)
+
+
+def _as_fit(
+    unit: AnyUnit, problem: Problem, width: int, solver: str, seed: int, solution: Solution, seconds: float
+) -> Fit:
+    return Fit(
+        unit=unit.name,
+        problem=problem.name,
+        width=width,
+        parameters=unit.parameter_count(width, problem.d_in, problem.d_out),
+        solver=solver,
+        seed=seed,
+        network=solution.network,
+        train_rmse=rmse(solution.network, problem.train.x, problem.train.y),
+        test_rmse=rmse(solution.network, problem.test.x, problem.test.y),
+        test_rmse_raw=_raw_rmse(solution.network, problem),
+        status=solution.status,
+        steps=solution.steps,
+        seconds=seconds,
+        history=solution.history,
+        d_in=problem.d_in,
+        scales=problem.scales,
+        columns=problem.columns,
+        targets=problem.targets,
+    )
+
+
+def _raw_rmse(network: nn.Module, problem: Problem) -> float:
+    """The test error in the target's own units; of several outputs each in its own."""
+    residual = predict(network, problem.test.x) - problem.test.y
+    if problem.scales is not None:
+        residual = residual * problem.scales.y.deviation
+    return math.sqrt(float(np.mean(np.square(residual))))
+
+
+def fit_many(
+    unit: str | AnyUnit | Callable[..., Any],
+    problem: AnyProblem,
+    widths: Sequence[int],
+    seeds: int = 1,
+    *,
+    seed: int = 0,
+    progress: ProgressLike = None,
+    **options: Any,
+) -> tuple[Fit, ...]:
+    """A fit for every width and seed, by variable projection in one batch: equal to `fit(..., solver="varpro")` each.
+
+    Options are those of `varpro_many`; `device="cuda"` takes the whole batch to a GPU. `seconds` is an equal share.
+    `progress` is as in `fit`.
+
+    >>> [f.width for f in fit_many("glu", "x**2 + y**2", [1, 2], starts=1, rounds=0)]
+    [1, 2]
+    """
+    chosen, target = as_unit(unit), as_problem(problem)
+    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
+    if not len(widths):
+        raise GatelabError("widths is empty; give one or more numbers of neurons")
+    for width in widths:
+        check_fit(chosen, target, width, "varpro")
+    check_options("varpro", varpro_many, options)
+    members = [(int(w), s) for w in widths for s in range(first, first + count)]
+    began = time.perf_counter()
+    with reporting(progress, f"fitting {chosen.name}") as report:
+        solutions = varpro_many(chosen, target.train.x, target.train.y, members, progress=report, **options)
+    share = (time.perf_counter() - began) / len(members)
+    return tuple(
+        _as_fit(chosen, target, width, "varpro", s, solution, share)
+        for (width, s), solution in zip(members, solutions, strict=True)
+    )
+
+
+def check_options(name: str, solver: Callable[..., object], options: Mapping[str, Any]) -> None:
+    """Whether a solver takes these options, before it is begun."""
+    known = [p.name for p in inspect.signature(solver).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    taken = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(solver).parameters.values())
+    for option in options:
+        if option not in known and not taken:
+            raise GatelabError(f"the solver {name!r} has no option {option!r}; it takes {', '.join(known)}")
+
+
+def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver) -> tuple[str, Solver]:
+    """What can be said before anything is computed: the solver's name and function, or the error."""
+    for data in (problem.train, problem.test):
+        require_range(data.x, data.y)
+    parameters = unit.parameter_count(check_width(width), problem.d_in, problem.d_out)
+    if parameters > problem.train.n * problem.d_out:
+        widest = _widest(unit, problem)
+        raise GatelabError(
+            f"{unit.name} of width {width} has {parameters} parameters but the training data have only "
+            f"{problem.train.n * problem.d_out} values; give more data"
+            + (f" or a width of at most {widest}" if widest else "")
+        )
+    name, run = _resolve(solver, unit, problem)
+    # Variable projection asks for itself, since it knows the device that it is to run on.
+    if name != "varpro" or not isinstance(unit, Unit):
+        check_fit_memory(name, unit, width, problem.train.n, (problem.d_in, problem.d_out))
+    return name, run
+
+
+def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:
+    """The network's forward pass over rows of x, in slices of bounded memory."""
+    rows = torch.from_numpy(np.ascontiguousarray(x if x.ndim == 2 else x[:, None]))
+    slice_rows = max(1, 2**22 // max(1, getattr(network, "width", 64)))
+    with torch.no_grad():
+        out = torch.cat([network(part) for part in rows.split(slice_rows)]).numpy()
+    if x.ndim == 1 and out.shape[1] == 1:
+        return out[:, 0]
+    return out
+
+
+def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
+    """The root mean squared error of the forward pass, over rows and outputs."""
+    return math.sqrt(float(np.mean(np.square(predict(network, x) - y))))
+
+
+def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str, Solver]:
+    if callable(solver):
+        return getattr(solver, "__name__", "custom"), solver
+    if solver == "auto":
+        one_line = problem.d_in == 1 and problem.d_out == 1 and problem.interval is not None
+        solver = "knots" if one_line and unit.gate_power is not None else "varpro"
+    if solver not in SOLVERS:
+        raise unknown_name("solver", solver, ("auto", *SOLVERS))
+    return solver, SOLVERS[solver]
+
+
+def _widest(unit: AnyUnit, problem: Problem) -> int:
+    per_neuron = unit.parameter_count(2, problem.d_in, problem.d_out) - unit.parameter_count(
+        1, problem.d_in, problem.d_out
+    )
+    rest = problem.train.n * problem.d_out - unit.parameter_count(1, problem.d_in, problem.d_out)
+    return max(0, 1 + rest // max(per_neuron, 1))

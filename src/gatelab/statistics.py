@@ -1,0 +1,160 @@
+"""A number and how far it may be off: the one interval, the one bootstrap, the one t-interval.
+
+Everything in gatelab that has an interval holds an `Interval` or is made by these functions. A bootstrap draws rows
+with replacement, `DRAWS` times unless told otherwise, and takes percentiles; a t-interval takes the standard error of
+independent values. With fewer than two values there is nothing to draw from: both ends are then nan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatelab.arrays import Array
+
+LEVEL = 0.95
+DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value between two ends that hold it with probability `level`; ends are nan where they are not known.
+
+    >>> slope = Interval(-2.1, -2.25, -1.95)
+    >>> print(slope), -2.0 in slope, slope.excludes(0.0), f"{slope:.1f}"
+    -2.1 [-2.25, -1.95]
+    (None, True, True, '-2.1 [-2.2, -1.9]')
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float = LEVEL
+
+    @property
+    def known(self) -> bool:
+        """Whether both ends are numbers; infinite ones are."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    def __contains__(self, number: float) -> bool:
+        return self.low <= number <= self.high
+
+    def excludes(self, number: float) -> bool:
+        """Whether the ends are known and the number lies outside."""
+        return self.known and number not in self
+
+    def ends(self, form: str = ".3g") -> str:
+        """The ends as text, or nothing where they are not known.
+
+        >>> Interval(1.0, 0.5, 1.25).ends(), Interval(1.0, math.nan, math.nan).ends()
+        ('[0.5, 1.25]', '')
+        """
+        return f"[{self.low:{form}}, {self.high:{form}}]" if self.known else ""
+
+    def __format__(self, form: str) -> str:
+        form = form or ".3g"
+        return f"{self.value:{form}} {self.ends(form)}".rstrip()
+
+    def __str__(self) -> str:
+        return format(self)
+
+
+def percentile_interval(value: float, drawn: Array, level: float = LEVEL) -> Interval:
+    """The value with the percentiles of what was drawn for it.
+
+    Args:
+        value: the number itself, from all the data.
+        drawn: the same number from each draw; fewer than three tell nothing.
+        level: the share of the draws between the ends.
+
+    Returns:
+        An `Interval`, its ends nan where too little was drawn.
+
+    >>> print(percentile_interval(0.5, np.linspace(0, 1, 101), level=0.9))
+    0.5 [0.05, 0.95]
+    """
+    if len(drawn) < 3:
+        return Interval(value, math.nan, math.nan, level)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high), level)
+
+
+def resampled(count: int, draws: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Row numbers of `draws` samples with replacement, each of `count` rows out of `count`: (draws, count)."""
+    return generator.integers(count, size=(draws, count))
+
+
+def bootstrap(
+    groups: Sequence[Array],
+    statistic: Callable[..., Array],
+    *,
+    paired: bool = False,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Interval:
+    """A statistic of one or several groups of rows, with its percentile interval.
+
+    Args:
+        groups: arrays whose first dimension is resampled.
+        statistic: takes the groups, each with rows in its last but one place or in its last, as `mean(-1)` does; of
+            arrays (draws, rows) it gives (draws,), of arrays (rows,) a number.
+        paired: draw the same rows of every group, which must then be equally long; else each group for itself.
+        draws: how many samples are drawn.
+        level: the share of them between the ends.
+        seed: of the draws.
+
+    Returns:
+        An `Interval` about the statistic of the groups as they are.
+
+    >>> a, b = np.arange(10.0), np.arange(10.0) + 1
+    >>> print(bootstrap([a, b], lambda x, y: (y - x).mean(-1), paired=True))
+    1 [1, 1]
+    >>> bootstrap([a, b], lambda x, y: y.mean(-1) - x.mean(-1)).excludes(0)
+    False
+    """
+    generator = np.random.default_rng(seed)
+    value = float(statistic(*groups))
+    if min(map(len, groups)) < 2:
+        return Interval(value, math.nan, math.nan, level)
+    if paired:
+        rows = resampled(len(groups[0]), draws, generator)
+        drawn = statistic(*(group[rows] for group in groups))
+    else:
+        drawn = statistic(*(group[resampled(len(group), draws, generator)] for group in groups))
+    return percentile_interval(value, drawn, level)
+
+
+def t_reach(level: float, freedom: float) -> float:
+    """How many standard errors a t-interval reaches to either side.
+
+    >>> round(t_reach(0.95, 4), 3)
+    2.776
+    """
+    from scipy.stats import t  # half a second that lists and help do without
+
+    return float(t.ppf(0.5 + level / 2, freedom))
+
+
+def t_interval(values: Array, level: float = LEVEL) -> Interval:
+    """The mean of independent values with its t-interval.
+
+    Args:
+        values: one number a run or seed.
+        level: the probability that the ends hold the mean, if the values are normal.
+
+    Returns:
+        An `Interval`, its ends nan for a single value.
+
+    >>> print(t_interval(np.array([1.0, 2.0, 3.0])))
+    2 [-0.484, 4.48]
+    """
+    count, mean = len(values), float(np.mean(values))
+    if count < 2:
+        return Interval(mean, math.nan, math.nan, level)
+    reach = t_reach(level, count - 1) * float(np.std(values, ddof=1)) / count**0.5
+    return Interval(mean, mean - reach, mean + reach, level)

@@ -1,0 +1,240 @@
+"""What a study found, for a reader in a hurry: one sentence with its measured numbers, and one small figure.
+
+A study makes its findings out of its own tables, so that they can be made from a record as well as from a run, and
+no number is copied by hand.
+
+What a study is: a figure of the paper with its numbers, measured again, and what the comparison says.
+
+One row, panel or number of a paper, and the claim that answers for it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from gatelab.display import Told, counted, one_line
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """One series of a sketch: a line, or with `marks` points; `low` and `high` are the ends of intervals."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    colour: str
+    dashed: bool = False
+    marks: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.label}: {counted(len(self.x), 'point')}")
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A figure with one message. `places` names positions on the x axis; `level` draws a line across at that value."""
+
+    x: str
+    y: str
+    strokes: tuple[Stroke, ...]
+    log_x: bool = True
+    log_y: bool = True
+    places: tuple[str, ...] = ()
+    level: float | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.y} against {self.x}: {len(self.strokes)} series")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence that says what is undecided, the sizes and data that it is true of, and a topic of a few words."""
+
+    topic: str
+    sentence: str
+    sizes: str
+    sketch: Sketch
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.topic}: {self.sentence}")
+
+
+Findings = Callable[[Tables], tuple[Finding, ...]]
+
+
+def no_findings(tables: Tables) -> tuple[Finding, ...]:
+    """Of a study that the reader in a hurry is not shown."""
+    return ()
+
+
+def stroke(
+    label: str, table: pd.DataFrame, x: str, y: str, colour: str, *, dashed: bool = False, marks: bool = False
+) -> Stroke:
+    """Two columns of a table as a series, in ascending x.
+
+    >>> stroke("a", pd.DataFrame({"n": [2, 1], "e": [0.1, 0.2]}), "n", "e", "#000000").y
+    (0.2, 0.1)
+    """
+    columns = table[[x, y]].dropna().to_numpy(dtype=float)
+    ordered = columns[np.argsort(columns[:, 0], kind="stable")]
+    return Stroke(label, numbers(ordered[:, 0]), numbers(ordered[:, 1]), colour, dashed, marks)
+
+
+def numbers(values: Iterable[Any]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def only(table: pd.DataFrame, **wanted: object) -> pd.DataFrame:
+    """The rows in which every column has the wanted value; that there are none is an error.
+
+    >>> only(pd.DataFrame({"unit": ["mlp", "glu"], "slope": [-2.0, -3.0]}), unit="glu")["slope"].item()
+    -3.0
+    """
+    rows = table
+    for column, value in wanted.items():
+        rows = rows.loc[rows[column] == value]
+    if rows.empty:
+        raise KeyError(", ".join(f"{column} {value}" for column, value in wanted.items()))
+    return rows
+
+
+def last(table: pd.DataFrame, **wanted: object) -> dict[str, Any]:
+    """The last of the rows that `only` gives, by column.
+
+    >>> last(pd.DataFrame({"unit": ["mlp", "glu"], "slope": [-2.0, -3.0]}), unit="mlp")["slope"]
+    -2.0
+    """
+    return {str(name): value for name, value in only(table, **wanted).to_dict("records")[-1].items()}
+
+
+def bracket(low: float, high: float, form: str = ".2f") -> str:
+    """An interval in a sentence, with the space before it; nothing where there is none.
+
+    >>> bracket(-1.8, -1.64), bracket(float("nan"), 1.0)
+    (' [-1.80, -1.64]', '')
+    """
+    if np.isnan(low) or np.isnan(high):
+        return ""
+    return f" [{low:{form}}, {high:{form}}]"
+
+
+def beside(low: float, high: float, other: float, below: str, above: str) -> str:
+    """How an interval lies beside a number: wholly below it, wholly above it, or undecided.
+
+    >>> beside(-1.8, -1.6, -2.1, "steeper than", "flatter than"), beside(1.0, 3.0, 2.0, "less than", "more than")
+    ('flatter than', 'not told apart from')
+    """
+    if high < other:
+        return below
+    return above if low > other else "not told apart from"
+
+
+Verdict = Literal["reproduced", "exceeded", "differs", "new"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the paper beside ours. `because` gives the reason in measured numbers.
+
+    The verdict is "new" where the paper has nothing to compare with. `interval` says how far ours may be off, where
+    that is measured.
+    """
+
+    what: str
+    paper: str
+    ours: str
+    verdict: Verdict
+    because: str
+    interval: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.what}: {self.verdict}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to run: `quick` takes few widths and points; `progress(done, total)` is called after each fit.
+
+    `sweep` holds what `gatelab.scaling` takes beside the study's own arguments: store, backend, address, retry_failed,
+    max_hours. The hours are for the whole study, from when it was asked for.
+    """
+
+    quick: bool = False
+    jobs: int | None = None
+    progress: Told | None = None
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def __repr__(self) -> str:
+        return one_line(self, f"quick {self.quick}, {self.jobs} jobs")
+
+    def sweep_now(self) -> dict[str, Any]:
+        """`sweep` with the hours that are left: a study may have several sweeps, its user has one patience."""
+        hours = self.sweep.get("max_hours")
+        if hours is None:
+            return dict(self.sweep)
+        return {**self.sweep, "max_hours": max(0.0, hours - (time.monotonic() - self.began) / 3600)}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a study gives."""
+
+    figure: Figure
+    tables: dict[str, pd.DataFrame]
+    comparison: tuple[Claim, ...]
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(len(self.comparison), 'claim')}, {counted(len(self.tables), 'table')}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A figure of the paper that can be run. `paper` is one sentence: what the paper shows there.
+
+    What is `long` takes minutes on two cores, or data that not everybody has: with all the others it comes from the
+    committed records. `findings` makes sentences for the top of the report out of the study's own tables. `position` is
+    its place among the studies of its paper; those without one come last, by name.
+    """
+
+    name: str
+    title: str
+    paper: str
+    run: Callable[[Request], Outcome]
+    long: bool = False
+    findings: Findings = no_findings
+    position: float = math.inf
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.title}")
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a paper shows at a place, and where it is measured again.
+
+    `printed` is the number as the paper prints it, "" where there is a statement or a picture without one. `claim` is
+    the `what` of a claim of `study`; where there is nothing to measure, both are "" and `why` says so. `why` also says
+    what is lost in our copy of the paper or stands elsewhere.
+    """
+
+    paper: str
+    place: str
+    row: str
+    printed: str
+    study: str
+    claim: str
+    why: str = ""

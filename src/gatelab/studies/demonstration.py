@@ -1,0 +1,152 @@
+"""The demonstration: five units, the paper's target, how their errors fall, and why the slopes are what they are."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from gatelab._version import __version__
+from gatelab.data import problem
+from gatelab.display import Told, counted, one_line
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
+from gatelab.plotting import save
+from gatelab.scaling_laws import Scaling, Slope, scaling
+from gatelab.studies.scaling.errors import (
+    PAPER_SLOPES,
+    REFERENCE_RMSE,
+    complete,
+    ratio_sentence,
+    tail_slope,
+    upper_half,
+)
+
+UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
+
+
+@dataclass(frozen=True, eq=False)
+class Demo:
+    """What the demonstration found. `slopes` has a row a unit; `reason` says why they differ from the paper's."""
+
+    scaling: Scaling
+    slopes: pd.DataFrame
+    figure: Path
+    files: tuple[Path, ...]
+    seconds: float
+    reason: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.scaling!r}, {counted(len(self.files), 'file')}")
+
+
+def demo(
+    out: str | Path,
+    *,
+    widths: Sequence[int] = range(1, 51),
+    jobs: int | None = None,
+    progress: Told | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Demo:
+    """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json.
+
+    `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GatelabError(f"{folder} cannot be made ({error.strerror or error}); give a folder of your own") from error
+    began = time.perf_counter()
+    study = scaling(
+        UNITS,
+        problem("paper-1d"),
+        widths,
+        jobs=jobs,
+        progress=(lambda done, total, _: progress(done, total)) if progress else None,
+        **(sweep or {}),
+    )
+    complete(study, (sweep or {}).get("store"))
+    seconds = time.perf_counter() - began
+    slopes, reason = slopes_table(study), reason_for(study)
+    record = {
+        "gatelab": __version__,
+        "problem": study.problem,
+        "seconds": round(seconds, 3),
+        "slopes": json.loads(slopes.to_json(orient="records") or "[]"),
+        "reason": reason,
+    }
+    files = (
+        save(draw(study), folder / "demo.png"),
+        write_whole(folder / "demo.csv", study.table().to_csv(index=False)),
+        write_whole(folder / "demo.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n"),
+    )
+    return Demo(study, slopes, files[0], files, seconds, reason)
+
+
+def draw(study: Scaling) -> Figure:
+    """The figure: errors against n and P, limits, the paper's slopes and the errors of its code."""
+    title = "Five units on 1/(1+cos²πx)"
+    return study.plot(title=title, paper=PAPER_SLOPES, reference=REFERENCE_RMSE, flagged=True)
+
+
+def slopes_table(study: Scaling) -> pd.DataFrame:
+    """A row a unit: slopes through all points and through the kept ones, the paper's, and how near the limit."""
+    rows = []
+    for name in study.units:
+        widest = max(p.width for p in study.points if p.unit == name)
+        row: dict[str, object] = {"unit": name}
+        for against in ("n", "P"):
+            s = _slope(study, name, against, flagged=True)
+            row |= {f"slope_{against}": s.value, f"low_{against}": s.low, f"high_{against}": s.high}
+            row[f"paper_{against}"] = PAPER_SLOPES.get((name, against), np.nan)
+        row["kept_slope_n"] = _slope(study, name, "n", flagged=False).value
+        row["left_out"] = sum(bool(p.flag) for p in study.points if p.unit == name)
+        row["ratio_to_limit"] = study.ratio(name, widest)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _slope(study: Scaling, name: str, against: str, *, flagged: bool) -> Slope:
+    """The slope, or one of NaN where too few points are left: a table has a row for every unit all the same."""
+    try:
+        return study.slope(name, against="n" if against == "n" else "P", flagged=flagged)
+    except GatelabError:
+        return Slope(np.nan, np.nan, np.nan, np.nan, 0)
+
+
+def reason_for(study: Scaling) -> str:
+    """Why the slopes over all widths are not the orders, from the measured ratios and the upper half of the widths."""
+    named = [name for name in ("mlp", "glu", "gqu") if name in study.units]
+    low, high = upper_half(study)
+    try:
+        upper = ", ".join(f"{name} {tail_slope(study, name).value:.2f}" for name in named)
+    except GatelabError:
+        upper = ""
+    parts = [
+        "A slope through all widths mixes small and large networks. ",
+        " ".join(f"{ratio_sentence(study, name)}." for name in named) + " ",
+        "The limit falls with exactly the order; where the ratio to it rises with n, the measured line is flatter than "
+        "the order, and where it falls, steeper. ",
+    ]
+    if upper:
+        parts.append(f"Over n = {low}..{high} the slopes are {upper}. ")
+    shared = [
+        (p.test_rmse, REFERENCE_RMSE[p.unit][p.width])
+        for p in study.points
+        if p.width in REFERENCE_RMSE.get(p.unit, {})
+    ]
+    if shared:
+        parts.append(
+            "The paper's steeper slopes go with larger errors: its reference code is above ours at every common width."
+            if all(ours < theirs for ours, theirs in shared)
+            else "The reference code of the paper was not beaten at every common width."
+        )
+    return "".join(parts).strip()

@@ -1,0 +1,1 @@
+"""The paper on linearisation: a file a table or section, and what they share."""

@@ -1,0 +1,158 @@
+"""Table 2 of paper 003: the Taylor series as a product of lifted weights and inputs, for one W and x."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from gatelab.linearization import Linearization, linearize
+from gatelab.linearization.polynomials import meant, values
+from gatelab.plotting import new_figure, style
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.studies.linearize.table1 import DEGREE, five_terms
+from gatelab.studies.scaling.errors import ticker
+
+# Table 2 as printed.
+Z = (-2.48, 1.55, 2.23)
+TAYLOR = (0.3358, 1.4577, 2.3061)
+LINEARIZED = (0.3358, 1.4577, 2.3061)
+TANH = (-0.0159, 1.4559, 2.2016)
+FEATURES = 66_432
+MORE = (16, 64)  # inputs where the two kinds of features are counted too
+
+
+def layer(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """W and x with W x = Z: the paper prints the product alone, and nothing in its table depends on more."""
+    draw = torch.Generator().manual_seed(seed)
+    W = torch.randn(3, 3, generator=draw, dtype=torch.float64)
+    x = torch.randn(3, generator=draw, dtype=torch.float64)
+    return W + torch.outer(torch.tensor(Z, dtype=torch.float64) - W @ x, x) / x.dot(x), x
+
+
+def made(features: str) -> Linearization:
+    return linearize("gelu", "taylor", degree=DEGREE, d=3, features=features)
+
+
+def run(request: Request) -> Outcome:
+    tick = ticker(request, 2)
+    W, x = layer()
+    rows = {}
+    for kind in ("kronecker", "symmetric"):
+        one = made(kind)
+        rows[kind] = (one.phi(W) @ one.psi(x)).numpy()
+        tick()
+    z = (W @ x).numpy()
+    tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
+    table = pd.DataFrame(
+        {
+            "z = Wx": z,
+            "Taylor": five_terms(3.0)(z),
+            "Kronecker": rows["kronecker"],
+            "symmetric": rows["symmetric"],
+            "tanh-GELU": tanh,
+            "erf-GELU": erf,
+        }
+    )
+    counts = pd.DataFrame([_count(d) for d in (3, *MORE)])
+    return Outcome(_figure(table), {"table2": table, "features": counts}, _claims(table, counts), NOTES)
+
+
+def _count(d: int) -> dict[str, float]:
+    kinds = {
+        kind: linearize("gelu", "taylor", degree=DEGREE, d=d, features=kind).m for kind in ("kronecker", "symmetric")
+    }
+    return {"d": d, **kinds, "ratio": kinds["kronecker"] / kinds["symmetric"]}
+
+
+def printed(given: tuple[float, ...], ours: np.ndarray, digits: int = 4) -> Verdict:
+    """Reproduced where every number agrees in all digits that are printed."""
+    same = [f"{a:.{digits}f}" == f"{b:.{digits}f}" for a, b in zip(given, ours, strict=True)]
+    return "reproduced" if all(same) else "differs"
+
+
+def _row(numbers: object, digits: int = 4) -> str:
+    return ", ".join(f"{v:.{digits}f}" for v in numbers)  # type: ignore[attr-defined]
+
+
+def _claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
+    columns = {name: table[name].to_numpy(float) for name in table}
+    gap = float(np.abs(columns["Kronecker"] - columns["symmetric"]).max())
+    three = counts.iloc[0]
+    rows = (
+        ("x' = Wx", Z, "z = Wx", 2, "The paper prints W x alone; W and x here are chance ones with that product."),
+        ("GELU_Taylor,5(x')", TAYLOR, "Taylor", 4, "Five terms of eq. 2, degree 10."),
+        ("Linearized y' = Phi(W) Psi(x)", LINEARIZED, "Kronecker", 4, f"{FEATURES} Kronecker features, row by row."),
+        ("GELU_tanh(x')", TANH, "tanh-GELU", 4, f"erf-GELU would be {_row(columns['erf-GELU'])}."),
+    )
+    claims = [
+        Claim(what, _row(given, n), _row(columns[name], n), printed(given, columns[name], n), because)
+        for what, given, name, n, because in rows
+    ]
+    same = int(three["kronecker"]) == FEATURES
+    claims.append(
+        Claim(
+            "features of W and x in R^3, Kronecker powers",
+            str(FEATURES),
+            str(int(three["kronecker"])),
+            "reproduced" if same else "differs",
+            "3 + 3^2 + 3^4 + 3^6 + 3^8 + 3^10.",
+        )
+    )
+    claims.append(
+        Claim(
+            "features that the same function needs",
+            str(FEATURES),
+            str(int(three["symmetric"])),
+            "exceeded" if gap < 1e-10 else "differs",
+            f"Kronecker powers repeat monomials; each once, with its multinomial weight, gives the same to {gap:.1g}. "
+            + " ".join(
+                f"With {int(row['d'])} inputs it is {row['symmetric']:.3g} instead of {row['kronecker']:.3g}."
+                for row in counts.iloc[1:].to_dict("records")
+            ),
+        )
+    )
+    return tuple(claims)
+
+
+def _figure(table: pd.DataFrame) -> Figure:
+    z = np.linspace(-3, 3, 601)
+    with style():
+        figure = new_figure(6.4, 4.2)
+        panel = figure.subplots()
+        panel.plot(z, values(meant("gelu-tanh")[0], z).numpy(), color="#222222", label="tanh-GELU")
+        panel.plot(z, five_terms(3.0)(z), color="#0072B2", linestyle="--", label="Taylor, five terms")
+        at = table["z = Wx"].to_numpy(float)
+        panel.plot(
+            at,
+            table["symmetric"].to_numpy(float),
+            "s",
+            color="#0072B2",
+            markersize=8,
+            fillstyle="none",
+            label="Φ(W)Ψ(x), 163 features",
+        )
+        panel.plot(Z, LINEARIZED, "x", color="#D55E00", markersize=7, linestyle="none", label="the paper's Table 2")
+        panel.plot(Z, TANH, "x", color="#D55E00", markersize=7)
+        panel.set_xlabel("z = w.x")
+        panel.set_ylabel("act(z)")
+        panel.legend(loc="upper left")
+        figure.suptitle("Table 2: GELU, its series, and the product of lifted weights and inputs")
+    return figure
+
+
+NOTES = (
+    "Psi takes the whole x, not its element x_i as in section 2.",
+    "Eq. 3 shifts the coefficients by one: a_0 belongs to z, and a_n to z^(2n).",
+    "W (x) W in section 3.2.2 must be the Kronecker product of each row with itself: d x d^2, not d^2 x d^2.",
+    "Eq. 5 must concatenate Phi_n and Psi_n, not add them: they differ in length, and cross terms would remain.",
+)
+STUDY = Study(
+    "linearize/table2",
+    "Taylor's series as a product of lifted weights and inputs",
+    "Kronecker powers of W and x give the Taylor series of GELU(Wx) exactly.",
+    run,
+    position=2,
+)

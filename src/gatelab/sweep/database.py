@@ -1,0 +1,334 @@
+"""The SQLite file: its tables, how older ones become new ones, and what its errors mean to a user.
+
+Arrays of a run as bytes, in the form of a safetensors file: how they travel from a worker and lie in the store.
+
+Between records and rows, and between filters and SQL.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+
+from gatelab import tensors
+from gatelab.errors import GatelabError
+from gatelab.sweep.run import Plain, Record, Run, RunStatus, decode, encode
+
+APPLICATION = 0x67617465  # "gate": tells our files from other programs' databases
+PATIENCE = 60.0
+"""Seconds to wait for another writer before giving up."""
+
+_V1 = (
+    """CREATE TABLE records (
+        key TEXT PRIMARY KEY, task TEXT NOT NULL, arguments TEXT NOT NULL, status TEXT NOT NULL,
+        metrics TEXT NOT NULL, history BLOB NOT NULL, error TEXT, seconds REAL NOT NULL, versions TEXT NOT NULL,
+        time TEXT NOT NULL)""",
+    # With the seconds in it, the mean time of a task's runs is read off the index alone.
+    "CREATE INDEX records_by_task ON records (task, status, seconds)",
+    f"PRAGMA application_id = {APPLICATION}",
+)
+_V2 = (
+    "ALTER TABLE records ADD COLUMN device TEXT NOT NULL DEFAULT 'cpu'",
+    """CREATE TABLE claims (
+        key TEXT PRIMARY KEY, owner TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
+        heartbeat REAL NOT NULL) WITHOUT ROWID""",
+    "CREATE INDEX claims_by_owner ON claims (owner)",
+)
+# Networks lay in a folder beside the file before. `network` is 1 or 0, and NULL where nobody knows: `Store` asks the
+# folder, if it is there. The index holds those alone and is empty in all files but old ones.
+_V3 = (
+    "CREATE TABLE networks (key TEXT PRIMARY KEY, content BLOB NOT NULL)",
+    "ALTER TABLE records ADD COLUMN network INTEGER",
+    "UPDATE records SET network = 0 WHERE status = 'failed'",
+    "CREATE INDEX records_unknown ON records (key) WHERE network IS NULL",
+)
+# Step i takes version i to version i + 1. A new file goes through all of them: one way to the present schema, not two.
+MIGRATIONS = (_V1, _V2, _V3)
+VERSION = len(MIGRATIONS)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file, or make it, and bring it to the present schema."""
+    with explained(path):
+        if path.is_dir():
+            raise GatelabError(f"{path} is a folder; give the path of a file in it, such as {path / 'runs.db'}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            _check_origin(db, path)
+            _use_wal(db)
+            # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
+            db.execute("PRAGMA synchronous = NORMAL")
+            _migrate(db, path)
+            # What a killed sweep left in the log goes into the file now: then the file alone is all of it. On a full
+            # disk it stays in the log, from which it is read just as well.
+            with suppress(sqlite3.OperationalError):
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _check_origin(db: sqlite3.Connection, path: Path) -> None:
+    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if tables and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise GatelabError(
+            f"{path} is the database of another program; give the path of a new file or of a gatelab store"
+        )
+    _known_version(db, path)
+
+
+def _known_version(db: sqlite3.Connection, path: Path) -> int:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise GatelabError(
+            f"{path} has schema {version}, but this gatelab knows schemas up to {VERSION}; update gatelab "
+            "(pip install -U gatelab) or give another file. Nothing was changed"
+        )
+    return version
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    # SQLite does not wait by itself when two processes change the journal of a new file at once.
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    if _known_version(db, path) == VERSION:
+        return
+    with transaction(db):
+        # Asked again inside: another process may have migrated while we waited for the lock.
+        for step in range(_known_version(db, path), VERSION):
+            for statement in MIGRATIONS[step]:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {step + 1}")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing. IMMEDIATE takes the write lock at once: a lock taken halfway could not be waited for."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled back already
+            db.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system say into what the user can do about it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise GatelabError(_explain(path, error)) from error
+    except OSError as error:
+        raise GatelabError(
+            f"{path} cannot be used as a store ({error.strerror or error}); give a path in a folder that you may "
+            "write to"
+        ) from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
+
+
+def _explain(path: Path, error: sqlite3.Error) -> str:
+    match _code(error):
+        case sqlite3.SQLITE_NOTADB:
+            return f"{path} is not a gatelab store (it is no SQLite file); give another path, it was left as it is"
+        case sqlite3.SQLITE_CORRUPT:
+            return (
+                f"{path} is damaged or was cut short ({error}); nothing was changed. Restore a copy, or save what "
+                f"can be read with: sqlite3 '{path}' .recover | sqlite3 recovered.db"
+            )
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return f"{path} cannot be written ({error}); give a path in a folder that you may write to"
+        case sqlite3.SQLITE_FULL:
+            return f"no space left for {path} ({error}); what was stored is safe. Free some space and start again"
+        case sqlite3.SQLITE_IOERR:
+            return (
+                f"{path} could not be read or written ({error}); what was stored is safe. Look at the disk's space, "
+                "quota and connection, then start again"
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"{path} stays locked by another program; close that program or wait, and start again"
+        case _:
+            return f"{path} could not be used as a store ({error})"
+
+
+LARGEST = 990_000_000
+"""Bytes of one run: SQLite keeps a value of up to 10^9 with what belongs to its row."""
+REMEDY = "delete the record and compute the run again"
+
+
+def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
+    """The bytes of these arrays; what is packed already stays as it is.
+
+    >>> len(pack({"G": np.zeros(3)})) > 3 * 8
+    True
+    """
+    if isinstance(arrays, bytes):
+        _check_size(len(arrays))
+        return arrays
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
+    _check_size(sum(array.nbytes for array in arrays.values()))
+    try:
+        return tensors.pack(arrays)
+    except (SafetensorError, KeyError, TypeError) as error:
+        kinds = ", ".join(f"{n}: {a.dtype}" for n, a in arrays.items())
+        raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST:
+        raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
+
+
+def old_folder(store: Path) -> Path:
+    """Where stores of the first two schemas kept arrays: a folder beside the file, with one file a run."""
+    return store.with_name(f"{store.name}.arrays")
+
+
+def read_old(folder: Path, key: str) -> bytes | None:
+    """The bytes of one run in such a folder, None where it has none; an error where they are no arrays."""
+    path = folder / f"{key}.safetensors"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); {REMEDY}") from error
+    tensors.unpack(content, str(path), REMEDY)
+    return content
+
+
+COLUMNS = "key, task, arguments, status, metrics, history, error, seconds, versions, time, device"
+INDEXES = 24
+"""How many arguments are indexed at most: each costs some microseconds and bytes a record."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+
+
+class Index(NamedTuple):
+    name: str
+    sql: str
+
+
+def to_row(r: Record) -> tuple:
+    history = np.asarray(r.history, "<f8").tobytes()
+    error = None if r.error is None else r.error.encode(errors="backslashreplace").decode()
+    metrics, versions = encode(dict(r.metrics), "metrics"), encode(dict(r.versions), "versions")
+    return (r.key, r.task, r.run.text, r.status, metrics, history, error, r.seconds, versions, r.time, r.device)
+
+
+def from_row(row: tuple) -> Record:
+    key, task, text, status, metrics, history, error, seconds, versions, time, device = row
+    return Record(
+        Run.stored(task, text, key),
+        status,
+        decode(metrics),
+        tuple(np.frombuffer(history, "<f8").tolist()),
+        error,
+        seconds,
+        decode(versions),
+        device,
+        time,
+    )
+
+
+def scalar_paths(arguments: Mapping[str, Plain]) -> list[str]:
+    """The dotted paths of the arguments worth an index: single values, and those one level inside dicts.
+
+    >>> scalar_paths({"unit": {"name": "glu", "sizes": [1, 2]}, "width": 8})
+    ['width', 'unit.name']
+    """
+    outer = [name for name, value in arguments.items() if _indexable(value)]
+    inner = [
+        f"{name}.{part}"
+        for name, inside in arguments.items()
+        if isinstance(inside, Mapping)
+        for part, value in inside.items()
+        if _indexable(value)
+    ]
+    return outer + inner
+
+
+def _indexable(value: Plain) -> bool:
+    return not isinstance(value, list | tuple | Mapping) and len(str(value)) <= 200
+
+
+def argument_index(path: str) -> Index | None:
+    """The index over one argument; None where its name would need quoting.
+
+    Task and status come second and third: SQLite takes the index with the most columns that a filter fixes, so one that
+    fixes all three goes by the argument and not through every run of the task.
+    """
+    if not all(_NAME.fullmatch(part) for part in path.split(".")):
+        return None
+    index = f"argument_{path}"
+    return Index(index, f'CREATE INDEX IF NOT EXISTS "{index}" ON records ({_argument(path)}, task, status)')
+
+
+def _argument(path: str) -> str:
+    # SQLite uses an index over an expression only where the filter has the same text: hence no parameter here.
+    parts = path.split(".")
+    if all(_NAME.fullmatch(p) for p in parts):
+        return f"json_extract(arguments, '$.{path}')"
+    if any(not p or '"' in p for p in parts):
+        raise GatelabError(f"cannot filter by the argument {path!r}; give a name, or names joined by dots")
+    quoted = ".".join(f'"{p}"' for p in parts).replace("'", "''")
+    return f"json_extract(arguments, '$.{quoted}')"
+
+
+def conditions(
+    task: str | None, status: RunStatus | None, where: Mapping[str, Plain] | None, before: str | None = None
+) -> tuple[str, list[object]]:
+    """The WHERE clause and its values.
+
+    >>> conditions("lab:fit", None, {"width": 8})
+    ("WHERE task = ? AND json_extract(arguments, '$.width') = ?", ['lab:fit', 8])
+    """
+    if status not in (None, "done", "failed"):
+        raise GatelabError(f"the status is {status!r}; give 'done' or 'failed'")
+    terms: list[str] = []
+    values: list[object] = []
+    for column, value in (("task", task), ("status", status)):
+        if value is not None:
+            terms.append(f"{column} = ?")
+            values.append(value)
+    for path, value in (where or {}).items():
+        plain = decode(encode(value, f"where[{path!r}]"))
+        if plain is None:
+            terms.append(f"{_argument(path)} IS NULL")
+            continue
+        terms.append(f"{_argument(path)} = ?")
+        # What is no SQL value (sequences, dicts, NaN) SQLite gives as its JSON, and ours is written the same way.
+        if isinstance(plain, int) and plain.bit_length() > 63:
+            plain = float(plain)  # which is what SQLite makes of such a number in JSON
+        simple = isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain))
+        values.append(plain if simple else encode(plain))
+    if before is not None:
+        terms.append("time < ?")
+        values.append(before)
+    return (f"WHERE {' AND '.join(terms)}" if terms else ""), values

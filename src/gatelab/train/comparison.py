@@ -1,0 +1,287 @@
+"""Whether two clouds of points differ: energy distance (Szekely and Rizzo), and a permutation test of whole runs.
+
+    E(X, Y) = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
+
+is 0 for equal distributions and positive for all others. Points of one training follow each other, so that labels may
+be exchanged between runs, not between points. A test that exchanges points is wrong in both ways: where runs lie apart
+it takes forty points of a run for forty witnesses and finds differences that are none; where they lie close together,
+as trainings of one recipe do, the clouds are spread by training itself and a shift of every run drowns in that. It is
+here because the paper's test is probably that one.
+
+The gap at equal training loss: what one unit's runs have more of it than another's, with an interval over seeds.
+
+A faster unit has other training losses at the same step, so that clouds of points differ even where the gap is one
+function of the training loss. Here each run is such a function, from the points where its training loss was lower than
+ever before, straight between them; runs are compared by its mean over the losses that all of them pass through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from gatelab.arrays import Array
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, check_seed
+
+
+def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
+    """2 E|X - Y| - E|X - X'| - E|Y - Y'| of two samples of points, (n, k) each or (n,) on a line.
+
+    On a line this is the square of scipy.stats.energy_distance.
+
+    >>> energy_distance([0.0, 0.0], [1.0])
+    2.0
+    """
+    x, y = _points(a), _points(b)
+    if x.shape[1] != y.shape[1]:
+        raise GatelabError(f"the points have {x.shape[1]} and {y.shape[1]} coordinates; give both the same number")
+    return float(2 * cdist(x, y).mean() - cdist(x, x).mean() - cdist(y, y).mean())
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """How far apart two groups are, and how often chance puts them as far.
+
+    `p` is the share of arrangements of the labels with a distance as large; it cannot be below `least_p`, whatever the
+    data are. `coefficient` is E over 2 E|X - Y|: 0 for equal distributions, 1 at most.
+    """
+
+    distance: float
+    coefficient: float
+    p: float
+    least_p: float
+    arrangements: int
+    exact: bool
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
+    def __str__(self) -> str:
+        least = " (the least that can be)" if self.p <= self.least_p else ""
+        return f"energy distance {self.distance:.3g}, p = {self.p:.3g}{least}"
+
+
+def permutation_test(
+    a: Sequence[ArrayLike],
+    b: Sequence[ArrayLike],
+    *,
+    exchange: Literal["runs", "points"] = "runs",
+    permutations: int = 9999,
+    scale: bool = True,
+    seed: int = 0,
+) -> PermutationTest:
+    """Whether the runs of `a` and those of `b`, each an array of points, are from one distribution.
+
+    Labels of whole runs are exchanged, of all arrangements if there are no more than `permutations`, else of so many
+    drawn ones. With equal groups an arrangement and its mirror image have equal distances: 3 runs against 3 have
+    20 arrangements and no p below 0.1, 4 against 4 none below 2/70, 5 against 5 none below 2/252. `scale` divides
+    each coordinate by its deviation over all points, whoever they belong to.
+
+    >>> far = permutation_test([[0, 1], [0, 2], [1, 1], [1, 2]], [[7, 9], [8, 9], [9, 7], [8, 8]])
+    >>> round(far.p, 4), far.arrangements
+    (0.0286, 70)
+    """
+    runs = [_points(r) for r in (*a, *b)]
+    if exchange == "points":
+        first = sum(len(r) for r in runs[: len(a)])
+        runs = [point[None] for r in runs for point in r]
+    elif exchange == "runs":
+        first = len(a)
+    else:
+        raise GatelabError(f"exchange is {exchange!r}; give 'runs' or 'points'")
+    if not 0 < first < len(runs):
+        raise GatelabError(f"there are {len(a)} and {len(b)} runs; give one of each at least")
+    between, counts = _between(runs, scale)
+    masks, exact = arrangements(len(runs), first, permutations, seed)
+    observed = np.zeros((1, len(runs)), bool)
+    observed[0, :first] = True
+    (distance,), (cross,) = _distances(observed, between, counts)
+    found, _ = _distances(masks, between, counts)
+    # Sums in another order differ by rounding: an arrangement that is the observed one must count as one.
+    as_far = int((found >= distance - 1e-12 * max(1.0, cross)).sum())
+    p = as_far / len(masks) if exact else (as_far + 1) / (len(masks) + 1)
+    mirrored = 2 if 2 * first == len(runs) else 1
+    least = mirrored / len(masks) if exact else 1 / (len(masks) + 1)
+    coefficient = distance / (2 * cross) if cross else 0.0
+    return PermutationTest(float(distance), float(coefficient), p, least, len(masks), exact)
+
+
+def _between(runs: Sequence[Array], scale: bool) -> tuple[Array, Array]:
+    """Sums of the distances between the points of any two runs, and how many points each has."""
+    widths = {r.shape[1] for r in runs}
+    if len(widths) > 1:
+        raise GatelabError(f"the points have {sorted(widths)} coordinates; give all the same number")
+    points, counts = np.concatenate(runs), np.array([len(r) for r in runs])
+    if scale:
+        spread = points.std(0)
+        points = points / np.where(spread > 0, spread, 1.0)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    distances = cdist(points, points)
+    return np.add.reduceat(np.add.reduceat(distances, starts, 0), starts, 1), counts.astype(float)
+
+
+def _distances(masks: NDArray[np.bool_], between: Array, counts: Array) -> tuple[Array, Array]:
+    """The energy distance of each arrangement, and E|X - Y|; a mask says which runs are in the first group."""
+    x = masks.astype(float)
+    y = 1 - x
+    n_x, n_y = x @ counts, y @ counts
+    xb = x @ between
+    cross = (xb * y).sum(1) / (n_x * n_y)
+    within_x = (xb * x).sum(1) / n_x**2
+    within_y = ((y @ between) * y).sum(1) / n_y**2
+    return 2 * cross - within_x - within_y, cross
+
+
+def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[NDArray[np.bool_], bool]:
+    """Which runs come first: every choice, or so many drawn ones."""
+    every = math.comb(count, first)
+    if every <= permutations:
+        masks = np.zeros((every, count), bool)
+        for row, chosen in enumerate(combinations(range(count), first)):
+            masks[row, list(chosen)] = True
+        return masks, True
+    keys = np.random.default_rng(check_seed(seed)).random((permutations, count))
+    return keys.argsort(1).argsort(1) < first, False
+
+
+def _points(values: ArrayLike) -> Array:
+    points = np.asarray(values, float)
+    points = points[:, None] if points.ndim == 1 else points
+    if points.ndim != 2 or not points.size:
+        raise GatelabError(f"the points have the shape {np.shape(values)}; give rows of points, one or more")
+    if not np.isfinite(points).all():
+        raise GatelabError("some coordinates are not finite; leave runs out that diverged")
+    return points
+
+
+_LEVELS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Mean gap of the second group less that of the first, at training losses from `low_loss` to `high_loss`.
+
+    In nats, with a bootstrap interval over runs; `relative` is the difference over the first group's mean gap,
+    `standardised` over the deviation between runs of one group. `p` exchanges whole runs and cannot be below `least_p`.
+    `first` and `second` are the mean gaps of the runs.
+    """
+
+    difference: float
+    low: float
+    high: float
+    relative: float
+    standardised: float
+    p: float
+    least_p: float
+    low_loss: float
+    high_loss: float
+    first: Array
+    second: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, str(self))
+
+    def __str__(self) -> str:
+        ends = "" if np.isnan(self.low) else f" [{self.low:+.3f}, {self.high:+.3f}]"
+        return f"{self.difference:+.3f}{ends} nats ({self.relative:+.0%}), p = {self.p:.3g}"
+
+
+def matched_gap(
+    a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 4000, level: float = 0.95, seed: int = 0
+) -> Matched:
+    """Compare runs of points (training loss, gap) at equal training loss; None of `a` or `b` may be empty.
+
+    >>> losses = np.linspace(2, 0.5, 16)
+    >>> def run(extra):
+    ...     return np.stack([losses, 2 - losses + extra], 1)
+    >>> found = matched_gap([run(0.0), run(0.02), run(-0.02)], [run(0.1), run(0.13), run(0.07)])
+    >>> round(found.difference, 3), round(found.p, 2)
+    (0.1, 0.1)
+    """
+    curves = [[_curve(run) for run in group] for group in (a, b)]
+    if not all(curves):
+        raise GatelabError(f"there are {len(a)} and {len(b)} runs; give one of each at least")
+    everyone = [*curves[0], *curves[1]]
+    low, high = max(c[0, 0] for c in everyone), min(c[-1, 0] for c in everyone)
+    if not low < high:
+        raise GatelabError(
+            f"the runs have no training losses in common (one ends at {low:.3g}, one begins at {high:.3g});"
+            " train for more steps"
+        )
+    levels = np.linspace(low, high, _LEVELS)
+    first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
+    difference = float(second.mean() - first.mean())
+    ends = _bootstrap(first, second, draws, level, seed)
+    p, least = _exchanged(first, second)
+    deviation = _pooled(first, second)
+    return Matched(
+        difference,
+        *ends,
+        relative=difference / float(first.mean()) if first.mean() else np.nan,
+        standardised=difference / deviation if deviation else np.nan,
+        p=p,
+        least_p=least,
+        low_loss=float(low),
+        high_loss=float(high),
+        first=first,
+        second=second,
+    )
+
+
+def _curve(points: ArrayLike) -> Array:
+    """The points at which the training loss was lower than ever before, by rising training loss."""
+    run = np.asarray(points, float)
+    if run.ndim != 2 or run.shape[1] != 2 or not len(run) or not np.isfinite(run).all():
+        raise GatelabError(f"a run is points (training loss, gap), finite, not an array of shape {run.shape}")
+    before = np.concatenate([[np.inf], np.minimum.accumulate(run[:, 0])[:-1]])
+    return run[run[:, 0] < before][::-1]
+
+
+def _bootstrap(first: Array, second: Array, draws: int, level: float, seed: int) -> tuple[float, float]:
+    """Percentiles of the difference over drawn runs, wider than the usual ones by as much as few runs ask for.
+
+    A percentile interval of n values is too short, as if t quantiles were normal ones and n were n - 1; the percentiles
+    are moved outwards by that (Hesterberg 2015). No interval without two runs of each.
+    """
+    n = min(len(first), len(second))
+    if n < 2:
+        return np.nan, np.nan
+    generator = np.random.default_rng(check_seed(seed))
+    drawn = [g[generator.integers(len(g), size=(draws, len(g)))].mean(1) for g in (first, second)]
+    reach = float(student.ppf(0.5 + level / 2, n - 1)) * (n / (n - 1)) ** 0.5
+    tail = float(norm.cdf(-reach))
+    low, high = np.quantile(drawn[1] - drawn[0], [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _exchanged(first: Array, second: Array) -> tuple[float, float]:
+    """How often exchanged labels put the means as far apart, and the least that this can be."""
+    values = np.concatenate([first, second])
+    masks, exact = arrangements(len(values), len(first), 9999, 0)
+    share = masks.astype(float)
+    means = (share @ values) / len(first) - ((1 - share) @ values) / len(second)
+    seen = abs(first.mean() - second.mean())
+    count = int((np.abs(means) >= seen - 1e-12 * max(1.0, float(np.abs(values).max()))).sum())
+    mirrored = 2 if len(first) == len(second) else 1
+    if exact:
+        return count / len(masks), mirrored / len(masks)
+    return (count + 1) / (len(masks) + 1), 1 / (len(masks) + 1)
+
+
+def _pooled(first: Array, second: Array) -> float:
+    """The deviation between runs of one group, of both groups together."""
+    free = len(first) + len(second) - 2
+    if free < 1:
+        return 0.0
+    squares = ((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum()
+    return float((squares / free) ** 0.5)

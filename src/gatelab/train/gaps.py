@@ -1,0 +1,273 @@
+"""The generalisation gap of units: many runs, their points (training loss, gap), and whether units differ in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from gatelab.arrays import Array
+from gatelab.display import ProgressLike, counted, one_line, reporting
+from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward import unit as as_unit
+from gatelab.files import write_whole
+from gatelab.train.comparison import Matched, PermutationTest, matched_gap, permutation_test
+from gatelab.train.history import History
+from gatelab.train.loop import train_many
+from gatelab.train.members import Data
+from gatelab.train.recipes import Recipe, recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from gatelab.plotting.kernels import Cloud
+
+_FORMAT = 1
+FEW = 4  # runs of each of two groups below which no p falls under 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two groups of runs: `first` and `second` are what they differ in, `where` what they have in common.
+
+    `joint` asks whether the points (training loss, gap) are from one distribution, exchanging whole runs; `pointwise`
+    asks the same exchanging points, which is not sound. `matched` is the gap at equal training loss, None where the
+    runs have no training losses in common.
+    """
+
+    where: str
+    first: str
+    second: str
+    runs: tuple[int, int]
+    joint: PermutationTest
+    pointwise: PermutationTest
+    matched: Matched | None
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.first} and {self.second}, {self.where}: p = {self.joint.p:.3g}")
+
+    def row(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "where": self.where,
+            "first": self.first,
+            "second": self.second,
+            "runs_first": self.runs[0],
+            "runs_second": self.runs[1],
+            "energy_distance": self.joint.distance,
+            "energy_coefficient": self.joint.coefficient,
+            "p": self.joint.p,
+            "least_p": self.joint.least_p,
+            "p_points": self.pointwise.p,
+        }
+        names = ("difference", "low", "high", "relative", "standardised", "p", "low_loss", "high_loss")
+        for name in names:
+            key = "p_matched" if name == "p" else name
+            found[key] = np.nan if self.matched is None else getattr(self.matched, name)
+        return found
+
+
+def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence[Array]) -> Comparison:
+    """Runs of points (training loss, gap) of two kinds."""
+    try:
+        matched = matched_gap(a, b)
+    except GatelabError:
+        matched = None
+    joint, pointwise = permutation_test(a, b), permutation_test(a, b, exchange="points", permutations=1999)
+    return Comparison(where, first, second, (len(a), len(b)), joint, pointwise, matched)
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Trainings of several units, optimisers and seeds; `made` says on what, when and how, where that was recorded."""
+
+    histories: tuple[History, ...]
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{counted(len(self.histories), 'training')}: {'; '.join(', '.join(s) for s in self.settings())}"
+        )
+
+    def settings(self) -> list[tuple[str, str]]:
+        """(model, data) in the order in which they came."""
+        return list(dict.fromkeys((h.recipe.model, h.recipe.data) for h in self.histories))
+
+    def units(self, model: str, data: str) -> list[str]:
+        return list(dict.fromkeys(h.recipe.unit.name for h in self._of(model, data)))
+
+    def optimisers(self, model: str, data: str) -> list[str]:
+        return list(dict.fromkeys(h.recipe.optimiser for h in self._of(model, data)))
+
+    def runs(self, model: str, data: str, unit: str, optimiser: str) -> list[Array]:
+        """The points of each run that did not diverge."""
+        return [
+            h.points
+            for h in self._of(model, data)
+            if (h.recipe.unit.name, h.recipe.optimiser) == (unit, optimiser) and h.diverged is None and len(h.points)
+        ]
+
+    def diverged(self) -> list[History]:
+        return [h for h in self.histories if h.diverged is not None]
+
+    def _of(self, model: str, data: str) -> Iterator[History]:
+        return (h for h in self.histories if (h.recipe.model, h.recipe.data) == (model, data))
+
+    def comparisons(self) -> list[Comparison]:
+        """The first unit with each other one, optimiser by optimiser."""
+        found = []
+        for model, data in self.settings():
+            units = self.units(model, data)
+            for optimiser, other in product(self.optimisers(model, data), units[1:]):
+                found.append(self.compare_units(model, data, optimiser, units[0], other))
+        return [c for c in found if c is not None]
+
+    def compare_units(self, model: str, data: str, optimiser: str, first: str, second: str) -> Comparison | None:
+        """Two units under one optimiser; None where one of them has no run."""
+        a, b = (self.runs(model, data, name, optimiser) for name in (first, second))
+        return compare(f"{model}, {data}, {optimiser}", first, second, a, b) if a and b else None
+
+    def compare_optimisers(self, model: str, data: str, unit: str, first: str, second: str) -> Comparison | None:
+        """Two optimisers of one unit; None where one of them has no run."""
+        a, b = (self.runs(model, data, unit, name) for name in (first, second))
+        return compare(f"{model}, {data}, {unit}", first, second, a, b) if a and b else None
+
+    def optimiser_comparisons(self) -> list[Comparison]:
+        """The first optimiser with each other one, unit by unit."""
+        found = []
+        for model, data in self.settings():
+            names = self.optimisers(model, data)
+            for unit, other in product(self.units(model, data), names[1:]):
+                found.append(self.compare_optimisers(model, data, unit, names[0], other))
+        return [c for c in found if c is not None]
+
+    def table(self) -> pd.DataFrame:
+        """A row a comparison: units under each optimiser, then optimisers of each unit."""
+        return pd.DataFrame([c.row() for c in (*self.comparisons(), *self.optimiser_comparisons())])
+
+    def points(self) -> pd.DataFrame:
+        """Every measurement of every run, those of the warm-up and of runs that diverged included."""
+        return pd.concat([h.table() for h in self.histories], ignore_index=True)
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """The plane of training loss and gap, a panel for each model and data set.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into as many axes of your own with `ax`.
+        """
+        from gatelab.plotting import saved
+        from gatelab.plotting.kernels import gap_figure
+
+        panels = [(f"{model}, {data}", self.clouds(model, data)) for model, data in self.settings()]
+        return saved(gap_figure(panels, "Generalisation gap against training loss", ax=ax), path)
+
+    def clouds(self, model: str, data: str, units: Sequence[str] | None = None) -> list[Cloud]:
+        """The points of each unit and optimiser as they are drawn."""
+        from gatelab.plotting import looks
+        from gatelab.plotting.kernels import Cloud
+
+        names, optimisers = units or self.units(model, data), self.optimisers(model, data)
+        shapes = looks(names)
+        return [
+            Cloud(
+                f"{name}, {optimiser}",
+                self.runs(model, data, name, optimiser),
+                shapes[name].colour,
+                shapes[name].marker,
+                hollow=optimisers.index(optimiser) % 2 == 1,
+            )
+            for name, optimiser in product(names, optimisers)
+            if self.runs(model, data, name, optimiser)
+        ]
+
+    def save(self, path: str | Path) -> Path:
+        """All runs as one JSON file."""
+        content = {"format": _FORMAT, **self.made, "runs": [h.plain() for h in self.histories]}
+        lines = json.dumps({k: v for k, v in content.items() if k != "runs"}, indent=1)[:-2]
+        runs = ",\n  ".join(json.dumps(run) for run in content["runs"])
+        return write_whole(path, f'{lines},\n "runs": [\n  {runs}\n ]\n}}\n')
+
+    @staticmethod
+    def load(path: str | Path) -> Gap:
+        """The runs that `save` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT:
+                raise ValueError(f"format {content['format']}, not {_FORMAT}")
+            histories = tuple(History.from_plain(run) for run in content["runs"])
+        except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise GatelabError(f"{path} is no record of gaps that can be read ({error}); make it again") from error
+        return Gap(histories, {k: v for k, v in content.items() if k not in ("format", "runs")})
+
+
+def gap_recipes(
+    units: Sequence[Any] = ("mlp", "glu"),
+    *,
+    model: str = "mixer",
+    data: str | None = None,
+    optimisers: Sequence[str] = ("sgd", "adamw"),
+    seeds: int = 5,
+    **others: Any,
+) -> list[list[Recipe]]:
+    """The recipes of each unit and optimiser, `seeds` of each.
+
+    No two runs share a seed, hence neither batches nor augmentations: were the unit of no consequence, all runs of an
+    optimiser would be exchangeable, as the test asks for.
+
+    >>> [[r.seed for r in group] for group in gap_recipes(["mlp", "glu"], optimisers=["sgd"], seeds=2)]
+    [[0, 1], [2, 3]]
+    """
+    names = [as_unit(u).name for u in units]
+    for what, given in (("units", names), ("optimisers", list(optimisers))):
+        if not given or len(set(given)) < len(given):
+            raise GatelabError(f"the {what} are {given}; give one or more, each once")
+    whole_number("seeds", seeds, 1)
+    groups = list(product(units, optimisers))
+    return [
+        [recipe(model, unit, data, optimiser=optimiser, seed=place * seeds + i, **others) for i in range(seeds)]
+        for place, (unit, optimiser) in enumerate(groups)
+    ]
+
+
+def gap(
+    units: Sequence[Any] = ("mlp", "glu"),
+    *,
+    model: str = "mixer",
+    data: str | Data | None = None,
+    optimisers: Sequence[str] = ("sgd", "adamw"),
+    seeds: int = 5,
+    folder: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: ProgressLike = None,
+    **others: Any,
+) -> Gap:
+    """Train every unit with every optimiser, `seeds` runs of each in one pass; others are held to the first unit.
+
+    `others` go into the recipes: size, steps, batch, lr and so on. In `folder` the trainings are kept and go on where
+    they were. With fewer than four seeds no p can fall below 0.05. `progress` is as in `train_many`.
+    """
+    name = data if isinstance(data, str) or data is None else data.name
+    groups = gap_recipes(units, model=model, data=name, optimisers=optimisers, seeds=seeds, **others)
+    total = sum(group[0].steps for group in groups)
+    histories: list[History] = []
+    done = 0
+    own_data = None if data is None or isinstance(data, str) else data
+    with reporting(progress, "training") as report:
+        for group in groups:
+            first, before = group[0], done
+
+            def tell(step: int, _: int, text: str, before: int = before) -> None:
+                if report:
+                    report(before + step, total, text)
+
+            here = None
+            if folder is not None:
+                here = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
+            histories += train_many(group, folder=here, data=own_data, device=device, progress=tell)
+            done += first.steps
+    return Gap(tuple(histories))

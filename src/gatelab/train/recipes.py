@@ -1,0 +1,232 @@
+"""When the learning rate rises and falls, when losses are measured, and the two optimisers.
+
+A training in plain values: what is trained, on what, and how.
+
+Two trainings of equal recipes are equal, bit by bit on a CPU. What the copy of the paper does not say, such as learning
+rates, is chosen here, once for a model and an optimiser and never for a unit: units differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gatelab.display import one_line, shorten
+from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.feedforward import AnyUnit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.registry import describe, restore
+from gatelab.models import GPT2_SIZES, MIXER_SIZES, VIT_SIZES
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """The rate of the update that follows `step` updates: a line up over the warm-up, then half a cosine down to 0.
+
+    >>> from gatelab.train.recipes import recipe as made
+    >>> r = made("mixer", "glu", lr=1.0, steps=100, warmup=10)
+    >>> [round(learning_rate(r, t), 3) for t in (0, 9, 10, 55, 99)]
+    [0.1, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < recipe.warmup:
+        return recipe.lr * (step + 1) / recipe.warmup
+    if recipe.schedule == "constant":
+        return recipe.lr
+    share = (step - recipe.warmup) / (recipe.steps - recipe.warmup)
+    return recipe.lr * (1 + math.cos(math.pi * share)) / 2
+
+
+def evaluation_steps(recipe: Recipe) -> tuple[int, ...]:
+    """The numbers of updates after which losses are measured: steps (i / n)^2, since losses change most at the start.
+
+    >>> from gatelab.train.recipes import recipe as made
+    >>> evaluation_steps(made("mixer", "glu", steps=100, evaluations=5))
+    (0, 4, 16, 36, 64, 100)
+    """
+    n = recipe.evaluations
+    return tuple(sorted({round(recipe.steps * (i / n) ** 2) for i in range(n + 1)}))
+
+
+def optimiser(recipe: Recipe, params: Mapping[str, Tensor]) -> torch.optim.Optimizer:
+    """SGD or AdamW on stacked parameters (members, ...); weight decay is on matrices alone, not on norms and biases."""
+    matrices = [p for p in params.values() if p.ndim > 2]
+    others = [p for p in params.values() if p.ndim <= 2]
+    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    fused = next(iter(params.values())).is_cuda
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused)
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, recipe.beta2), fused=fused)
+
+
+def clip_members(params: Iterable[Tensor], most: float) -> None:
+    """Shorten the gradient of each member to the length `most` where it is longer; no member feels another.
+
+    >>> p = torch.zeros(2, 1, requires_grad=True)
+    >>> p.grad = torch.tensor([[3.0], [0.5]])
+    >>> clip_members([p], 1.0)
+    >>> p.grad.ravel()
+    tensor([1.0000, 0.5000])
+    """
+    grads = [p.grad for p in params if p.grad is not None]
+    squares = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0)
+    shares = (most / (squares.sqrt() + 1e-12)).clamp(max=1.0)
+    for g in grads:
+        g.mul_(shares.view(-1, *[1] * (g.ndim - 1)))
+
+
+SIZES: Mapping[str, Mapping[str, Any]] = {"mixer": MIXER_SIZES, "vit": VIT_SIZES, "gpt2": GPT2_SIZES}
+OPTIMISERS, SCHEDULES, PRECISIONS = ("sgd", "adamw"), ("cosine", "constant"), ("auto", "float32", "bf16")
+# By model and optimiser: the learning rate, of AdamW also the weight decay and the second beta.
+LEARNING_RATES = {
+    ("mixer", "sgd"): 0.1,
+    ("vit", "sgd"): 0.05,
+    ("gpt2", "sgd"): 0.1,
+    ("mixer", "adamw"): 1e-3,
+    ("vit", "adamw"): 1e-3,
+    ("gpt2", "adamw"): 1e-3,
+}
+_ADAMW = {"mixer": (0.01, 0.999), "vit": (0.01, 0.999), "gpt2": (0.1, 0.95)}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model with a unit, its data, and how it is trained; `recipe` fills in what is usual.
+
+    `options` replace single values of the model's size. `batch` counts images or windows of text. Training and test
+    loss are measured at `evaluations` + 1 steps, from before the first to after the last, closer together at the start;
+    both on at most `test_size` images or windows. "auto" is bf16 on a GPU and float32 elsewhere.
+    """
+
+    model: str
+    unit: AnyUnit
+    data: str
+    optimiser: str
+    lr: float
+    size: str = "small"
+    options: tuple[tuple[str, int], ...] = ()
+    steps: int = 2000
+    batch: int = 128
+    seed: int = 0
+    schedule: str = "cosine"
+    warmup: int = 100
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    beta2: float = 0.999
+    clip: float | None = 1.0
+    augment: bool = True
+    tokenizer: str = "gpt2"
+    evaluations: int = 40
+    test_size: int = 2000
+    precision: str = "auto"
+    match_mlp: bool = True
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{self.size} {self.model} with {self.unit.name} on {shorten(self.data)}: {self.optimiser}, "
+            f"{self.steps} steps, seed {self.seed}",
+        )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", as_unit(self.unit))
+        object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
+        _check(self)
+
+    @property
+    def is_text(self) -> bool:
+        return self.model == "gpt2"
+
+    def with_seed(self, seed: int) -> Recipe:
+        return replace(self, seed=seed)
+
+    def plain(self) -> dict[str, Any]:
+        """The recipe in JSON's own types.
+
+        >>> made = recipe("mixer", "glu", "cifar10", seed=3)
+        >>> Recipe.from_plain(made.plain()) == made
+        True
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**values, "unit": describe(self.unit), "options": dict(self.options)}
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> Recipe:
+        known = {f.name for f in fields(Recipe)}
+        if set(values) != known:
+            raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
+        return Recipe(**{**values, "unit": restore(values["unit"]), "options": tuple(values["options"].items())})
+
+    def key(self) -> str:
+        """Twelve hexadecimal digits that tell recipes apart."""
+        return hashlib.sha256(json.dumps(self.plain(), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def recipe(
+    model: str, unit: Any, data: str | None = None, *, optimiser: str = "adamw", lr: float | None = None, **others: Any
+) -> Recipe:
+    """A recipe with the usual learning rate, weight decay and betas of its model and optimiser.
+
+    `data` is "cifar10" for images and "fineweb-edu" for text unless it is given.
+
+    >>> recipe("vit", "reglu", optimiser="sgd").lr
+    0.05
+    >>> recipe("gpt2", "swiglu").weight_decay
+    0.1
+    """
+    if model not in SIZES:
+        raise unknown_name("model", model, SIZES)
+    if optimiser not in OPTIMISERS:
+        raise unknown_name("optimiser", optimiser, OPTIMISERS)
+    usual: dict[str, Any] = {"lr": LEARNING_RATES[model, optimiser]}
+    if optimiser == "adamw":
+        usual |= dict(zip(("weight_decay", "beta2"), _ADAMW[model], strict=True))
+    if lr is not None:
+        usual["lr"] = lr
+    options = others.pop("options", ())
+    known = {f.name for f in fields(Recipe)}
+    for name in others:
+        if name not in known:
+            raise unknown_name("value of a recipe", name, known)
+    if "warmup" not in others and "steps" in others:
+        others["warmup"] = min(100, int(others["steps"]) // 10)
+    chosen = data or ("fineweb-edu" if model == "gpt2" else "cifar10")
+    return Recipe(model, unit, chosen, optimiser, options=tuple(dict(options).items()), **{**usual, **others})
+
+
+def _check(r: Recipe) -> None:
+    for kind, name, known in (
+        ("model", r.model, SIZES),
+        ("optimiser", r.optimiser, OPTIMISERS),
+        ("schedule", r.schedule, SCHEDULES),
+        ("precision", r.precision, PRECISIONS),
+        ("tokenizer", r.tokenizer, ("gpt2", "bytes")),
+    ):
+        if name not in known:
+            raise unknown_name(kind, str(name), known)
+    if r.size not in SIZES[r.model]:
+        raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
+    for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):
+        whole_number(name, getattr(r, name), least)
+    _number("lr", r.lr, r.lr > 0, "a finite number above 0")
+    _number("momentum", r.momentum, 0 <= r.momentum < 1, "a number from 0 to below 1")
+    _number("weight_decay", r.weight_decay, r.weight_decay >= 0, "a number, 0 or more")
+    _number("beta2", r.beta2, 0 < r.beta2 < 1, "a number between 0 and 1")
+    if r.clip is not None:
+        _number("clip", r.clip, r.clip > 0, "a positive norm, or None for no clipping")
+    if r.warmup > r.steps:
+        raise GatelabError(f"warmup is {r.warmup} steps of {r.steps}; give fewer than there are")
+    if dict(r.options).get("dropout"):
+        raise GatelabError(
+            "dropout draws from torch's global generator, which no checkpoint could bring back exactly; leave it at 0"
+        )
+
+
+def _number(name: str, value: float, good: bool, expected: str) -> None:
+    if not (isinstance(value, int | float) and math.isfinite(value) and good):
+        raise GatelabError(f"{name} is {value!r}; give {expected}")
