@@ -7,7 +7,7 @@ get the same number. Passes that OUT holds already are not run again. The file i
 what the paper compares comes first: whatever ends the script, what was done is there. `--asked` leaves the other units
 out, `--tiny` is the same in small, for a CPU.
 
-`--whole` asks another question: all 50 000 images of CIFAR-10 and its whole test set, ReLU, GELU and SiLU each with and
+`--whole` asks another question: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and
 without a gate, for Mixer and ViT; `--schedule constant` the same without the fall of the learning rate, so that runs at
 equal loss also have equal rates. These go into records of their own. The passes wait for Python more than for the GPU:
 NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets six of them run beside each other.
