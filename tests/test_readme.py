@@ -1,9 +1,12 @@
 """Every command and every piece of Python in the README runs."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
+from scipy.stats import ttest_ind
 from typer.testing import CliRunner
 
 import gatelab as gl
@@ -30,7 +33,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     """In their order and in one folder: later ones read what earlier ones wrote. `all` is three studies here."""
     monkeypatch.chdir(tmp_path)
     few = ("scaling/fig2", "scaling/fig3", "linearize/table2")
-    monkeypatch.setattr(catalogue, "_STUDIES", {name: catalogue.study(name) for name in few})
+    monkeypatch.setattr(catalogue, "_by_name", lambda chosen={name: catalogue.study(name) for name in few}: chosen)
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
     assert len(COMMANDS) == 17
     for command in COMMANDS:
@@ -39,3 +42,25 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, f"{command}\n{result.output}"
     assert (tmp_path / "gatelab-out/report.html").is_file() and (tmp_path / "card.html").is_file()
+
+
+def test_what_the_readme_says_of_all_images_is_in_the_record():
+    """Of twelve comparisons, Welch's intervals of the best test losses: nine lower with a gate, three undecided."""
+    record = json.loads((Path(__file__).parents[1] / "results/ntk/gap-whole.json").read_text(encoding="utf-8"))
+    best: dict[tuple[str, str, str], list[float]] = {}
+    for run in record["runs"]:
+        recipe = run["recipe"]
+        best.setdefault((recipe["model"], recipe["optimiser"], recipe["unit"]["name"]), []).append(min(run["test"]))
+    verdicts = []
+    for model in ("mixer", "vit"):
+        for optimiser in ("sgd", "adamw"):
+            for plain, gated in (("mlp", "glu"), ("gelu", "geglu"), ("silu", "swiglu")):
+                pair = best[model, optimiser, gated], best[model, optimiser, plain]
+                assert [len(runs) for runs in pair] == [5, 5]
+                ends = ttest_ind(*pair, equal_var=False).confidence_interval(0.95)
+                verdicts.append((model, int(np.sign(ends.low)) if np.sign(ends.low) == np.sign(ends.high) else 0))
+    signs = [sign for _, sign in verdicts]
+    assert (signs.count(-1), signs.count(0), signs.count(1)) == (9, 3, 0)
+    assert {model for model, sign in verdicts if sign == 0} == {"mixer"}
+    assert len(record["runs"]) == 120
+    assert "lower with a gate than without in 9 of 12 comparisons" in README and "120 trainings" in README
