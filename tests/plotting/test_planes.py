@@ -22,7 +22,10 @@ def test_a_map_is_symmetric_about_zero_and_has_its_hinge_in_black() -> None:
 
 
 def test_a_constant_plane_can_be_drawn() -> None:
-    draw_plane(new_figure(3, 3).subplots(), Plane(AXIS, AXIS, np.zeros((21, 21))), "flat")
+    filled = draw_plane(new_figure(3, 3).subplots(), Plane(AXIS, AXIS, np.zeros((21, 21))), "flat")
+    assert np.isclose(filled.levels[0], -1) and np.isclose(filled.levels[-1], 1)
+    middle = len(filled.levels) // 2 - 1
+    assert [len(path.vertices) > 0 for path in filled.get_paths()].index(True) == middle
 
 
 def test_a_surface_has_its_hinge_upon_it() -> None:

@@ -73,11 +73,20 @@ def test_a_solver_of_ones_own():
     assert gl.fit("glu", "x2", 3, solver=untrained).solver == "untrained"
 
 
-def test_predict_in_slices_is_the_plain_forward_pass(monkeypatch):
+def test_predict_in_slices_is_the_plain_forward_pass():
+    """A network that calls itself very wide is given few rows at a time."""
     net = gl.unit("glu").network(7, 2, 3, init="normal")
     x = np.random.default_rng(0).standard_normal((50, 2))
     with torch.no_grad():
-        np.testing.assert_array_equal(predict(net, x), net(torch.from_numpy(x)).numpy())
+        expected = net(torch.from_numpy(x)).numpy()
+    slices = []
+    net.register_forward_pre_hook(lambda _, inputs: slices.append(len(inputs[0])))
+    net.width = 2**22 // 8
+    np.testing.assert_allclose(predict(net, x), expected, rtol=1e-14)
+    assert slices == [8] * 6 + [2]
+
+
+def test_a_fit_predicts_in_the_shape_of_its_rows():
     f = gl.fit("mlp", gl.problem("x2", n=100), 3)
     assert f.predict([0.0, 0.5]).shape == (2,)
     assert f.predict([[0.0], [0.5]]).shape == (2, 1)
