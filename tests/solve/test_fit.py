@@ -1,5 +1,7 @@
 """`fit`: one result type, its checks, and the claim that the knot solver is the best of the solvers."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,14 +9,14 @@ import torch
 
 import gatelab as gl
 from gatelab.solve import SOLVERS, predict
+from gatelab.solve.solvers import Solvers, solver
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_every_solver_returns_the_same_kind_of_result(solver):
-    options = {"steps": 20} if solver in ("newton", "adam", "lbfgs") else {}
-    f = gl.fit("glu", gl.problem("sin4x", n=300), 4, solver=solver, **options)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_returns_the_same_kind_of_result(name):
+    f = gl.fit("glu", gl.problem("sin4x", n=300), 4, solver=name, steps=20)
     assert isinstance(f, gl.Fit)
-    assert f.solver == solver
+    assert f.solver == name
     assert f.parameters == 21
     assert len(f.history) == f.steps
     assert f.status.advice
@@ -22,6 +24,41 @@ def test_every_solver_returns_the_same_kind_of_result(solver):
     with torch.no_grad():
         y = f.network(torch.from_numpy(x)).numpy()
     assert f.train_rmse == pytest.approx(np.sqrt(np.mean((y - np.sin(4 * x)) ** 2)), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_takes_a_seed_and_steps_and_says_how_much_memory_it_needs(name):
+    parameters = inspect.signature(SOLVERS[name]).parameters
+    assert {"seed", "steps"} <= {p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
+    estimate = SOLVERS.memory(name)
+    assert estimate is not None
+    assert 0 < estimate(gl.unit("glu"), 4, 300, 1, 1) < estimate(gl.unit("glu"), 40, 300, 1, 1)
+
+
+def test_names_of_solvers_are_read_from_the_files_that_register_them():
+    assert set(SOLVERS) == {"knots", "frozen", "varpro", "newton", "adam", "lbfgs"} == set(SOLVERS.files)
+    for name in SOLVERS:
+        assert callable(SOLVERS[name])
+    assert "newtn" not in SOLVERS and len(SOLVERS) == 6
+    with pytest.raises(KeyError):
+        SOLVERS["newtn"]
+
+
+def test_a_registered_solver_is_there_for_fit(monkeypatch):
+    registry = Solvers()
+    monkeypatch.setattr("gatelab.solve.solvers.SOLVERS", registry)
+    monkeypatch.setattr("gatelab.solve.fits.SOLVERS", registry)
+
+    @solver("untrained", width_factor=2)
+    def untrained(unit, problem, width, *, seed, width_factor=1):
+        network = unit.network(width * width_factor, seed=seed)
+        return gl.solve.Solution(network, gl.Status.BUDGET, (1.0,))
+
+    fit = gl.fit("glu", "x2", 3, solver="untrained")
+    assert fit.solver == "untrained" and fit.network.width == 6
+    assert "untrained" in registry and list(registry) == sorted({*SOLVERS.files, "untrained"})
+    with pytest.raises(gl.GatelabError, match=r"Known: .*untrained"):
+        gl.fit("glu", "x2", 3, solver="utrained")
 
 
 def test_train_and_test_are_different_data():

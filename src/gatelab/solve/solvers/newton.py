@@ -1,18 +1,14 @@
-"""The exact gradient and Hessian of the squared loss, two ways.
+"""The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
 
-The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z affine in x. With
-residuals r and the Jacobian J of the output,
+Four parts: which parameters when (`Schedule`), where to go (`direction`: Jacobi preconditioning, elimination of
+singular rows, an indefinite solve), how far (`_search`), and the loss with its exact gradient and Hessian
+(`Curvature`), two ways. The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z
+affine in x. With residuals r and the Jacobian J of the output,
 
     H = 2/N [ J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n) ]
 
 and J and the blocks need only h, dh/dz and d2h/dz2, each an (N, width) array. The dense way differentiates the gradient
 and takes any module: the paper's code works so, and the tests hold the one against the other.
-
-The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
-
-Four parts: what to minimise (the loss with its exact Hessian, in `curvature`), where to go (`direction`: Jacobi
-preconditioning, elimination of singular rows, an indefinite solve), how far (`_search`) and which parameters
-when (`Schedule`).
 """
 
 from __future__ import annotations
@@ -33,12 +29,240 @@ from torch.func import functional_call, grad, jacrev
 
 from gatelab.arrays import Array
 from gatelab.errors import unknown_name, whole_number
-from gatelab.feedforward import Network, factor_names
+from gatelab.feedforward import AnyUnit, Network, factor_names
 from gatelab.feedforward import unit as as_unit
 from gatelab.linalg.interruptible import apart
 from gatelab.solve.solution import Solution, Status, UnitLike, mean_square, start, tensors
+from gatelab.solve.solvers import solver
 
-_CHUNK = 4_000_000  # entries of the Jacobian held at once: 32 MB
+if TYPE_CHECKING:
+    from gatelab.data import Problem
+
+Names = tuple[str, ...]
+_EPS = float(np.finfo(np.float64).eps)
+# A loss so many roundings away from the targets is zero.
+_ROUNDINGS = 64
+# Bounds of the length of a step, in Newton steps, and the share of the promised decrease that it must bring.
+_SHORTEST, _LONGEST, _ARMIJO = 2.0**-34, 2.0**10, 1e-4
+_JACOBIAN_ENTRIES = 4_000_000  # at once: 32 MB
+
+
+class Schedule(StrEnum):
+    """Which parameters move together, from the output layer to the gate: D, U, Q, ..., G.
+
+    `layers` sweeps over them one layer at a time; `cascade` moves D, then D and U, ..., finally all; `paper`
+    spends half of the steps on the one and the rest on the other.
+    """
+
+    LAYERS = "layers"
+    CASCADE = "cascade"
+    PAPER = "paper"
+
+
+def newton_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """6 Hessians (P, P), beside which pieces of the Jacobian, of bounded size, are small."""
+    return 8 * 6 * unit.parameter_count(width, d_in, d_out) ** 2
+
+
+@solver("newton", memory=newton_bytes)
+def solve_newton(
+    unit: UnitLike,
+    problem: Problem,
+    width: int,
+    *,
+    seed: int = 0,
+    schedule: Schedule | str = Schedule.PAPER,
+    steps: int = 300,
+    init: str | None = None,
+    tolerance: float = 1e-12,
+    hessian: Literal["structured", "autodiff"] = "structured",
+) -> Solution:
+    """Minimise the training MSE L from one start.
+
+    Args:
+        unit: any unit.
+        problem: the data.
+        width: the number of neurons.
+        seed: of the start.
+        schedule: which parameters move together, see `Schedule`.
+        steps: the most steps; the history has one RMSE for each.
+        init: how the start is drawn, see `gatelab.feedforward.INITIALISERS`; None takes the unit's own.
+        tolerance: converged means |P grad L|^2 <= tolerance * L with the Jacobi preconditioner P: twice what Newton
+            steps along the coordinates would still gain, as a share of the loss.
+        hessian: "autodiff" differentiates the gradient, as the paper's code does; "structured" gives the same matrix of
+            a product unit many times faster.
+
+    Returns:
+        The network with its status and history.
+
+    >>> from gatelab.data import Problem
+    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
+    >>> fit = solve_newton("glu", wave, 4, steps=30)
+    >>> fit.steps, fit.history[-1] < 0.01
+    (30, True)
+    """
+    if schedule not in tuple(Schedule):
+        raise unknown_name("schedule", str(schedule), [s.value for s in Schedule])
+    budget = whole_number("steps", steps, 1)
+    net = start(as_unit(unit), problem, width, seed=seed, init=init)
+    x, y = tensors(problem)
+    if hessian not in ("structured", "autodiff"):
+        raise unknown_name("way to the Hessian", str(hessian), ("structured", "autodiff"))
+    curvature = partial(dense_curvature, net, x, y)
+    if hessian == "structured" and isinstance(net, Network) and is_elementwise(net, x):
+        curvature = partial(structured_curvature, net, x, y)
+    history: list[float] = []
+
+    def step(names: Names) -> Status | None:
+        outcome, loss = _step(net, x, y, names, curvature, tolerance)
+        if outcome is None:
+            history.append(loss**0.5)
+        return outcome
+
+    layers = layers_of(net)
+    if schedule == Schedule.LAYERS:
+        status = _layers(step, layers, budget)
+    else:
+        if schedule == Schedule.PAPER:
+            _layers(step, layers, budget // 2)
+        status = _cascade(step, layers, budget - len(history))
+    if mean_square(net, x, y) <= (_ROUNDINGS * _EPS) ** 2 * y.square().mean().item():
+        status = Status.FLOOR
+    return Solution(net, status, tuple(history))
+
+
+def layers_of(net: nn.Module) -> tuple[Names, ...]:
+    """The parameters by layer, output first; a user's class is cut by the submodules that own them.
+
+    >>> layers_of(as_unit("gqu").network(2))
+    (('D', 'd'), ('U', 'u'), ('Q', 'q'), ('G', 'g'))
+    """
+    if isinstance(net, Network):
+        return tuple((n, n.lower()) for n in ("D", *factor_names(net.unit.factors), "G"))
+    owners: dict[str, list[str]] = {}
+    for name in (n for n, p in net.named_parameters() if p.requires_grad):
+        owners.setdefault(name.rpartition(".")[0], []).append(name)
+    return tuple(tuple(names) for names in reversed(owners.values()))
+
+
+def _layers(step: Callable[[Names], Status | None], layers: Sequence[Names], budget: int) -> Status:
+    """One step on each layer in turn, until the steps are spent or a whole sweep moves nothing."""
+    while budget > 0:
+        outcomes: list[Status | None] = []
+        for names in layers:
+            outcomes.append(step(names))
+            budget -= int(outcomes[-1] is None)
+            if budget == 0:
+                return Status.BUDGET
+        if set(outcomes) == {Status.CONVERGED}:
+            return Status.CONVERGED
+        if None not in outcomes:
+            return Status.STALLED
+    return Status.BUDGET
+
+
+def _cascade(step: Callable[[Names], Status | None], layers: Sequence[Names], budget: int) -> Status:
+    """The output alone, with the next layer, ..., finally all; a stage leaves its unused steps to the next."""
+    outcome: Status | None = None
+    for stage in range(1, len(layers) + 1):
+        names = tuple(chain(*layers[:stage]))
+        share = budget // (len(layers) - stage + 1)
+        outcome = None
+        while share > 0 and outcome is None:
+            outcome = step(names)
+            moved = int(outcome is None)
+            share, budget = share - moved, budget - moved
+    return outcome or Status.BUDGET
+
+
+def _step(
+    net: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    names: Names,
+    curvature: Callable[[Names], Curvature],
+    tolerance: float,
+) -> tuple[Status | None, float]:
+    """Move the named parameters once, in place: (None, the new loss), or why they stayed and the old loss."""
+    here = curvature(names)
+    if not (here.gradient.isfinite().all() and here.hessian.isfinite().all()):
+        return Status.STALLED, here.loss
+    move, promise = direction(here.gradient.numpy(), here.hessian.numpy())
+    if promise <= tolerance * here.loss:
+        return Status.CONVERGED, here.loss
+    parameters = [net.get_parameter(n) for n in names]
+    origin = [p.detach().clone() for p in parameters]
+    moves = torch.from_numpy(move).split([p.numel() for p in parameters])
+
+    def loss_at(t: float) -> float:
+        with torch.no_grad():
+            for p, o, m in zip(parameters, origin, moves, strict=True):
+                p.copy_(o + t * m.view_as(p))
+        return mean_square(net, x, y)
+
+    t = _search(loss_at, here.loss, float(here.gradient.numpy() @ move))
+    loss = loss_at(t)
+    if t == 0.0:
+        return Status.STALLED, loss
+    return None, loss
+
+
+def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
+    """The Newton direction P s with (P H P) s = -P grad, P = diag |H_ii|^-1/2, and |P grad|^2.
+
+    Rows of H that are zero (dead neurons, typically) are left out and do not move. Where s does not descend,
+    H being indefinite, the direction is steepest descent in the scaled parameters.
+
+    >>> direction(np.array([2.0, 8.0, 0.0]), np.diag([2.0, 4.0, 0.0]))[0]
+    array([-1., -2.,  0.])
+    >>> direction(np.array([2.0, 8.0]), np.diag([2.0, -4.0]))[0]
+    array([-1., -2.])
+    """
+    rows = np.abs(hessian).max(axis=1)
+    live = rows > _EPS**2 * rows.max()
+    diagonal = np.abs(np.diag(hessian))
+    # A zero on the diagonal of a live row (a factor whose D_i is 0) cannot scale it; its largest entry can.
+    P = np.where(diagonal > _EPS * rows, diagonal, rows)[live] ** -0.5
+    b = -P * gradient[live]
+    move = np.zeros_like(gradient)
+    if live.any():
+        s = _solve(P[:, None] * hessian[np.ix_(live, live)] * P, b)
+        descends = s @ b > 0
+        move[live] = P * (s if descends else b)
+    return move, float(b @ b)
+
+
+def _solve(A: Array, b: Array) -> Array:
+    """A^-1 b for a symmetric indefinite A (LAPACK sysv), of least norm where LAPACK calls A singular.
+
+    Scaling one factor of a neuron up and another down leaves the output as it is, so the Hessian of all
+    parameters is singular at every minimum: least squares is the rule there, not the exception.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LinAlgWarning)
+            return apart(solve, A, b, assume_a="sym")
+    except (LinAlgError, LinAlgWarning):
+        s = apart(lstsq, A, b, cond=1e-13)
+        return np.asarray(s[0])  # pyright: ignore[reportOptionalSubscript]
+
+
+def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> float:
+    """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps.
+
+    Not strong Wolfe: its condition on the slope is for quasi-Newton updates, which an exact Hessian does not
+    need, and the slope jumps where a relu opens. A loss is cheap beside a Hessian, so looking on pays.
+    """
+    t, best = 1.0, loss_at(1.0)
+    while not (best < loss and best <= loss + _ARMIJO * t * slope):  # NaN compares false: rejected
+        t /= 2
+        if t < _SHORTEST:
+            return 0.0
+        best = loss_at(t)
+    for factor in (0.5, 2.0):
+        while _SHORTEST <= t * factor <= _LONGEST and (trial := loss_at(t * factor)) < best:
+            t, best = t * factor, trial
+    return t
 
 
 @dataclass(frozen=True)
@@ -60,20 +284,21 @@ def is_elementwise(net: Network, x: Tensor) -> bool:
     """
     with torch.no_grad():
         z = net.affine(x[:4])
-        alone = [net.unit.neuron(*(v.view(1, 1) for v in one)) for one in zip(*(v.flatten() for v in z), strict=True)]
-        return torch.allclose(net.unit.neuron(*z).flatten(), torch.cat(alone).flatten(), rtol=1e-9, atol=1e-12)
+        neurons = zip(*(v.flatten() for v in z), strict=True)
+        single = [net.unit.neuron(*(v.view(1, 1) for v in maps)) for maps in neurons]
+        return torch.allclose(net.unit.neuron(*z).flatten(), torch.cat(single).flatten(), rtol=1e-9, atol=1e-12)
 
 
 def dense_curvature(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
     """For any module, by differentiating the gradient: P backward passes."""
-    held = {n: p.detach() for n, p in net.named_parameters()}
-    sizes = [held[n].numel() for n in names]
+    values = {n: p.detach() for n, p in net.named_parameters()}
+    sizes = [values[n].numel() for n in names]
 
     def loss(theta: Tensor) -> Tensor:
-        moved = {n: v.view_as(held[n]) for n, v in zip(names, theta.split(sizes), strict=True)}
-        return (functional_call(net, held | moved, (x,)) - y).square().mean()
+        moved = {n: v.view_as(values[n]) for n, v in zip(names, theta.split(sizes), strict=True)}
+        return (functional_call(net, values | moved, (x,)) - y).square().mean()
 
-    theta = torch.cat([held[n].flatten() for n in names])
+    theta = torch.cat([values[n].flatten() for n in names])
     # A few rows at a time: the activations of all P passes at once would not fit.
     hessian = jacrev(grad(loss), chunk_size=8)(theta)
     return Curvature(loss(theta).item(), grad(loss)(theta), hessian)
@@ -90,7 +315,7 @@ def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str
         if n in place
     }
     loss, g, H = 0.0, torch.zeros(size, dtype=x.dtype), torch.zeros(size, size, dtype=x.dtype)
-    rows = max(1, _CHUNK // max(size, net.width))
+    rows = max(1, _JACOBIAN_ENTRIES // max(size, net.width))
     for x_part, y_part in zip(x.split(rows), y.split(rows), strict=True):
         with torch.no_grad():
             z = net.affine(x_part)
@@ -138,204 +363,3 @@ def _neuron_derivatives(
         row = grad(lambda *v, i=i: slope(*v)[i].sum(), argnums=lines)(*z)
         bends |= {(k, m): bend for m, bend in zip(lines, row, strict=True)}
     return dict(zip(lines, slopes, strict=True)), bends
-
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
-
-Names = tuple[str, ...]
-_EPS = float(np.finfo(np.float64).eps)
-_SHORTEST, _LONGEST = 2.0**-34, 2.0**10
-
-
-class Schedule(StrEnum):
-    """Which parameters move together, from the output layer to the gate: D, U, Q, ..., G.
-
-    `layers` sweeps over them one layer at a time; `cascade` moves D, then D and U, ..., finally all; `paper`
-    spends half of the steps on the one and the rest on the other.
-    """
-
-    LAYERS = "layers"
-    CASCADE = "cascade"
-    PAPER = "paper"
-
-
-def solve_newton(
-    unit: UnitLike,
-    problem: Problem,
-    width: int,
-    *,
-    seed: int = 0,
-    schedule: Schedule | str = Schedule.PAPER,
-    steps: int = 300,
-    init: str | None = None,
-    tolerance: float = 1e-12,
-    hessian: Literal["structured", "autodiff"] = "structured",
-) -> Solution:
-    """Minimise the training MSE L from one start, in at most `steps` steps; `history` has one RMSE for each.
-
-    `hessian="autodiff"` differentiates the gradient, as the paper's code does; a product unit's structure gives the
-    same matrix many times faster, so that is the default.
-
-    Converged means |P grad L|^2 <= tolerance * L with the Jacobi preconditioner P: twice what Newton steps
-    along the coordinates would still gain, as a share of the loss.
-
-    >>> from gatelab.data import Problem
-    >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
-    >>> fit = solve_newton("glu", wave, 4, steps=30)
-    >>> fit.steps, fit.history[-1] < 0.01
-    (30, True)
-    """
-    if schedule not in tuple(Schedule):
-        raise unknown_name("schedule", str(schedule), [s.value for s in Schedule])
-    budget = whole_number("steps", steps, 1)
-    net = start(as_unit(unit), problem, width, seed=seed, init=init)
-    x, y = tensors(problem)
-    if hessian not in ("structured", "autodiff"):
-        raise unknown_name("way to the Hessian", str(hessian), ("structured", "autodiff"))
-    structured = hessian == "structured" and isinstance(net, Network) and is_elementwise(net, x)
-    curvature = partial(structured_curvature if structured else dense_curvature, net, x, y)
-    history: list[float] = []
-
-    def step(names: Names) -> Status | None:
-        outcome, loss = _step(net, x, y, names, curvature, tolerance)
-        if outcome is None:
-            history.append(loss**0.5)
-        return outcome
-
-    status, layers = Status.BUDGET, layers_of(net)
-    if schedule != Schedule.CASCADE:
-        status = _layers(step, layers, budget if schedule == Schedule.LAYERS else budget // 2)
-    if schedule != Schedule.LAYERS:
-        status = _cascade(step, layers, budget - len(history))
-    at_rounding = mean_square(net, x, y) <= (64 * _EPS) ** 2 * y.square().mean().item()
-    return Solution(net, Status.FLOOR if at_rounding else status, tuple(history))
-
-
-def layers_of(net: nn.Module) -> tuple[Names, ...]:
-    """The parameters by layer, output first; a user's class is cut by the submodules that own them.
-
-    >>> layers_of(as_unit("gqu").network(2))
-    (('D', 'd'), ('U', 'u'), ('Q', 'q'), ('G', 'g'))
-    """
-    if isinstance(net, Network):
-        return tuple((n, n.lower()) for n in ("D", *factor_names(net.unit.factors), "G"))
-    owners: dict[str, list[str]] = {}
-    for name in (n for n, p in net.named_parameters() if p.requires_grad):
-        owners.setdefault(name.rpartition(".")[0], []).append(name)
-    return tuple(tuple(names) for names in reversed(owners.values()))
-
-
-def _layers(step: Callable[[Names], Status | None], layers: Sequence[Names], budget: int) -> Status:
-    """One step on each layer in turn, until the steps are spent or a whole sweep moves nothing."""
-    while budget > 0:
-        outcomes: list[Status | None] = []
-        for names in layers:
-            outcomes.append(step(names))
-            budget -= int(outcomes[-1] is None)
-            if budget == 0:
-                return Status.BUDGET
-        if None not in outcomes:
-            return Status.CONVERGED if set(outcomes) == {Status.CONVERGED} else Status.STALLED
-    return Status.BUDGET
-
-
-def _cascade(step: Callable[[Names], Status | None], layers: Sequence[Names], budget: int) -> Status:
-    """The output alone, with the next layer, ..., finally all; a stage leaves its unused steps to the next."""
-    outcome: Status | None = None
-    for stage in range(1, len(layers) + 1):
-        names = tuple(chain(*layers[:stage]))
-        share = budget // (len(layers) - stage + 1)
-        outcome = None
-        while share > 0 and outcome is None:
-            outcome = step(names)
-            moved = int(outcome is None)
-            share, budget = share - moved, budget - moved
-    return outcome or Status.BUDGET
-
-
-def _step(
-    net: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    names: Names,
-    curvature: Callable[[Names], Curvature],
-    tolerance: float,
-) -> tuple[Status | None, float]:
-    """Move the named parameters once, in place: (None, the new loss), or why they stayed and the old loss."""
-    here = curvature(names)
-    if not (here.gradient.isfinite().all() and here.hessian.isfinite().all()):
-        return Status.STALLED, here.loss
-    move, promise = direction(here.gradient.numpy(), here.hessian.numpy())
-    if promise <= tolerance * here.loss:
-        return Status.CONVERGED, here.loss
-    parameters = [net.get_parameter(n) for n in names]
-    origin = [p.detach().clone() for p in parameters]
-    moves = torch.from_numpy(move).split([p.numel() for p in parameters])
-
-    def loss_at(t: float) -> float:
-        with torch.no_grad():
-            for p, o, m in zip(parameters, origin, moves, strict=True):
-                p.copy_(o + t * m.view_as(p))
-        return mean_square(net, x, y)
-
-    t = _search(loss_at, here.loss, float(here.gradient.numpy() @ move))
-    loss = loss_at(t)
-    return (Status.STALLED, loss) if t == 0.0 else (None, loss)
-
-
-def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
-    """The Newton direction P s with (P H P) s = -P grad, P = diag |H_ii|^-1/2, and |P grad|^2.
-
-    Rows of H that are zero (dead neurons, typically) are left out and do not move. Where s does not descend,
-    H being indefinite, the direction is steepest descent in the scaled parameters.
-
-    >>> direction(np.array([2.0, 8.0, 0.0]), np.diag([2.0, 4.0, 0.0]))[0]
-    array([-1., -2.,  0.])
-    >>> direction(np.array([2.0, 8.0]), np.diag([2.0, -4.0]))[0]
-    array([-1., -2.])
-    """
-    rows = np.abs(hessian).max(axis=1)
-    live = rows > _EPS**2 * rows.max()
-    diagonal = np.abs(np.diag(hessian))
-    # A zero on the diagonal of a live row (a factor whose D_i is 0) cannot scale it; its largest entry can.
-    P = np.where(diagonal > _EPS * rows, diagonal, rows)[live] ** -0.5
-    b = -P * gradient[live]
-    move = np.zeros_like(gradient)
-    if live.any():
-        s = _solve(P[:, None] * hessian[np.ix_(live, live)] * P, b)
-        move[live] = P * (s if s @ b > 0 else b)
-    return move, float(b @ b)
-
-
-def _solve(A: Array, b: Array) -> Array:
-    """A^-1 b for a symmetric indefinite A (LAPACK sysv), of least norm where LAPACK calls A singular.
-
-    Scaling one factor of a neuron up and another down leaves the output as it is, so the Hessian of all
-    parameters is singular at every minimum: least squares is the rule there, not the exception.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", LinAlgWarning)
-            return apart(solve, A, b, assume_a="sym")
-    except (LinAlgError, LinAlgWarning):
-        s = apart(lstsq, A, b, cond=1e-13)
-        return np.asarray(s[0])  # pyright: ignore[reportOptionalSubscript]
-
-
-def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> float:
-    """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps.
-
-    Not strong Wolfe: its condition on the slope is for quasi-Newton updates, which an exact Hessian does not
-    need, and the slope jumps where a relu opens. A loss is cheap beside a Hessian, so looking on pays.
-    """
-    t, best = 1.0, loss_at(1.0)
-    while not (best < loss and best <= loss + 1e-4 * t * slope):  # NaN compares false: rejected
-        t /= 2
-        if t < _SHORTEST:
-            return 0.0
-        best = loss_at(t)
-    for factor in (0.5, 2.0):
-        while _SHORTEST <= t * factor <= _LONGEST and (trial := loss_at(t * factor)) < best:
-            t, best = t * factor, trial
-    return t
