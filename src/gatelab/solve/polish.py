@@ -20,7 +20,7 @@ from gatelab.feedforward import Unit
 from gatelab.solve.free_knots import Neurons
 from gatelab.solve.solution import UNLIMITED
 
-_ROWS_AT_ONCE = 50_000
+_ROWS_AT_ONCE = 50_000  # so that a million points need little memory
 # Growth: networks of one neuron to begin with, then so many parents with so many random neurons each, and their steps.
 _FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
 # Levenberg-Marquardt: the first damping, factors after a step that gains or does not, and the bounds of either.
@@ -29,7 +29,7 @@ _LEAST_DAMPING, _LEAST_RAISED, _MOST_DAMPING = 1e-12, 1e-8, 1e8
 # So many steps in a row that gain less than the tolerance end a network.
 _IDLE = 3
 # The RMSE of a network after each of its steps.
-Path = tuple[float, ...]
+History = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,16 @@ class Polished:
 
     neurons: Neurons
     rmse: Array
-    histories: tuple[Path, ...]
+    histories: tuple[History, ...]
     settled: Array
 
     def best(self, count: int) -> Neurons:
+        """The first networks of the batch."""
         return take(self.neurons, slice(count))
 
 
 def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
-    """y minus the networks' output, (..., N), in slices so that a million points need little memory."""
+    """y minus the networks' output, (..., N)."""
     out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
     for rows in _slices(len(x)):
         _, gate, factors = _parts(neurons, unit, x[rows])
@@ -142,7 +143,7 @@ def polish_networks(
     *,
     steps: int,
     tolerance: float = 1e-7,
-    paths: Sequence[Path] | None = None,
+    paths: Sequence[History] | None = None,
     most: int = UNLIMITED,
 ) -> Polished:
     """A batch of networks after at most `steps` damped steps each; stops when all have settled.

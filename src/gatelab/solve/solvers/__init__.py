@@ -36,6 +36,9 @@ class Solvers(Mapping[str, Solver]):
         self._functions: dict[str, Solver] = {}
         self._memory: dict[str, Memory] = {}
 
+    def __repr__(self) -> str:
+        return f"Solvers({', '.join(self)})"
+
     @cached_property
     def files(self) -> dict[str, str]:
         """The module of each solver in this folder, read from the text of the files."""

@@ -43,7 +43,7 @@ from gatelab.solve.free_knots import (
 )
 from gatelab.solve.marquardt import one_blas_thread
 from gatelab.solve.polish import (
-    Path,
+    History,
     Polished,
     grow,
     join,
@@ -162,7 +162,7 @@ class _Candidate(NamedTuple):
 
     rmse: float
     neurons: Neurons
-    history: Path
+    history: History
     settled: bool
     spline: tuple[Spline, Facing] | None = None
 
@@ -207,7 +207,7 @@ class KnotTask:
         """The task with every so many rows alone."""
         return replace(self, x=self.x[::stride], y=self.y[::stride])
 
-    def steps_left(self, history: Path, own: int) -> int:
+    def steps_left(self, history: History, own: int) -> int:
         """The steps of a stage that takes `own` by itself, for a network with this history."""
         return min(own, self.steps - len(history))
 
@@ -292,14 +292,14 @@ class KnotTask:
                 return candidates, opened == 0
         return candidates, False
 
-    def moved(self, start: Spline, facing: Facing, history: Path, steps: int) -> _Candidate:
+    def moved(self, start: Spline, facing: Facing, history: History, steps: int) -> _Candidate:
         """A spline that faces after at most so many steps more, as a network."""
         tolerance = _FACING_TOLERANCE if facing.width <= WIDE else _WIDE_FACING_TOLERANCE
         spline, path, settled = optimise(start, steps=steps, tolerance=tolerance, constrain=facing.constrain)
         neurons = refined_network(spline, facing)
         return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, facing))
 
-    def free(self, where: Density, inner: int, starts: int) -> tuple[Spline | None, Path]:
+    def free(self, where: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
         """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them.
 
         A race: those that lead after a few steps go on, if they are close; the better of them in the unit's own space.
@@ -311,7 +311,7 @@ class KnotTask:
         elif TINY < inner <= 2 * SMALL and starts > 1:
             # Between few knots, where polishing finds what is missed, and many, where all starts end alike.
             count = 2 * starts
-        begun: list[tuple[Spline, Path]] = []
+        begun: list[tuple[Spline, History]] = []
         for breaks, history in thin.first_breaks(where, inner, count):
             try:
                 spline = thin.spline(thin.spread(breaks), 1)
@@ -338,12 +338,12 @@ class KnotTask:
         """Breaks moved as little as needed so that every cell has data enough for a polynomial."""
         return spread(breaks, self.x, self.degree + 2)
 
-    def stage(self, start: Spline, history: Path, steps: int, tolerance: float) -> tuple[Spline, Path]:
+    def stage(self, start: Spline, history: History, steps: int, tolerance: float) -> tuple[Spline, History]:
         """A free spline after so many steps, or as many as are left, and its history with them."""
         spline, path, _ = optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
         return spline, (*history, *path)
 
-    def first_breaks(self, where: Density, inner: int, count: int) -> Iterator[tuple[Array, Path]]:
+    def first_breaks(self, where: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
         """Breaks to start from: the density's, those with a knot fewer and the worst cell split, and shaken ones."""
         a, b = self.interval
         yield np.concatenate(([a], where.knots(inner), [b])), ()
@@ -433,7 +433,7 @@ def _least(candidates: Sequence[_Candidate]) -> float:
     return min((c.rmse for c in candidates), default=np.inf)
 
 
-def _error(member: tuple[Spline, Path]) -> float:
+def _error(member: tuple[Spline, History]) -> float:
     return member[0].rmse
 
 
