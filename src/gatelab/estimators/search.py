@@ -25,6 +25,7 @@ from gatelab.solve import Solution, predict
 from gatelab.solve.solvers.varpro import growing_steps, varpro_many
 
 RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+# Folds, of which so many are used that each has all rows and all together this many; and the most rows that take part.
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 5000
 # Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
 _MOST_WORK = 1.2e8
@@ -36,6 +37,7 @@ _NARROW, _NARROW_STARTS = 8, 2
 _HOPELESS, _EQUAL = 1.5, 1.01
 # Of the standard deviation of the targets: nobody needs less. No doubling of the width has brought more than the other.
 ENOUGH, _HOPE = 2e-6, 0.01
+# Drawn gates: their slopes, the fewest rows for which they are tried, and the most columns of the linear problem.
 _STEEPNESS, _FEWEST_ROWS, _MOST_COLUMNS = (1.0, 2.0), 100, 800
 
 

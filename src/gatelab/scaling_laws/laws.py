@@ -18,6 +18,7 @@ from gatelab.arrays import Array
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, check_seed
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
+from gatelab.statistics import LEVEL, Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,7 @@ class Law:
     intervals: Intervals = NO_INTERVALS
     rmse: float = np.nan
     points: int = 0
-    level: float = 0.95
+    level: float = LEVEL
     data: tuple[Array, Array, Array] | None = field(default=None, repr=False, compare=False)
     draws: Array | None = field(default=None, repr=False, compare=False)
 
@@ -144,11 +145,21 @@ class Law:
         P, D = np.exp(log_p)[()], np.exp(product - log_p)[()]
         return Allocation(P, D, self.predict(P, D))
 
+    def interval(self, constant: str) -> Interval:
+        """A constant between the ends of its interval.
+
+        >>> Law(E=1.69, A=406.4, a=0.34, B=0, b=np.nan).interval("a").value
+        0.34
+        """
+        low, high = getattr(self.intervals, constant)
+        return Interval(getattr(self, constant), low, high, self.level)
+
     def table(self) -> pd.DataFrame:
         """A row a constant, with its interval."""
         import pandas as pd
 
-        rows = [(name, getattr(self, name), *ends) for name, ends in self.intervals._asdict().items()]
+        intervals = {name: self.interval(name) for name in Intervals._fields}
+        rows = [(name, interval.value, interval.low, interval.high) for name, interval in intervals.items()]
         return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None, title: str | None = None) -> Figure:
@@ -184,12 +195,12 @@ class Law:
         >>> Law(E=1.69, A=406.4, a=0.34, B=0, b=np.nan).with_ends("A")
         '406'
         """
-        value, (low, high) = getattr(self, constant), getattr(self.intervals, constant)
-        if np.isnan(value):
+        interval = self.interval(constant)
+        if np.isnan(interval.value):
             return "none"
-        if np.isnan(low):
-            return three_digits(value)
-        return f"{three_digits(value)} [{three_digits(low)}, {three_digits(high)}]"
+        if not interval.known:
+            return three_digits(interval.value)
+        return f"{three_digits(interval.value)} [{three_digits(interval.low)}, {three_digits(interval.high)}]"
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
@@ -235,7 +246,7 @@ def fit_law(
     *,
     delta: float = 1e-3,
     bootstrap: int = 200,
-    level: float = 0.95,
+    level: float = LEVEL,
     seed: int = 0,
     progress: ProgressLike = None,
 ) -> Law:

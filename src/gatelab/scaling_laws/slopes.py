@@ -59,7 +59,7 @@ def slope(
     errors: np.ndarray,
     *,
     aggregate: Aggregate = "best",
-    level: float = 0.95,
+    level: float = LEVEL,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Slope:

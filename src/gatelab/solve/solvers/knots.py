@@ -227,7 +227,7 @@ class KnotTask:
         """The error where there are too few points for so many neurons."""
         return GatelabError(
             f"{len(np.unique(self.x))} distinct points do not determine a {self.unit.name!r} network of width {width}; "
-            "give more data or a smaller width"
+            "give more data or a smaller width, or use solver='varpro'"
         )
 
     def frozen(self, width: int) -> _Candidate:
