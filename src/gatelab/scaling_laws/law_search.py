@@ -195,11 +195,11 @@ def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, t
             break
         trial = x[live] + step
         trial[:, 3:] = np.clip(trial[:, 3:], 0, STEEPEST)
-        beyond = derivatives(logs, weights[live], trial, delta)
-        better = beyond.loss < around.loss
+        trial_around = derivatives(logs, weights[live], trial, delta)
+        better = trial_around.loss < around.loss
         x[live[better]] = trial[better]
         damping[live] = np.where(better, np.maximum(damping[live] / 5, 1e-12), damping[live] * 3)
-        around = beyond.where(better, around)
+        around = trial_around.where(better, around)
     return x
 
 

@@ -214,47 +214,49 @@ def descend(model: SeparableModel, theta: Tensor, steps: Sequence[int], *, toler
     p = theta[0].numel()
     K = torch.zeros(batch, p, p, dtype=theta.dtype, device=device)
     g = torch.zeros(batch, p, dtype=theta.dtype, device=device)
-    fresh = torch.ones(batch, dtype=torch.bool, device=device)
+    outdated = torch.ones(batch, dtype=torch.bool, device=device)
     for count in range(max(steps, default=0)):
         stop_if_asked()
-        on = ((ended == _RUNNING) & (budget > count)).nonzero()[:, 0]
-        if not len(on):
+        active = ((ended == _RUNNING) & (budget > count)).nonzero()[:, 0]
+        if not len(active):
             break
-        new = on[fresh[on]]
-        if len(new):
-            K[new], g[new] = model.take(new).normal(theta[new], projection.take(new))
-            fresh[new] = False
-        step, promised = _step(K[on], g[on], damping[on])
-        trial = model.take(on).moved(theta[on], step)
-        there = model.take(on).project(trial)
-        before, after = projection.loss[on], there.loss
+        moved_members = active[outdated[active]]
+        if len(moved_members):
+            K[moved_members], g[moved_members] = model.take(moved_members).normal(
+                theta[moved_members], projection.take(moved_members)
+            )
+            outdated[moved_members] = False
+        step, promised = _step(K[active], g[active], damping[active])
+        trial = model.take(active).moved(theta[active], step)
+        trial_projection = model.take(active).project(trial)
+        before, after = projection.loss[active], trial_projection.loss
         better = after < before  # false for NaN, which a wild step may give
         gain = torch.where(better, (before - after) / promised, 0.0)
-        damping[on] = torch.where(
+        damping[active] = torch.where(
             better,
-            damping[on] * (1 - (2 * gain - 1) ** 3).clamp(1 / 3, 2.0),
-            damping[on] * growth[on],
+            damping[active] * (1 - (2 * gain - 1) ** 3).clamp(1 / 3, 2.0),
+            damping[active] * growth[active],
         ).clamp_min(_LEAST_DAMPING)
-        growth[on] = torch.where(better, 2.0, growth[on] * 2)
+        growth[active] = torch.where(better, 2.0, growth[active] * 2)
         small = better & (before - after <= tolerance * before)
-        idle[on] = torch.where(better, torch.where(small, idle[on] + 1, 0), idle[on])
-        won = better.nonzero()[:, 0]
-        if len(won):
-            theta[on[won]] = trial[won]
-            projection.put(on[won], there.take(won))
-            fresh[on[won]] = True
-        trace.append((on, projection.loss[on].clone()))
-        stuck = damping[on] > _MOST_DAMPING
+        idle[active] = torch.where(better, torch.where(small, idle[active] + 1, 0), idle[active])
+        improved = better.nonzero()[:, 0]
+        if len(improved):
+            theta[active[improved]] = trial[improved]
+            projection.put(active[improved], trial_projection.take(improved))
+            outdated[active[improved]] = True
+        trace.append((active, projection.loss[active].clone()))
+        stuck = damping[active] > _MOST_DAMPING
         # No step improves: at rest if the model promised next to nothing, stalled if it promised more.
-        at_rest = stuck & (promised <= tolerance * projection.loss[on])
-        state = ended[on]
+        at_rest = stuck & (promised <= tolerance * projection.loss[active])
+        state = ended[active]
         state[stuck] = _STALLED
-        state[at_rest | (idle[on] >= _IDLE)] = _CONVERGED
-        state[projection.loss[on] <= _FLOOR**2 * floor[on]] = _AT_FLOOR
-        ended[on] = state
+        state[at_rest | (idle[active] >= _IDLE)] = _CONVERGED
+        state[projection.loss[active] <= _FLOOR**2 * floor[active]] = _AT_FLOOR
+        ended[active] = state
     losses: list[list[float]] = [[] for _ in range(batch)]
-    for on, after in trace:
-        for member, loss in zip(on.tolist(), after.tolist(), strict=True):
+    for active, after in trace:
+        for member, loss in zip(active.tolist(), after.tolist(), strict=True):
             losses[member].append(loss)
     return Descent(theta, projection, tuple(_STATUS[s] for s in ended.tolist()), tuple(map(tuple, losses)))
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from importlib import import_module
-from pkgutil import get_data, iter_modules
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ class Solvers(Mapping[str, Solver]):
     @cached_property
     def files(self) -> dict[str, str]:
         """The module of each solver in this folder, read from the text of the files."""
-        texts = {info.name: get_data(__name__, f"{info.name}.py") or b"" for info in iter_modules(__path__)}
-        return {name: module for module, text in texts.items() for name in _DECORATOR.findall(text.decode())}
+        names: dict[str, str] = {}
+        for info in iter_modules(__path__):
+            spec: Any = info.module_finder.find_spec(info.name, None)
+            names |= dict.fromkeys(_DECORATOR.findall(spec.loader.get_source(info.name)), info.name)
+        return names
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self.files, *self._functions}))

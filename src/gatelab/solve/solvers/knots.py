@@ -148,7 +148,7 @@ def solve_knots(
         steps=check_steps(steps),
     )
     with one_blas_thread:
-        best = task.frozen(width) if gates == "frozen" else task.trained(width)
+        best = task.frozen_network(width) if gates == "frozen" else task.trained_network(width)
     rmse, status = task.rmse(best.neurons), Status.BUDGET
     if rmse <= task.floor:
         status = Status.FLOOR
@@ -230,7 +230,7 @@ class KnotTask:
             "give more data or a smaller width, or use solver='varpro'"
         )
 
-    def frozen(self, width: int) -> _Candidate:
+    def frozen_network(self, width: int) -> _Candidate:
         """The network with equally spaced knots."""
         opened = min(always_open(self.unit), width)
         breaks = np.linspace(*self.interval, width - opened + 2)
@@ -241,9 +241,9 @@ class KnotTask:
             raise self.undetermined(width) from None
         return _Candidate(spline.rmse, refined_network(spline, facing), (spline.rmse,), True)
 
-    def trained(self, width: int) -> _Candidate:
+    def trained_network(self, width: int) -> _Candidate:
         """The best network with knots that have moved: from splines, polished if small, made simple if exact."""
-        where = density(self.x, self.y, self.interval, self.degree)
+        knot_density = density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
         stride, facing_steps = 1, _STEPS
         if tiny:
@@ -252,34 +252,34 @@ class KnotTask:
         elif small:
             facing_steps = _SMALL_STEPS
         search = self.every(stride)
-        splines_found, facing_is_free = search.faced(where, width, facing_steps)
-        candidates = [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and stride == 1) for c in splines_found]
+        first, facing_is_free = search.facing_networks(knot_density, width, facing_steps)
+        candidates = [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and stride == 1) for c in first]
         if _least(candidates) > self.floor and (tiny or (small and not facing_is_free)):
             narrower: list[_Candidate] = []
             if tiny and width > 1:
                 # A network one neuron narrower is contained in this one: what the search finds there is a start here.
-                narrower, _ = search.faced(where, width - 1, _TINY_STEPS)
-            candidates.append(self.polished(width, candidates, narrower))
+                narrower, _ = search.facing_networks(knot_density, width - 1, _TINY_STEPS)
+            candidates.append(self.polished_network(width, candidates, narrower))
         if not candidates:
             raise self.undetermined(width)
         best = min(candidates, key=lambda c: c.rmse)
         if best.rmse > self.floor:
             # What the polishing of a network that is not tiny has not settled by now would take seconds.
             goes_on = tiny or (small and best.spline is not None)
-            finished = self.finished(best, _LAST_STEPS * goes_on)
+            finished = self.finished_network(best, _LAST_STEPS * goes_on)
             if finished.rmse <= (1 + _EQUAL) * best.rmse:
                 best = finished
         if best.rmse > self.floor:
             return best
-        return self.simplest(width, best)
+        return self.simplest_network(width, best)
 
-    def faced(self, where: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
+    def facing_networks(self, knot_density: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
         """Networks from free splines, and whether facing cost nothing; more neurons stay open while it does."""
         facings = _SMALL_FACINGS if width <= SMALL else _FACINGS
         candidates: list[_Candidate] = []
         for opened in range(min(always_open(self.unit), width) + 1):
             starts = min(self.starts, _STARTS_WHEN_OPEN) if opened else self.starts
-            free, history = self.free(where, width - opened, starts)
+            free, history = self.free_spline(knot_density, width - opened, starts)
             if free is None:
                 continue
             for facing in choose_facing(free, self.unit, opened, self.generator, facings):
@@ -287,19 +287,19 @@ class KnotTask:
                     start = self.spline(free.breaks, free.multiplicity, facing.constrain)
                 except np.linalg.LinAlgError:
                     continue
-                candidates.append(self.moved(start, facing, history, self.steps_left(history, steps)))
+                candidates.append(self.moved_network(start, facing, history, self.steps_left(history, steps)))
             if _least(candidates) <= max(_FREE_FACING * free.rmse, self.floor):
                 return candidates, opened == 0
         return candidates, False
 
-    def moved(self, start: Spline, facing: Facing, history: History, steps: int) -> _Candidate:
+    def moved_network(self, start: Spline, facing: Facing, history: History, steps: int) -> _Candidate:
         """A spline that faces after at most so many steps more, as a network."""
         tolerance = _FACING_TOLERANCE if facing.width <= WIDE else _WIDE_FACING_TOLERANCE
         spline, path, settled = optimise(start, steps=steps, tolerance=tolerance, constrain=facing.constrain)
         neurons = refined_network(spline, facing)
         return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, facing))
 
-    def free(self, where: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
+    def free_spline(self, knot_density: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
         """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them.
 
         A race: those that lead after a few steps go on, if they are close; the better of them in the unit's own space.
@@ -312,7 +312,7 @@ class KnotTask:
             # Between few knots, where polishing finds what is missed, and many, where all starts end alike.
             count = 2 * starts
         begun: list[tuple[Spline, History]] = []
-        for breaks, history in thin.first_breaks(where, inner, count):
+        for breaks, history in thin.first_breaks(knot_density, inner, count):
             try:
                 spline = thin.spline(thin.spread(breaks), 1)
                 begun.append(self.stage(spline, history, _RACE_STEPS * (starts > 1), _FREE_TOLERANCE))
@@ -343,22 +343,22 @@ class KnotTask:
         spline, path, _ = optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
         return spline, (*history, *path)
 
-    def first_breaks(self, where: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
+    def first_breaks(self, knot_density: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
         """Breaks to start from: the density's, those with a knot fewer and the worst cell split, and shaken ones."""
         a, b = self.interval
-        yield np.concatenate(([a], where.knots(inner), [b])), ()
+        yield np.concatenate(([a], knot_density.knots(inner), [b])), ()
         grows = count > 1 and TINY < inner <= WIDE
         if grows:
             try:
-                fewer = self.spread(np.concatenate(([a], where.knots(inner - 1), [b])))
+                fewer = self.spread(np.concatenate(([a], knot_density.knots(inner - 1), [b])))
                 spline, history = self.stage(self.spline(fewer, 1), (), _SPLIT_STEPS, _FREE_TOLERANCE)
                 yield split_worst(spline), history
             except np.linalg.LinAlgError:
                 pass
         for _ in range(count - 1 - grows):
-            yield np.concatenate(([a], where.knots(inner, self.generator), [b])), ()
+            yield np.concatenate(([a], knot_density.knots(inner, self.generator), [b])), ()
 
-    def polished(self, width: int, wide: Sequence[_Candidate], narrower: Sequence[_Candidate]) -> _Candidate:
+    def polished_network(self, width: int, wide: Sequence[_Candidate], narrower: Sequence[_Candidate]) -> _Candidate:
         """A small network in its own parameters, from what the spline search found and from random starts."""
         unit, interval, generator = self.unit, self.interval, self.generator
         tiny = width <= TINY
@@ -385,26 +385,28 @@ class KnotTask:
             some = self.every(max(1, len(self.x) // stage.rows))
             polished = polish_networks(batch, unit, some.x, some.y, steps=stage.steps, paths=paths, most=self.steps)
             batch, paths = polished.best(stage.survivors), list(polished.histories[: stage.survivors])
-        return self.best_of(polished)
+        return self.best_polished(polished)
 
-    def best_of(self, polished: Polished) -> _Candidate:
+    def best_polished(self, polished: Polished) -> _Candidate:
         """The first network of a batch that was polished."""
         neurons = take(polished.neurons, 0)
         return _Candidate(self.rmse(neurons), neurons, polished.histories[0], bool(polished.settled[0]))
 
-    def finished(self, best: _Candidate, own: int) -> _Candidate:
+    def finished_network(self, best: _Candidate, own: int) -> _Candidate:
         """The best candidate on all data, until it settles or its steps are spent: all that are left, else its own."""
         steps = own if self.steps == UNLIMITED else self.steps - len(best.history)
         if best.settled or steps <= 0:
             return best
         if best.spline is None:
             batch = stack([best.neurons])
-            return self.best_of(polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history]))
+            return self.best_polished(
+                polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history])
+            )
         spline, facing = best.spline
         start = self.spline(spline.breaks, spline.multiplicity, facing.constrain)
-        return self.moved(start, facing, best.history, steps)
+        return self.moved_network(start, facing, best.history, steps)
 
-    def simplest(self, width: int, best: _Candidate) -> _Candidate:
+    def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
         """Of networks at rounding the one with the fewest knots, `best` if there is none simpler.
 
         Knots beyond those that the target needs can lie anywhere between two rows: what the network does there is not
@@ -423,7 +425,7 @@ class KnotTask:
                 start = self.spline(breaks, self.multiplicity, facing.constrain)
             except np.linalg.LinAlgError:
                 continue
-            simple = self.moved(start, facing, (), self.steps_left((), _SIMPLE_STEPS))
+            simple = self.moved_network(start, facing, (), self.steps_left((), _SIMPLE_STEPS))
             if simple.rmse <= self.floor:
                 return simple._replace(neurons=padded(simple.neurons, width))
         return best

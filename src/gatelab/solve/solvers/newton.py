@@ -184,12 +184,12 @@ def _step(
     tolerance: float,
 ) -> tuple[Status | None, float]:
     """Move the named parameters once, in place: (None, the new loss), or why they stayed and the old loss."""
-    here = curvature(names)
-    if not (here.gradient.isfinite().all() and here.hessian.isfinite().all()):
-        return Status.STALLED, here.loss
-    move, promise = direction(here.gradient.numpy(), here.hessian.numpy())
-    if promise <= tolerance * here.loss:
-        return Status.CONVERGED, here.loss
+    curvature_here = curvature(names)
+    if not (curvature_here.gradient.isfinite().all() and curvature_here.hessian.isfinite().all()):
+        return Status.STALLED, curvature_here.loss
+    move, promise = direction(curvature_here.gradient.numpy(), curvature_here.hessian.numpy())
+    if promise <= tolerance * curvature_here.loss:
+        return Status.CONVERGED, curvature_here.loss
     parameters = [net.get_parameter(n) for n in names]
     origin = [p.detach().clone() for p in parameters]
     moves = torch.from_numpy(move).split([p.numel() for p in parameters])
@@ -200,7 +200,7 @@ def _step(
                 p.copy_(o + t * m.view_as(p))
         return mean_square(net, x, y)
 
-    t = _search(loss_at, here.loss, float(here.gradient.numpy() @ move))
+    t = _search(loss_at, curvature_here.loss, float(curvature_here.gradient.numpy() @ move))
     loss = loss_at(t)
     if t == 0.0:
         return Status.STALLED, loss

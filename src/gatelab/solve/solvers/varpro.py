@@ -322,11 +322,11 @@ class _Batch:
             ]
             settlings += 1
             fell = (self.now.projection.loss < _FELL * before).tolist()
-            on = [
+            goes_on = [
                 s is not Status.FLOOR and ((f and settlings < _SETTLINGS) or (self.limited and s is Status.BUDGET))
                 for f, s in zip(fell, status, strict=True)
             ]
-            steps = [min(_SETTLING_STEPS, n) * o for n, o in zip(self.left, on, strict=True)]
+            steps = [min(_SETTLING_STEPS, n) * o for n, o in zip(self.left, goes_on, strict=True)]
         self.now = replace(self.now, status=tuple(status))
 
     def weigh(self) -> None:
