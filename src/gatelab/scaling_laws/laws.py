@@ -16,7 +16,7 @@ import numpy as np
 
 from gatelab.arrays import Array
 from gatelab.display import ProgressLike, one_line, reporting
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
 from gatelab.statistics import LEVEL, Interval
 
@@ -331,8 +331,9 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
         )
     if not (np.isfinite(delta) and delta > 0):
         raise GatelabError(f"delta is {delta}; give a positive number, such as 1e-3")
-    if bootstrap < 0 or not 0 < level < 1:
-        raise GatelabError(f"bootstrap is {bootstrap} and level {level}; give 0 or more, and a level such as 0.95")
+    whole_number("bootstrap", bootstrap, 0)
+    if not 0 < level < 1:
+        raise GatelabError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     return p, d, loss
 
 

@@ -19,7 +19,7 @@ from gatelab.data import problem as as_problem
 from gatelab.data.checks import require_range
 from gatelab.data.registry import AnyProblem
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
@@ -87,7 +87,7 @@ def slope(
     log_n, log_e = np.log(np.asarray(sizes, float)[measured]), np.log(errors[measured])
     value, intercept = lines_through(log_n[None], aggregated(log_e, aggregate)[None])
     generator = np.random.default_rng(check_seed(seed))
-    rows = resampled(len(log_n), resamples, generator)
+    rows = resampled(len(log_n), whole_number("resamples", resamples, 1), generator)
     columns = generator.integers(log_e.shape[1], size=(resamples, len(log_n), log_e.shape[1]))
     drawn = np.take_along_axis(log_e[rows], columns, axis=2)
     # A resample may draw only seeds that were left out, or one size alone: neither has a slope.
@@ -268,8 +268,7 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     target = as_problem(problem)
     if degree not in (1, 2, 3):
         raise GatelabError(f"degree is {degree}; the baselines are splines of degree 1, 2 and 3")
-    if nodes < 2:
-        raise GatelabError(f"nodes is {nodes}; a spline has two ends, give 2 or more")
+    whole_number("nodes", nodes, 2)
     if target.interval is None:
         raise GatelabError(f"splines need one input, problem {target.name!r} has {target.d_in}")
     a, b = target.interval
