@@ -18,7 +18,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.data import problem
-from gatelab.solve.varpro import varpro_many
+from gatelab.solve.solvers.varpro import varpro_many
 
 FITS, ON_CPU, WIDTH, POINTS = 256, 4, 32, 10_000
 

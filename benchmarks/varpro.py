@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import gatelab as gl
-from gatelab.solve.varpro import varpro_many
+from gatelab.solve.solvers.varpro import varpro_many
 
 Table = tuple[str, list[dict[str, float | str]], str]
 

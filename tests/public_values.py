@@ -23,7 +23,7 @@ from gatelab.dynamics import (
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
-from gatelab.solve.knots import solve_knots
+from gatelab.solve.solvers.knots import solve_knots
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome
 from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck

@@ -8,6 +8,7 @@ import pytest
 
 import gatelab as gl
 from gatelab.scaling_laws import slope
+from gatelab.solve.solvers.varpro import varpro_many
 
 X = np.random.default_rng(0).standard_normal((40, 3))
 LINE = gl.problem("paper-1d", n=60)
@@ -17,7 +18,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "fit, how many": lambda s: gl.fit("glu", LINE, 2, seeds=s),
     "newton": lambda s: gl.fit("glu", LINE, 2, seed=s, solver="newton", steps=1),
     "varpro": lambda s: gl.fit("swiglu", LINE, 2, seed=s, steps=1),
-    "varpro alone": lambda s: gl.solve.varpro.varpro_many("glu", X, X[:, :1], [(1, s)], steps=1),
+    "varpro alone": lambda s: varpro_many("glu", X, X[:, :1], [(1, s)], steps=1),
     "fit_many": lambda s: gl.fit_many("glu", LINE, [2], seed=s, steps=1),
     "fit_many, how many": lambda s: gl.fit_many("glu", LINE, [2], seeds=s, steps=1),
     "scaling, how many": lambda s: gl.scaling(["mlp"], LINE, widths=[2, 3], seeds=s),

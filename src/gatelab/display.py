@@ -40,7 +40,9 @@ def one_line(value: object, text: str) -> str:
     ('float(three halves)', 110)
     """
     line = f"{type(value).__name__}({' '.join(text.split())})"
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 4]}...)"
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[: LONGEST - 4]}...)"
 
 
 def shorten(text: str, most: int = 32) -> str:
@@ -49,7 +51,9 @@ def shorten(text: str, most: int = 32) -> str:
     >>> shorten("sin(x)"), shorten("sin(x) + " * 9)
     ('sin(x)', 'sin(x) + sin(x) + sin(x) + si...')
     """
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 3]}..."
 
 
 def counted(count: int, noun: str) -> str:
@@ -71,7 +75,9 @@ def duration(seconds: float) -> str:
         return "less than 1 s"
     if seconds < 120:
         return f"about {seconds:.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 7200 else f"about {seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"about {seconds / 60:.0f} min"
+    return f"about {seconds / 3600:.1f} h"
 
 
 class Pace:
@@ -106,7 +112,9 @@ class Pace:
         if done - self.stored < FEW or now - began < EARLY or before == done:
             return None
         recent, whole = (now - since) / (done - before), (now - began) / (done - first)
-        return recent * (total - done) if 0.5 <= recent / whole <= 2 else None
+        if not 0.5 <= recent / whole <= 2:
+            return None
+        return recent * (total - done)
 
 
 def countdown(ends: float | None) -> str:
@@ -115,7 +123,9 @@ def countdown(ends: float | None) -> str:
     >>> countdown(None), countdown(time.monotonic() - 5)
     ('', 'left 0:00:00')
     """
-    return "" if ends is None else f"left {timedelta(seconds=max(0, round(ends - time.monotonic())))}"
+    if ends is None:
+        return ""
+    return f"left {timedelta(seconds=max(0, round(ends - time.monotonic())))}"
 
 
 class Report:
@@ -137,7 +147,9 @@ class Report:
     ) -> None:
         self.what, self.bar, self.stored = what, bar, stored
         self.write, self.first, self.every = write or _to_stderr, first, every
-        self.task = bar.add_task(what, total=None, completed=stored, ends=None) if bar else None
+        self.task = None
+        if bar is not None:
+            self.task = bar.add_task(what, total=None, completed=stored, ends=None)
         self.began, self.last = time.monotonic(), -float("inf")
         self.pace = Pace(stored)
 
@@ -152,8 +164,10 @@ class Report:
         due = max(self.began + self.first, self.last + self.every)
         if now >= due and self.stored < done < total:
             self.last = now
-            rest = "" if left is None else f", {duration(left)} left"
-            self.write(f"{what}: {done} of {total}{rest}")
+            line = f"{what}: {done} of {total}"
+            if left is not None:
+                line += f", {duration(left)} left"
+            self.write(line)
 
 
 @contextmanager
@@ -181,8 +195,10 @@ def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[To
         elif in_notebook():
             with _cell(what, stored) as report:
                 yield report
+        elif progress:
+            yield Report(what, None, stored)
         else:
-            yield Report(what, None, stored) if progress else None
+            yield None
     finally:
         with _lock:
             _depth -= 1
@@ -202,8 +218,9 @@ def part_of(report: Told | None, before: int, parts: int) -> Told | None:
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    return getattr(shell, "kernel", None) is not None
+    if module is None:
+        return False
+    return getattr(module.get_ipython(), "kernel", None) is not None
 
 
 _depth, _lock = 0, threading.Lock()

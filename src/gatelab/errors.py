@@ -36,7 +36,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
 
     known = sorted(known)
     near = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
-    guess = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
+    guess = "."
+    if near:
+        guess = f"; did you mean {' or '.join(repr(n) for n in near)}?"
     return GatelabError(f"no {kind} is called {name!r}{guess} Known: {', '.join(known)}")
 
 
@@ -50,7 +52,9 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST) -> int:
         ...
     gatelab.errors.GatelabError: seed is 1.5; give a whole number, 0 or more
     """
-    span = f"{least} or more" if most == MOST else f"from {least} to {most}"
+    span = f"from {least} to {most}"
+    if most == MOST:
+        span = f"{least} or more"
     try:
         number = operator.index(value)
     except TypeError:

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 class LazyPackage(ModuleType):
-    """A package whose public names are imported on first use.
-
-    Python binds the name of a module in its package when the module is imported. Where a function has the same name,
-    as `gatelab.units` has, the function keeps it, whatever is imported and when.
-    """
+    """A package whose public names are imported on first use. No module of it may have the name of such a function."""
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("_modules", ()):
@@ -32,10 +28,6 @@ class LazyPackage(ModuleType):
         value = getattr(import_module(place), name)
         self.__dict__[name] = value
         return value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in self.__dict__.get("_places", {})):
-            super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__dict__["_places"], *self.__dict__["_modules"]})

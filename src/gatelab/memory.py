@@ -54,7 +54,9 @@ def size_text(size: float) -> str:
     ('298 GiB', '4.77 MiB', '9.31e+290 GiB')
     """
     size = float(min(size, 10**300))
-    return f"{size / 2**30:.3g} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
+    if size >= 2**30:
+        return f"{size / 2**30:.3g} GiB"
+    return f"{size / 2**20:.3g} MiB"
 
 
 def free_memory(device: str | torch.device = "cpu") -> int:
@@ -151,13 +153,18 @@ def check_device(device: str | torch.device | None, dtype: torch.dtype | None = 
     """
     import torch
 
-    name = "cpu" if device is None else str(device)
-    ways = "give 'cpu' or 'cuda'" if torch.cuda.is_available() else "give 'cpu'"
+    name, remedy = str(device), "give 'cpu'"
+    if device is None:
+        name = "cpu"
+    if torch.cuda.is_available():
+        remedy = "give 'cpu' or 'cuda'"
     try:
         # Tensors on "meta" have a shape and no numbers: `item` is where that shows.
         torch.zeros(1, dtype=dtype or torch.float64, device=name).item()
     except Exception as error:
         # Torch has no one kind of error for a backend that is not there: RuntimeError, AssertionError, ImportError ...
-        reason = f" ({str(error).splitlines()[0]})" if name.startswith("cuda") else ""
-        raise GatelabError(f"device is {name!r}, which torch cannot compute on here{reason}; {ways}") from None
+        reason = ""
+        if name.startswith("cuda"):
+            reason = f" ({str(error).splitlines()[0]})"
+        raise GatelabError(f"device is {name!r}, which torch cannot compute on here{reason}; {remedy}") from None
     return torch.device(name)

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | Gap:
     """What a file holds that gatelab wrote: the file says what it is.
 
-    `Fit.save`, `gatelab fit --save` and `Store.save_arrays` give a `Fit`, `GatedRegressor.save` a `GatedRegressor`,
-    `gatelab linearize --export` a `Polynomial`, `Gap.save` a `Gap`. Predictions are the same to the last bit. Nothing
-    in a file is ever executed; a pickle is refused.
+    Predictions are the same to the last bit. Nothing in a file is ever executed; a pickle is refused.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        A `Fit` of `Fit.save`, `gatelab fit --save` and `Store.save_arrays`, a `GatedRegressor` of
+        `GatedRegressor.save`, a `Polynomial` of `gatelab linearize --export`, a `Gap` of `Gap.save`.
 
     >>> import gatelab as gl
     >>> import tempfile

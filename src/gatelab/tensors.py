@@ -42,7 +42,9 @@ def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | N
     >>> len(pack({"G": np.zeros(3)}, "Fit", {"width": 3})) > 3 * 8
     True
     """
-    about = {f"{_PREFIX}{kind}": json.dumps(facts or {}, default=_item)} if kind else None
+    about = None
+    if kind:
+        about = {f"{_PREFIX}{kind}": json.dumps(facts or {}, default=_item)}
     if any(isinstance(a, np.ndarray) for a in arrays.values()) or not arrays:
         from safetensors.numpy import save
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gatelab as gl
-from gatelab.scaling_laws.slopes import _aggregated, _line, noise_rmse
+from gatelab.scaling_laws.slopes import aggregated, lines_through, noise_rmse
 
 
 def _power_law(slope, noise, seeds, seed):
@@ -42,13 +42,13 @@ def test_aggregates_against_a_loop():
     e = np.array([[3.0, np.nan, 1.0, 2.0], [np.nan, np.nan, np.nan, np.nan], [5.0, 4.0, np.nan, np.nan]])
     for aggregate, f in (("best", np.min), ("median", np.median)):
         expected = [f(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in e]
-        np.testing.assert_array_equal(_aggregated(e, aggregate), expected)
+        np.testing.assert_array_equal(aggregated(e, aggregate), expected)
 
 
 def test_lines_of_many_rows_are_those_of_each():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((2, 4, 9))
-    slopes, intercepts = _line(x, y)
+    slopes, intercepts = lines_through(x, y)
     for i in range(4):
         np.testing.assert_allclose([slopes[i], intercepts[i]], np.polyfit(x[i], y[i], 1))
 

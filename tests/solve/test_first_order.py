@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from gatelab.data import Problem
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit
-from gatelab.solve.first_order import adam, lbfgs
 from gatelab.solve.solution import Solution, Status, mean_square, start, tensors
+from gatelab.solve.solvers.first_order import adam, lbfgs
 
 Solver = Callable[..., Solution]
 both = pytest.mark.parametrize("solver", [adam, lbfgs])

@@ -1,20 +1,24 @@
 """`fit`: one result type, its checks, and the claim that the knot solver is the best of the solvers."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import gatelab as gl
-from gatelab.solve import SOLVERS, predict
+from gatelab.cli import app
+from gatelab.solve import SOLVERS, predict, solvers
+from gatelab.solve.solvers import Solvers, solver
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_every_solver_returns_the_same_kind_of_result(solver):
-    options = {"steps": 20} if solver in ("newton", "adam", "lbfgs") else {}
-    f = gl.fit("glu", gl.problem("sin4x", n=300), 4, solver=solver, **options)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_returns_the_same_kind_of_result(name):
+    f = gl.fit("glu", gl.problem("sin4x", n=300), 4, solver=name, steps=20)
     assert isinstance(f, gl.Fit)
-    assert f.solver == solver
+    assert f.solver == name
     assert f.parameters == 21
     assert len(f.history) == f.steps
     assert f.status.advice
@@ -22,6 +26,64 @@ def test_every_solver_returns_the_same_kind_of_result(solver):
     with torch.no_grad():
         y = f.network(torch.from_numpy(x)).numpy()
     assert f.train_rmse == pytest.approx(np.sqrt(np.mean((y - np.sin(4 * x)) ** 2)), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_takes_a_seed_and_steps_and_says_how_much_memory_it_needs(name):
+    parameters = inspect.signature(SOLVERS[name]).parameters
+    assert {"seed", "steps"} <= {p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
+    estimate = SOLVERS.memory(name)
+    assert estimate is not None
+    assert 0 < estimate(gl.unit("glu"), 4, 300, 1, 1) < estimate(gl.unit("glu"), 40, 300, 1, 1)
+
+
+def test_names_of_solvers_are_read_from_the_files_that_register_them():
+    assert set(SOLVERS.files) >= {"knots", "frozen", "varpro", "newton", "adam", "lbfgs"}
+    assert all(callable(SOLVERS[name]) for name in SOLVERS.files)
+    assert "newtn" not in SOLVERS and len(SOLVERS) == len(SOLVERS.files)
+    with pytest.raises(KeyError):
+        SOLVERS["newtn"]
+
+
+def test_help_lists_every_solver():
+    page = CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+    assert all(name in page for name in SOLVERS)
+
+
+def test_a_solver_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "mean.py").write_text(
+        """
+from gatelab.solve.solution import Solution, Status
+from gatelab.solve.solvers import solver
+
+@solver("mean")
+def solve_mean(unit, problem, width, *, seed):
+    return Solution(unit.network(width, seed=seed), Status.BUDGET, (1.0,))
+"""
+    )
+    registry = Solvers()
+    monkeypatch.setattr(solvers, "__path__", [*solvers.__path__, str(tmp_path)])
+    monkeypatch.setattr(solvers, "SOLVERS", registry)
+    monkeypatch.setattr("gatelab.solve.fits.SOLVERS", registry)
+    assert set(registry) == {*SOLVERS.files, "mean"}
+    assert gl.fit("glu", "x2", 3, solver="mean").solver == "mean"
+
+
+def test_a_registered_solver_is_there_for_fit(monkeypatch):
+    registry = Solvers()
+    monkeypatch.setattr(solvers, "SOLVERS", registry)
+    monkeypatch.setattr("gatelab.solve.fits.SOLVERS", registry)
+
+    @solver("untrained", width_factor=2)
+    def untrained(unit, problem, width, *, seed, width_factor=1):
+        network = unit.network(width * width_factor, seed=seed)
+        return gl.solve.Solution(network, gl.Status.BUDGET, (1.0,))
+
+    fit = gl.fit("glu", "x2", 3, solver="untrained")
+    assert fit.solver == "untrained" and fit.network.width == 6
+    assert "untrained" in registry and list(registry) == sorted({*SOLVERS.files, "untrained"})
+    with pytest.raises(gl.GatelabError, match=r"Known: .*untrained"):
+        gl.fit("glu", "x2", 3, solver="utrained")
 
 
 def test_train_and_test_are_different_data():

@@ -14,8 +14,8 @@ from gatelab.scaling_laws import limit
 from gatelab.solve import Status, fit, rmse
 from gatelab.solve import free_knots as gates
 from gatelab.solve.free_knots import density, optimise, project, split_worst, spread
-from gatelab.solve.knots import solve_knots
-from gatelab.solve.polish import _jacobian, polish_networks, random_neurons, residual, take
+from gatelab.solve.polish import jacobian, polish_networks, random_neurons, residual, take
+from gatelab.solve.solvers.knots import solve_knots
 
 RELU_GATED = [u.name for u in units() if u.gate_power is not None]
 EXOTIC = [Unit("relu", 3, "gcu"), Unit("relu2", 1, "relu2-glu")]
@@ -103,8 +103,8 @@ def test_polish_jacobian_is_that_of_autograd(u):
     batch = random_neurons(u, 4, (0.0, 3.0), 3, generator)
     neurons = take(batch, 1)
     x = np.sort(generator.uniform(0, 3, 50))
-    found = _jacobian(neurons, u, x)
-    np.testing.assert_array_equal(_jacobian(batch, u, x)[1], found)
+    found = jacobian(neurons, u, x)
+    np.testing.assert_array_equal(jacobian(batch, u, x)[1], found)
 
     k, lines = u.gate_power, neurons.lines
 

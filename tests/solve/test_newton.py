@@ -10,9 +10,16 @@ from torch import Tensor, nn
 from gatelab.data import Problem
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Network, Unit, unit
-from gatelab.solve import newton
-from gatelab.solve.newton import Schedule, direction, is_elementwise, layers_of, solve_newton, structured_curvature
 from gatelab.solve.solution import Status, mean_square, tensors
+from gatelab.solve.solvers import newton
+from gatelab.solve.solvers.newton import (
+    Schedule,
+    direction,
+    is_elementwise,
+    layers_of,
+    solve_newton,
+    structured_curvature,
+)
 
 
 def sine_squared(z: Tensor, v: Tensor) -> Tensor:
@@ -57,7 +64,7 @@ def dense(net: nn.Module, x: Tensor, y: Tensor, names: list[str]) -> tuple[Tenso
 def test_structured_hessian_is_the_dense_one(
     spec: object, d_in: int, d_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newton, "_CHUNK", 200)  # several chunks, the last of them shorter
+    monkeypatch.setattr(newton, "_JACOBIAN_ENTRIES", 200)  # several chunks, the last of them shorter
     net = unit(spec).network(4, d_in, d_out, seed=3, init="normal")  # pyright: ignore[reportArgumentType]
     assert isinstance(net, Network)
     generator = torch.Generator().manual_seed(1)

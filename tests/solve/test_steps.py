@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import gatelab as gl
 from gatelab.solve import SOLVERS
 from gatelab.solve.polish import polish_networks
-from gatelab.solve.varpro import growing_steps, varpro_many
+from gatelab.solve.solvers.varpro import growing_steps, varpro_many
 
 LINE = gl.problem("paper-1d", n=500)
 PLANE = gl.problem("sin(4*x)*sin(4*y)", n=300)
@@ -139,7 +139,7 @@ def test_small_products_use_one_thread_and_leave_the_setting(monkeypatch: pytest
         seen.append(threads())
         return polish_networks(*args, **keywords)
 
-    monkeypatch.setattr("gatelab.solve.knots.polish", spy)
+    monkeypatch.setattr("gatelab.solve.solvers.knots.polish_networks", spy)
     with threadpool_limits(2, user_api="blas"):
         before = threads()
         gl.fit("gqu", LINE, 8)

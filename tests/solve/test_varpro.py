@@ -18,7 +18,7 @@ from gatelab.solve.features import linear_parameters
 from gatelab.solve.fits import predict, rmse
 from gatelab.solve.marquardt import on_threads, parts
 from gatelab.solve.solution import Status
-from gatelab.solve.varpro import solve_varpro, varpro_many
+from gatelab.solve.solvers.varpro import solve_varpro, varpro_many
 
 QUICK = {"starts": 1, "rounds": 1, "steps": 10}
 
@@ -80,7 +80,7 @@ def test_widths_padded_together_take_the_course_of_each(
     x, y = surface.train.x, surface.train.y
     members = [(5, 0), (3, 0), (4, 7)]
     alone = [varpro_many(spec, x, y, [m], starts=1, rounds=1, steps=3)[0] for m in members]
-    monkeypatch.setattr("gatelab.solve.varpro.parts", lambda widths, *_: [list(range(len(widths)))])
+    monkeypatch.setattr("gatelab.solve.solvers.varpro.parts", lambda widths, *_: [list(range(len(widths)))])
     together = varpro_many(spec, x, y, members, starts=1, rounds=1, steps=3)
     for a, b in zip(alone, together, strict=True):
         assert a.history == pytest.approx(b.history, rel=1e-6)

@@ -12,12 +12,14 @@ from gatelab.cli import output, reading
 from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.output import check_file
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import either
+from gatelab.solve.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from gatelab.data import Problem
     from gatelab.solve import Fit
 
-SOLVER_HELP = "auto, knots, frozen, varpro, newton, adam or lbfgs."
+SOLVER_HELP = f"{either(('auto', *SOLVERS))}."
 
 Interval = Annotated[
     str | None, typer.Option(metavar="A,B", help="Where every input lies; R for -R,R.", show_default="-1,1")
@@ -125,8 +127,6 @@ def fit_command(
 
 def check_solver(solver: str) -> None:
     """Before the workers start, since in them the same error comes late."""
-    from gatelab.solve import SOLVERS
-
     if solver not in (known := ("auto", *SOLVERS)):
         raise unknown_name("solver", solver, known)
 

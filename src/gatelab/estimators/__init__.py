@@ -3,8 +3,8 @@
 - `GatedRegressor`: a network of any unit with scikit-learn's conventions; width and ridge chosen by validation.
 - `scaling_curve`: its error against the width, by cross-validation, with the slope.
 
-Parts: `frame` makes rows canonical and scales them, `search` chooses, `drawn` fits networks whose gates are not
-trained, `files` saves and loads.
+Parts: `frames` makes rows canonical and scales them, fits networks whose gates are not trained, and saves and loads;
+`search` chooses.
 """
 
 from gatelab.estimators.curves import ScalingCurve, scaling_curve

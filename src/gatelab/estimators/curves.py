@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ScalingCurve:
-    """RMSE by width and fold: `train_rmse` and `test_rmse` are (widths, folds), in the units of the targets."""
+    """The error of an estimator by width and fold.
+
+    `unit` is the name of the unit, or the names that validation chose; `widths` are the numbers of neurons and
+    `parameters` those of parameters; `train_rmse` and `test_rmse` are (widths, folds), in the units of the targets.
+    """
 
     unit: str
     widths: tuple[int, ...]
@@ -60,7 +64,9 @@ class ScalingCurve:
         from gatelab.plotting import Curve, saved, scaling_figure
 
         sizes = np.array(self.widths, dtype=np.float64)
-        note = f"slope {self.slope}" if len(sizes) > 1 else ""
+        note = ""
+        if len(sizes) > 1:
+            note = f"slope {self.slope}"
         curves = [
             Curve("test", sizes, self.test_rmse, note=note, look=self.unit),
             Curve("train", sizes, self.train_rmse, look=self.unit, line="--"),
@@ -80,7 +86,16 @@ def scaling_curve(
 ) -> ScalingCurve:
     """Fit a clone of the estimator at every width and in every fold, as scikit-learn's `learning_curve` does by rows.
 
-    `cv` is a number of folds, a splitter or an iterable of splits; `n_jobs` as everywhere in scikit-learn.
+    Args:
+        estimator: the regressor, whose width is set.
+        X: the inputs (rows, inputs), an array or a table.
+        y: the targets, (rows,) or (rows, outputs).
+        widths: the numbers of neurons.
+        cv: a number of folds, a splitter or an iterable of splits.
+        n_jobs: the number of processes, as everywhere in scikit-learn.
+
+    Returns:
+        The errors by width and fold, with their slope.
 
     >>> X = np.random.default_rng(0).uniform(-1, 1, (150, 1))
     >>> curve = scaling_curve(GatedRegressor(ridge=0.0, random_state=0), X, np.sin(5 * X[:, 0]), [1, 2, 4], cv=3)
@@ -94,8 +109,8 @@ def scaling_curve(
     splitter: Any = check_cv(cv, y, classifier=False)
     splits = list(splitter.split(X, y))
     jobs = [(w, train, test) for w in sizes for train, test in splits]
-    found = Parallel(n_jobs=n_jobs)(delayed(_one)(estimator, X, y, w, train, test) for w, train, test in jobs)
-    train_rmse, test_rmse, counts, names = (list(column) for column in zip(*found, strict=True))
+    outcomes = Parallel(n_jobs=n_jobs)(delayed(fit_fold)(estimator, X, y, w, train, test) for w, train, test in jobs)
+    train_rmse, test_rmse, counts, names = (list(column) for column in zip(*outcomes, strict=True))
     shape = (len(sizes), len(splits))
     return ScalingCurve(
         unit=" or ".join(sorted(set(names))),
@@ -106,18 +121,24 @@ def scaling_curve(
     )
 
 
-def _one(estimator: GatedRegressor, X: Any, y: Any, width: int, train: Any, test: Any) -> tuple[float, float, int, str]:
+def fit_fold(
+    estimator: GatedRegressor, X: Any, y: Any, width: int, train: Any, test: Any
+) -> tuple[float, float, int, str]:
+    """A clone of that width, fitted to the rows `train`: its RMSE on them and on `test`, its parameters, its unit."""
+
+    def error(rows: Any) -> float:
+        return float(np.sqrt(np.mean(np.square(model.predict(rows_of(X, rows)) - np.asarray(rows_of(y, rows))))))
+
     model: Any = clone(estimator)
     model.set_params(width=width)
-    model.fit(_rows(X, train), _rows(y, train))
+    model.fit(rows_of(X, train), rows_of(y, train))
     outputs = len(model.frame_.y_mean)
     count = model.network_.unit.parameter_count(width, model.n_features_in_, outputs)
-    return _rmse(model, X, y, train), _rmse(model, X, y, test), count, model.unit_
+    return error(train), error(test), count, model.unit_
 
 
-def _rmse(model: GatedRegressor, X: Any, y: Any, index: Any) -> float:
-    return float(np.sqrt(np.mean(np.square(model.predict(_rows(X, index)) - np.asarray(_rows(y, index))))))
-
-
-def _rows(a: Any, index: Any) -> Any:
-    return a.iloc[index] if hasattr(a, "iloc") else np.asarray(a)[index]
+def rows_of(values: Any, index: Any) -> Any:
+    """Some rows of an array or a table."""
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    return np.asarray(values)[index]

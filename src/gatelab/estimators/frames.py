@@ -1,16 +1,13 @@
-"""Networks whose gates are drawn and not trained: one linear problem, solved to the last digit.
-
-Smooth gates that are nearly lines across the data span, in few dimensions, nearly the polynomials: a smooth target is
-then reproduced to eight digits by a wide network that needs no descent. In many dimensions trained gates win by far.
-The columns are dependent to all digits, so the problem is solved by QR with pivots and what is below 1e-15 left out.
-
-From a user's arrays to what the solver sees, and back.
+"""From a user's arrays to what the solver sees and back, networks with drawn gates, and fitted models as files.
 
 Rows are put in one order and equal rows become one, with the sum of their weights: a weight of two is a row that is
 there twice, to the last bit, the order of the rows does not matter, and no row is held out while its twin is trained
 on. Inputs are then of mean zero and unit variance in as many directions as they span, targets column by column.
 
-Fitted models as files: arrays with plain values beside them, whole or not at all.
+A network whose gates are drawn and not trained is one linear problem, solved to the last digit. Smooth gates that are
+nearly lines across the data span, in few dimensions, nearly the polynomials: a smooth target is then reproduced to
+eight digits by a wide network that needs no descent. In many dimensions trained gates win by far. The columns are
+dependent to all digits, so the problem is solved by QR with pivots and what is below 1e-15 left out.
 """
 
 from __future__ import annotations
@@ -34,7 +31,152 @@ from gatelab.solve import Status
 from gatelab.solve.features import ProductModel
 from gatelab.solve.files import DAMAGED, damaged, described, restored_network, restored_unit
 
+if TYPE_CHECKING:
+    from gatelab.estimators.regressor import GatedRegressor
+
+KIND, _FORMAT = "GatedRegressor", 2
+_GIVE = "give a file that GatedRegressor.save wrote"
+_PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "n_features_in_", "_vector")
+# Columns that vary by less than this beside their size are constant, directions that vary less beside others are none.
+_CONSTANT, _FLAT = 1e-14, 1e-10
+# The linear problem of drawn gates is solved to this rank.
 _RANK = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """Distinct rows with weights of mean one."""
+
+    x: Array
+    y: Array
+    weight: Array
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{len(self)} rows, {counted(self.x.shape[1], 'input')}, {counted(self.y.shape[1], 'output')}"
+        )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, index: NDArray[np.intp]) -> TableRows:
+        """Some of the rows, their weights again of mean one."""
+        return TableRows(self.x[index], self.y[index], self.weight[index] / self.weight[index].mean())
+
+
+def distinct(x: Array, y: Array, weight: Array) -> TableRows:
+    """The rows in lexicographic order, each once, those without weight left out.
+
+    >>> rows = distinct(np.array([[3.0], [1.0], [3.0]]), np.array([[4.0], [2.0], [4.0]]), np.ones(3))
+    >>> rows.x.tolist(), rows.weight.round(3).tolist()
+    ([[1.0], [3.0]], [0.667, 1.333])
+    """
+    if not weight.max(initial=0.0) > 0:
+        raise GatelabError("every sample_weight is zero, so there is no row to fit; give some rows a positive weight")
+    weighty = weight > 0
+    both = np.concatenate([x, y], axis=1)[weighty] + 0.0  # -0.0 and 0.0 are the same number in different bits
+    rows, first = np.unique(both, axis=0, return_inverse=True)
+    # The greatest weight is one before anything is added up: huge weights have no sum.
+    total = np.bincount(first.ravel(), weight[weighty] / weight.max())
+    return TableRows(rows[:, : x.shape[1]], rows[:, x.shape[1] :], total / total.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z) with z held between z_low and z_high.
+
+    The units are powers of two near the greatest values, so that no square overflows and nothing is rounded.
+    """
+
+    x_unit: Array
+    x_mean: Array
+    x_map: Array
+    y_unit: Array
+    y_mean: Array
+    y_scale: Array
+    z_low: Array
+    z_high: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(self.directions, 'direction')} to {counted(len(self.y_mean), 'output')}")
+
+    @classmethod
+    def of(cls, rows: TableRows) -> Frame:
+        """The frame in which these rows have mean zero and unit variance."""
+        x_unit, x_mean, x_scale = _spread(rows.x, rows.weight)
+        y_unit, y_mean, y_scale = _spread(rows.y, rows.weight)
+        varies = np.flatnonzero(x_scale)
+        x_map = np.zeros((len(x_scale), len(varies)))
+        x_map[varies, np.arange(len(varies))] = 1 / x_scale[varies]
+        if len(varies):
+            z = (rows.x / x_unit - x_mean) @ x_map
+            _, s, v = np.linalg.svd(z * np.sqrt(rows.weight)[:, None], full_matrices=False)
+            spanned = s > _FLAT * s[0]
+            # Collinear inputs, or more of them than rows: the directions that they span are enough, and fewer.
+            if spanned.sum() < len(varies):
+                x_map = x_map @ v[spanned].T
+        z = (rows.y / y_unit - y_mean) / np.where(y_scale > 0, y_scale, 1.0)
+        z_low, z_high = reach(z)
+        return cls(
+            x_unit=x_unit,
+            x_mean=x_mean,
+            x_map=x_map,
+            y_unit=y_unit,
+            y_mean=y_mean,
+            y_scale=y_scale,
+            z_low=z_low,
+            z_high=z_high,
+        )
+
+    @property
+    def directions(self) -> int:
+        """How many dimensions the network's input has."""
+        return self.x_map.shape[1]
+
+    def inputs(self, x: Array) -> Array:
+        """Raw inputs as the network takes them."""
+        # Far outside the data a network may overflow; where its value is then undefined, the prediction is NaN.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (x / self.x_unit - self.x_mean) @ self.x_map
+
+    def targets(self, y: Array) -> Array:
+        """Raw targets as the network is fitted to them."""
+        return (y / self.y_unit - self.y_mean) / np.where(self.y_scale > 0, self.y_scale, 1.0)
+
+    def outputs(self, z: Array) -> Array:
+        """The network's values as raw predictions."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.y_unit * (self.y_mean + self.y_scale * np.clip(z, self.z_low, self.z_high))
+
+    def standard(self, rows: TableRows) -> TableRows:
+        """The rows in this frame."""
+        return TableRows(self.inputs(rows.x), self.targets(rows.y), rows.weight)
+
+    def arrays(self) -> dict[str, Array]:
+        """Its arrays by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def reach(y: Array) -> tuple[Array, Array]:
+    """How far predictions may go: half the range of the targets beyond their extremes.
+
+    A gated network is a polynomial of its inputs outside the data. One row that is far out would otherwise cost more
+    than all others together.
+    """
+    low, high = y.min(axis=0), y.max(axis=0)
+    return low - (high - low) / 2, high + (high - low) / 2
+
+
+def _spread(a: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """The unit, the mean in units and the standard deviation in units of every column; zero where it is constant."""
+    largest = np.abs(a).max(axis=0)
+    # 2^1024 does not exist, and below 2^-1021 its inverse would not.
+    exponent = np.clip(np.frexp(largest)[1], -1000, 1023)
+    unit = np.where(largest > 0, np.ldexp(1.0, exponent), 1.0)
+    scaled = a / unit
+    mean = weight @ scaled / weight.sum()
+    scale = np.sqrt(weight @ np.square(scaled - mean) / weight.sum())
+    return unit, mean, np.where(scale > _CONSTANT * np.abs(scaled).max(axis=0), scale, 0.0)
 
 
 def neuron_columns(unit: Unit, rows: TableRows) -> int:
@@ -42,7 +184,9 @@ def neuron_columns(unit: Unit, rows: TableRows) -> int:
     model = _model(unit, rows, 1)
     if model.homogeneous[0]:
         return 0
-    return model.x.shape[1] if model.lines else 1
+    if model.lines:
+        return model.x.shape[1]
+    return 1
 
 
 def drawn(unit: Unit, rows: TableRows, width: int, steepness: float, seed: int) -> Network:
@@ -80,143 +224,19 @@ def _model(unit: Unit, rows: TableRows, width: int) -> ProductModel:
     return ProductModel(unit, x, torch.tensor(rows.y), present, torch.zeros(1, dtype=torch.float64), root)
 
 
-# Columns that vary by less than this beside their size are constant, directions that vary less beside others are none.
-_CONSTANT, _FLAT = 1e-14, 1e-10
-
-
-@dataclass(frozen=True, eq=False)
-class TableRows:
-    """Distinct rows with weights of mean one."""
-
-    x: Array
-    y: Array
-    weight: Array
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{len(self)} rows, {counted(self.x.shape[1], 'input')}, {counted(self.y.shape[1], 'output')}"
-        )
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def take(self, index: NDArray[np.intp]) -> TableRows:
-        return TableRows(self.x[index], self.y[index], self.weight[index] / self.weight[index].mean())
-
-
-def distinct(x: Array, y: Array, weight: Array) -> TableRows:
-    """The rows in lexicographic order, each once, those without weight left out.
-
-    >>> rows = distinct(np.array([[3.0], [1.0], [3.0]]), np.array([[4.0], [2.0], [4.0]]), np.ones(3))
-    >>> rows.x.tolist(), rows.weight.round(3).tolist()
-    ([[1.0], [3.0]], [0.667, 1.333])
-    """
-    if not weight.max(initial=0.0) > 0:
-        raise GatelabError("every sample_weight is zero, so there is no row to fit; give some rows a positive weight")
-    kept = weight > 0
-    both = np.concatenate([x, y], axis=1)[kept] + 0.0  # -0.0 and 0.0 are the same number in different bits
-    rows, first = np.unique(both, axis=0, return_inverse=True)
-    # The greatest weight is one before anything is added up: huge weights have no sum.
-    total = np.bincount(first.ravel(), weight[kept] / weight.max())
-    return TableRows(rows[:, : x.shape[1]], rows[:, x.shape[1] :], total / total.mean())
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z) with z held between z_low and z_high.
-
-    The units are powers of two near the greatest values, so that no square overflows and nothing is rounded.
-    """
-
-    x_unit: Array
-    x_mean: Array
-    x_map: Array
-    y_unit: Array
-    y_mean: Array
-    y_scale: Array
-    z_low: Array
-    z_high: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(self.directions, 'direction')} to {counted(len(self.y_mean), 'output')}")
-
-    @classmethod
-    def of(cls, rows: TableRows) -> Frame:
-        x_unit, x_mean, x_scale = _spread(rows.x, rows.weight)
-        y_unit, y_mean, y_scale = _spread(rows.y, rows.weight)
-        varies = np.flatnonzero(x_scale)
-        x_map = np.zeros((len(x_scale), len(varies)))
-        x_map[varies, np.arange(len(varies))] = 1 / x_scale[varies]
-        if len(varies):
-            z = (rows.x / x_unit - x_mean) @ x_map
-            _, s, v = np.linalg.svd(z * np.sqrt(rows.weight)[:, None], full_matrices=False)
-            spanned = s > _FLAT * s[0]
-            # Collinear inputs, or more of them than rows: the directions that they span are enough, and fewer.
-            if spanned.sum() < len(varies):
-                x_map = x_map @ v[spanned].T
-        z = (rows.y / y_unit - y_mean) / np.where(y_scale > 0, y_scale, 1.0)
-        return cls(x_unit, x_mean, x_map, y_unit, y_mean, y_scale, *reach(z))
-
-    @property
-    def directions(self) -> int:
-        """How many dimensions the network's input has."""
-        return self.x_map.shape[1]
-
-    def inputs(self, x: Array) -> Array:
-        # Far outside the data a network may overflow; where its value is then undefined, the prediction is NaN.
-        with np.errstate(over="ignore", invalid="ignore"):
-            return (x / self.x_unit - self.x_mean) @ self.x_map
-
-    def targets(self, y: Array) -> Array:
-        return (y / self.y_unit - self.y_mean) / np.where(self.y_scale > 0, self.y_scale, 1.0)
-
-    def outputs(self, z: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.y_unit * (self.y_mean + self.y_scale * np.clip(z, self.z_low, self.z_high))
-
-    def standard(self, rows: TableRows) -> TableRows:
-        return TableRows(self.inputs(rows.x), self.targets(rows.y), rows.weight)
-
-    def arrays(self) -> dict[str, Array]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-def reach(y: Array) -> tuple[Array, Array]:
-    """How far predictions may go: half the range of the targets beyond their extremes.
-
-    A gated network is a polynomial of its inputs outside the data. One row that is far out would otherwise cost more
-    than all others together.
-    """
-    low, high = y.min(axis=0), y.max(axis=0)
-    return low - (high - low) / 2, high + (high - low) / 2
-
-
-def _spread(a: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """The unit, the mean in units and the standard deviation in units of every column; zero where it is constant."""
-    largest = np.abs(a).max(axis=0)
-    # 2^1024 does not exist, and below 2^-1021 its inverse would not.
-    exponent = np.clip(np.frexp(largest)[1], -1000, 1023)
-    unit = np.where(largest > 0, np.ldexp(1.0, exponent), 1.0)
-    scaled = a / unit
-    mean = weight @ scaled / weight.sum()
-    scale = np.sqrt(weight @ np.square(scaled - mean) / weight.sum())
-    return unit, mean, np.where(scale > _CONSTANT * np.abs(scaled).max(axis=0), scale, 0.0)
-
-
-if TYPE_CHECKING:
-    from gatelab.estimators.regressor import GatedRegressor
-
-KIND, _FORMAT = "GatedRegressor", 2
-_GIVE = "give a file that GatedRegressor.save wrote"
-_PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "n_features_in_", "_vector")
+def units_of(unit: Any) -> list[Any]:
+    """What a regressor was given as its unit, one or several, as a list."""
+    if isinstance(unit, list | tuple):
+        return list(unit)
+    return [unit]
 
 
 def write(model: GatedRegressor, path: str | Path) -> Path:
+    """Save a fitted model."""
     network = model.network_
     parameters = model.get_params(deep=False)
     several = isinstance(model.unit, list | tuple)
-    units = model.unit if isinstance(model.unit, list | tuple) else [model.unit]
-    parameters["unit"] = [described(u) for u in units]
+    parameters["unit"] = [described(u) for u in units_of(model.unit)]
     if isinstance(parameters["random_state"], np.random.RandomState):
         parameters["random_state"] = None
     facts = {
@@ -254,8 +274,10 @@ def read(kind: type[GatedRegressor], path: str | Path) -> GatedRegressor:
 
 def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     parameters = facts["parameters"]
-    units = [u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"]]
-    parameters["unit"] = tuple(units) if facts["several"] else units[0]
+    units = tuple(u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"])
+    parameters["unit"] = units
+    if not facts["several"]:
+        parameters["unit"] = units[0]
     frame = Frame(**{n.removeprefix("frame."): a for n, a in arrays.items() if n.startswith("frame.")})
     attributes = {name: facts["attributes"][name] for name in _PLAIN}
     state = {n.removeprefix("network."): torch.tensor(a) for n, a in arrays.items() if n.startswith("network.")}

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, write
+from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, units_of, write
 from gatelab.estimators.search import ENOUGH, Candidate, choose, scaled_weights, solved
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
@@ -61,7 +61,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     ----------
     network_ : the `Network`, a function of the scaled inputs; `frame_` holds the scaling.
     unit_, width_, ridge_ : what was chosen or given.
-    gates_ : "trained", or "drawn" where validation found chance gates with exact linear algebra to do better.
+    gates_ : "trained", or "drawn" where validation found random gates with exact linear algebra to do better.
     status_ : how the solver ended; `status_.advice` says what to do next.
     n_iter_ : steps of the best start.
     validation_ : what was tried, a list of dicts with the RMSE on rows held out in standard deviations of the targets;
@@ -127,17 +127,24 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         weight = _weights(sample_weight, len(X))
         seed = _seed(self.random_state)
         rows = distinct(X, y.reshape(len(y), -1), weight)
-        _check_wide(width, rows)
+        # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
+        if width is not None and width > rows.y.size:
+            raise GatelabError(
+                f"width is {width} and there are {rows.y.size} different target values, through which {rows.y.size} "
+                "neurons pass exactly; give a smaller width, or None to have it chosen"
+            )
         model.frame_ = Frame.of(rows)
         model._vector = y.ndim == 2
         standard = model.frame_.standard(rows)
         choice, tried = Candidate(units[0], width or 1, ridge or 0.0), []
         if model.frame_.directions == 0 or not model.frame_.y_scale.any():
-            solution = _constant(choice, standard)
+            # Neither inputs that differ nor targets that differ: the mean is all there is to learn.
+            network = Network(choice.unit, choice.width, standard.x.shape[1], standard.y.shape[1])
+            solution = Solution(network, Status.CONVERGED, (_error(network, standard),))
         else:
             if width is None or ridge is None or len(units) > 1:
                 choice, tried = choose(
-                    units, standard, width=width, ridge=ridge, seed=seed, device=self.device, say=self._say
+                    units, standard, width=width, ridge=ridge, seed=seed, device=self.device, show=self._show
                 )
             solution = self._solve(choice, standard, seed)
             _warn(choice, solution, standard, steps_given=self.steps is not None)
@@ -157,7 +164,9 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         refuse_masked(X, "X")
         X = validate_data(self, without_row_labels(X, "X"), dtype=np.float64, reset=False)
         values = self.frame_.outputs(predict(self.network_, self.frame_.inputs(X)))
-        return values if self._vector else values[:, 0]
+        if self._vector:
+            return values
+        return values[:, 0]
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
@@ -178,22 +187,27 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         return tags
 
     def _checked(self) -> tuple[list[Unit], int | None, float | None]:
-        several = self.unit if isinstance(self.unit, list | tuple) else [self.unit]
-        units = [as_unit(u) for u in several]
+        """The units, the width and the ridge, if all parameters can be used."""
+        units: list[Unit] = []
+        for unit in map(as_unit, units_of(self.unit)):
+            if not isinstance(unit, Unit):
+                raise GatelabError(
+                    f"{unit.name!r} is a class; GatedRegressor takes product units and functions, gl.fit takes classes"
+                )
+            units.append(unit)
         if not units:
             raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
-        for each in units:
-            if not isinstance(each, Unit):
-                raise GatelabError(
-                    f"{each.name!r} is a class; GatedRegressor takes product units and functions, gl.fit takes classes"
-                )
         if self.ridge is not None and not (isinstance(self.ridge, Real) and 0 <= self.ridge < np.inf):
             raise GatelabError(f"ridge is {self.ridge!r}; give a finite number, 0 or more, or None to have it chosen")
         whole_number("starts", self.starts, 1)
         whole_number("rounds", self.rounds, 0)
         check_steps(self.steps)
-        width = None if self.width is None else check_width(self.width)
-        return [u for u in units if isinstance(u, Unit)], width, None if self.ridge is None else float(self.ridge)
+        width, ridge = self.width, self.ridge
+        if width is not None:
+            width = check_width(width)
+        if ridge is not None:
+            ridge = float(ridge)
+        return units, width, ridge
 
     def _solve(self, choice: Candidate, rows: TableRows, seed: int) -> Solution:
         if choice.gates == "drawn":
@@ -221,35 +235,23 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             "give a ridge of 1e-4 or more, or another unit"
         )
 
-    def _say(self, tried: Candidate) -> None:
+    def _show(self, candidate: Candidate) -> None:
         if self.verbose:
-            print("  ".join(f"{k} {v:.2g}" if isinstance(v, float) else f"{k} {v}" for k, v in tried.row().items()))
+            row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "rmse": f"{candidate.rmse:.2g}"}
+            print("  ".join(f"{name} {value}" for name, value in row.items()))
 
 
 def _weights(sample_weight: Any, n: int) -> np.ndarray:
-    if sample_weight is None or isinstance(sample_weight, Real):
-        return np.full(n, 1.0 if sample_weight is None else float(sample_weight))
+    if sample_weight is None:
+        return np.ones(n)
+    if isinstance(sample_weight, Real):
+        return np.full(n, float(sample_weight))
     weight: np.ndarray = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
     if weight.shape != (n,):
         raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")
     if (weight < 0).any():
         raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
     return weight
-
-
-def _check_wide(width: int | None, rows: TableRows) -> None:
-    """More parameters than values are allowed, since a ridge can hold them; more neurons than values never help."""
-    if width is not None and width > rows.y.size:
-        raise GatelabError(
-            f"width is {width} and there are {rows.y.size} different target values, through which {rows.y.size} "
-            "neurons pass exactly; give a smaller width, or None to have it chosen"
-        )
-
-
-def _constant(choice: Candidate, rows: TableRows) -> Solution:
-    """Neither inputs that differ nor targets that differ: the mean is all there is to learn."""
-    network = Network(choice.unit, choice.width, rows.x.shape[1], rows.y.shape[1])
-    return Solution(network, Status.CONVERGED, (_error(network, rows),))
 
 
 def _error(network: torch.nn.Module, rows: TableRows) -> float:
@@ -265,10 +267,12 @@ def _seed(random_state: Any) -> int:
 def _warn(choice: Candidate, solution: Solution, rows: TableRows, *, steps_given: bool) -> None:
     parameters = choice.unit.parameter_count(choice.width, rows.x.shape[1], rows.y.shape[1])
     if parameters > rows.y.size:
+        remedy = "give more rows, a smaller width or a ridge"
+        if choice.width == 1:
+            remedy = "give more rows or a ridge"
         warnings.warn(
             f"{choice.unit.name} of width {choice.width} has {parameters} parameters but there are only {rows.y.size} "
-            "different target values to fit: predictions between the rows mean little; give more rows"
-            + (", a smaller width or a ridge" if choice.width > 1 else " or a ridge"),
+            f"different target values to fit: predictions between the rows mean little; {remedy}",
             UserWarning,
             stacklevel=3,
         )

@@ -22,9 +22,10 @@ from gatelab.display import one_line
 from gatelab.estimators.frames import TableRows, drawn, neuron_columns, reach
 from gatelab.feedforward import Unit
 from gatelab.solve import Solution, predict
-from gatelab.solve.varpro import growing_steps, varpro_many
+from gatelab.solve.solvers.varpro import growing_steps, varpro_many
 
 RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+# Folds, of which so many are used that each has all rows and all together this many; and the most rows that take part.
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 5000
 # Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
 _MOST_WORK = 1.2e8
@@ -36,6 +37,7 @@ _NARROW, _NARROW_STARTS = 8, 2
 _HOPELESS, _EQUAL = 1.5, 1.01
 # Of the standard deviation of the targets: nobody needs less. No doubling of the width has brought more than the other.
 ENOUGH, _HOPE = 2e-6, 0.01
+# Drawn gates: their slopes, the fewest rows for which they are tried, and the most columns of the linear problem.
 _STEEPNESS, _FEWEST_ROWS, _MOST_COLUMNS = (1.0, 2.0), 100, 800
 
 
@@ -57,6 +59,7 @@ class Candidate:
         )
 
     def row(self) -> dict[str, Any]:
+        """What was tried, as plain values."""
         names = ("width", "ridge", "gates", "rmse")
         return {"unit": self.unit.name} | {name: getattr(self, name) for name in names}
 
@@ -87,7 +90,8 @@ class Trial:
     def trained(self, unit: Unit, width: int, ridges: Sequence[float]) -> list[Candidate]:
         """One batch: every ridge with every fold."""
         weights = [np.where(self.fold == f, 0.0, self.rows.weight) for f in range(self.used)]
-        found = solved(
+        starts = _NARROW_STARTS if width <= _NARROW else 1
+        solutions = solved(
             unit,
             self.rows.x,
             self.rows.y,
@@ -95,30 +99,34 @@ class Trial:
             ridge=[r for r in ridges for _ in range(self.used)],
             weights=np.stack(weights * len(ridges)),
             device=self.device,
-            starts=_NARROW_STARTS if width <= _NARROW else 1,
+            starts=starts,
             rounds=_QUICK_ROUNDS,
             steps=growing_steps(width) + _QUICK_STEPS,
         )
-        networks = [s.network for s in found]
+        networks = [s.network for s in solutions]
         return [
-            Candidate(unit, width, ridge, rmse=self._rmse(networks[i * self.used : (i + 1) * self.used]))
+            Candidate(unit, width, ridge, rmse=self.rmse(networks[i * self.used : (i + 1) * self.used]))
             for i, ridge in enumerate(ridges)
         ]
 
     def drawn(self, unit: Unit) -> Iterator[Candidate]:
+        """Networks with drawn gates of three widths and two slopes, where there are rows enough."""
         columns = neuron_columns(unit, self.rows)
         if len(self.rows) < _FEWEST_ROWS or not columns:
             return
         for share in (8, 4, 2):
             width = min(len(self.rows) // share, _MOST_COLUMNS) // columns
-            for steepness in _STEEPNESS if width else ():
+            if not width:
+                continue
+            for steepness in _STEEPNESS:
                 networks = [
                     drawn(unit, self.rows.take(np.flatnonzero(self.fold != f)), width, steepness, self.seed)
                     for f in range(self.used)
                 ]
-                yield Candidate(unit, width, 0.0, "drawn", steepness, self._rmse(networks))
+                yield Candidate(unit, width, 0.0, "drawn", steepness, self.rmse(networks))
 
-    def _rmse(self, networks: Sequence[Any]) -> float:
+    def rmse(self, networks: Sequence[Any]) -> float:
+        """The error of networks on the rows that each has not seen, one a fold; infinite where it is no number."""
         square = weight = 0.0
         for f, network in enumerate(networks):
             out = self.fold == f
@@ -127,7 +135,9 @@ class Trial:
             square += self.rows.weight[out] @ error
             weight += self.rows.weight[out].sum()
         rmse = float(np.sqrt(square / weight))
-        return rmse if np.isfinite(rmse) else np.inf
+        if not np.isfinite(rmse):
+            return np.inf
+        return rmse
 
 
 def widths_for(unit: Unit, rows: TableRows) -> list[int]:
@@ -155,33 +165,35 @@ def choose(
     ridge: float | None,
     seed: int,
     device: str,
-    say: Callable[[Candidate], None],
+    show: Callable[[Candidate], None],
 ) -> tuple[Candidate, list[Candidate]]:
     """The candidate to fit to all rows, and everything that was tried; what is given is not chosen."""
-    ridges = RIDGES if ridge is None else (ridge,)
+    ridges = (ridge,)
+    if ridge is None:
+        ridges = RIDGES
     trial = Trial.of(rows, seed, device)
     if trial is None:
-        return Candidate(units[0], width or 1, RIDGES[-1] if ridge is None else ridge), []
+        return Candidate(units[0], width or 1, ridges[-1]), []
     tried: list[Candidate] = []
 
-    def keep(new: Candidate) -> None:
-        say(new)
-        tried.append(new)
+    def keep(candidate: Candidate) -> None:
+        show(candidate)
+        tried.append(candidate)
 
     for unit in units:
         if width is None and ridge in (None, 0.0):
             for candidate in trial.drawn(unit):
                 keep(candidate)
-        widths = widths_for(unit, trial.rows) if width is None else [width]
+        widths = [width] if width else widths_for(unit, trial.rows)
         bests, rival = [], min((c.rmse for c in tried), default=np.inf)
-        left, behind = list(ridges), set[float]()
+        ridges_left, hopeless_before = list(ridges), set[float]()
         for i, n in enumerate(widths):
-            rung = trial.trained(unit, n, left)
+            rung = trial.trained(unit, n, ridges_left)
             for candidate in rung:
                 keep(candidate)
             bests.append(min(c.rmse for c in rung))
-            far = {c.ridge for c in rung if c.rmse > _HOPELESS * bests[-1]}
-            left, behind = [r for r in left if r not in far & behind], far
+            hopeless = {c.ridge for c in rung if c.rmse > _HOPELESS * bests[-1]}
+            ridges_left, hopeless_before = [r for r in ridges_left if r not in hopeless & hopeless_before], hopeless
             if _ended(bests, len(widths) - 1 - i, rival):
                 break
     best = min(c.rmse for c in tried)
@@ -201,7 +213,9 @@ def _ended(bests: list[float], doublings: int, rival: float) -> bool:
     if len(idle) > 1 and all(idle[-2:]):
         return True
     # The first widths say little of the trend, and a bad start says less.
-    rate = min(bests[-1] / bests[-2], 0.9) if len(bests) > 2 else _HOPE
+    rate = _HOPE
+    if len(bests) > 2:
+        rate = min(bests[-1] / bests[-2], 0.9)
     return bests[-1] * rate**doublings > rival
 
 
@@ -215,4 +229,6 @@ def solved(*args: Any, rounds: int, **options: Any) -> tuple[Solution, ...]:
 
 def scaled_weights(rows: TableRows) -> Array | None:
     """The rows' weights for the solver, None where all are equal: it is faster without."""
-    return None if (rows.weight == rows.weight[0]).all() else rows.weight
+    if (rows.weight == rows.weight[0]).all():
+        return None
+    return rows.weight

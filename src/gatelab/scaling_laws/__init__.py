@@ -1,6 +1,7 @@
-"""How the error falls as a unit grows: slopes with intervals, local slopes, the limit, spline baselines.
+"""How the error falls as a unit grows, and as data grow too.
 
-And as data grow too: the law in P and D.
+`scaling` fits units at many widths and seeds, `slope` and its kin measure how fast the errors fall, `limit` is what
+theory allows, `spline_baseline` what splines reach; `fit_law` fits the law in the numbers of parameters and data.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs

@@ -1,6 +1,6 @@
-"""One fit as a task of a sweep: plain values in, plain values out.
+"""`scaling`: units x widths x seeds, each fitted, with the theoretical limit beside every point.
 
-`scaling`: units x widths x seeds, each fitted, with the theoretical limit beside every point.
+A fit is a run of a sweep where it can be described by plain values, and is computed here with joblib where it cannot.
 """
 
 from __future__ import annotations
@@ -62,20 +62,21 @@ def fit_one(
     options: Mapping[str, Any],
 ) -> RunOutcome:
     """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
-    done = fit(restore_unit(unit), restore_problem(problem), width, solver=solver, seed=seed, progress=False, **options)
+    target = restore_problem(problem)
+    result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **options)
     metrics = {
-        "parameters": done.parameters,
-        "train_rmse": done.train_rmse,
-        "test_rmse": done.test_rmse,
-        "status": str(done.status),
-        "solver": done.solver,
-        "steps": done.steps,
+        "parameters": result.parameters,
+        "train_rmse": result.train_rmse,
+        "test_rmse": result.test_rmse,
+        "status": str(result.status),
+        "solver": result.solver,
+        "steps": result.steps,
     }
     if "import" in unit:
-        # Code of a user's own cannot be told in a file: the parameters alone are kept.
-        state = {name: value.detach().numpy() for name, value in done.network.state_dict().items()}
-        return RunOutcome(metrics, done.history, arrays=state)
-    return RunOutcome(metrics, done.history, arrays=packed(done))
+        # A file cannot hold code of a user's own: the parameters alone are kept.
+        state = {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
+        return RunOutcome(metrics, result.history, arrays=state)
+    return RunOutcome(metrics, result.history, arrays=packed(result))
 
 
 AnySpec = str | AnyUnit | Callable[..., Any]
@@ -97,14 +98,27 @@ def scaling(
     progress: ProgressLike = None,
     **options: Any,
 ) -> Scaling:
-    """Fit every unit at every width and seed; `jobs` processes (all cores by default), one thread each.
+    """Fit every unit at every width and seed. Equal arguments give bit-equal errors, whatever the backend.
 
-    With a `store` (one file) every fit is kept as it is done, with its network, and the same call computes only what is
-    missing; a fit that fails is kept too and flagged, until `retry_failed`. Without one, the first failure is raised.
-    `backend` is "serial", "processes" or "ray" (with the `address` of a cluster, or a local one). After `max_hours`
-    nothing new is begun. `progress` is shown on a terminal and in a notebook unless it is False, or a function of
-    (done, total, point) that is called as each fit ends. Equal arguments give bit-equal
-    errors, whatever the backend.
+    Args:
+        units: one or more units, names, or functions and classes of your own.
+        problem: a problem, its name, an expression in x, or a function.
+        widths: the numbers of neurons.
+        seeds: how many fits for each unit and width.
+        solver: as in `fit`.
+        jobs: the number of processes, one thread each; all cores by default.
+        backend: "serial", "processes" or "ray".
+        store: a file in which every fit is kept as it ends, with its network: the same call computes only what is
+            missing. A fit that fails is kept too and flagged; without a store, the first failure is raised.
+        retry_failed: fit again what is kept as failed.
+        max_hours: after them nothing new is begun.
+        address: of a cluster of ray; a local one by default.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, point) that
+            is called as each fit ends.
+        **options: further options of the solver.
+
+    Returns:
+        The points, with slopes, tables and figures.
 
     >>> study = scaling(["mlp", "glu"], "exp(sin(3*x))", [8, 16, 32], jobs=1)
     >>> study.slope("glu").value < study.slope("mlp").value < -1.5
@@ -112,7 +126,10 @@ def scaling(
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
     bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
-    workers = min(jobs or _cores(), len(tasks))
+    workers = min(jobs or cores(), len(tasks))
+    seconds = None
+    if max_hours is not None:
+        seconds = 3600 * max_hours
     if store is not None or backend == "ray" or _plain(tasks, solver):
         runs = {run_of(u, target, n, s, _named(solver), options): (u, n, s) for u, n, s in tasks}
         records = map_runs(
@@ -121,23 +138,23 @@ def scaling(
             backend=backend or ("serial" if workers == 1 else "processes"),
             jobs=workers,
             retry_failed=retry_failed,
-            max_seconds=None if max_hours is None else 3600 * max_hours,
+            max_seconds=seconds,
             address=address,
         )
-        found = _points(records, runs, bounds, keep_failures=store is not None)
+        arriving = _points(records, runs, bounds, keep_failures=store is not None)
     else:
-        found = _unnamed(tasks, bounds, solver, options, workers)
+        arriving = _unnamed(tasks, bounds, solver, options, workers)
     points: list[Point] = []
     with reporting(progress, "fitting") as report:
-        for point in found:
+        for point in arriving:
             points.append(point)
             if report:
                 report(len(points), len(tasks), point)
     if len(points) < len(tasks):
-        raise GatelabError(
-            f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done"
-            + ("; the same call goes on from the store" if store is not None else "; give a store to keep what is done")
-        )
+        remedy = "the same call goes on from the store"
+        if store is None:
+            remedy = "give a store to keep what is done"
+        raise GatelabError(f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}")
     rank = {name: i for i, name in enumerate(names)}
     return Scaling(target.name, tuple(sorted(points, key=lambda p: (rank[p.unit], p.width, p.seed))))
 
@@ -151,7 +168,19 @@ def scaling_runs(
     solver: str = "auto",
     **options: Any,
 ) -> tuple[Run, ...]:
-    """The runs that `scaling` would ask for, for `gatelab.sweep.plan`."""
+    """The runs that `scaling` would ask for, for `gatelab.sweep.plan`.
+
+    Args:
+        units: as in `scaling`.
+        problem: as in `scaling`.
+        widths: the numbers of neurons.
+        seeds: how many fits for each unit and width.
+        solver: the name of a solver.
+        **options: further options of the solver.
+
+    Returns:
+        A run for each fit, wide networks first.
+    """
     tasks, target, _ = _tasks(units, problem, widths, seeds, solver)
     return tuple(run_of(u, target, n, s, solver, options) for u, n, s in tasks)
 
@@ -162,7 +191,9 @@ Task = tuple[AnyUnit, int, int]
 def _tasks(
     units: Iterable[AnySpec] | str, problem: Any, widths: Sequence[int], seeds: int, solver: Any
 ) -> tuple[list[Task], Problem, list[str]]:
-    chosen = [as_unit(u) for u in ([units] if isinstance(units, str) or callable(units) else units)]
+    if isinstance(units, str) or callable(units):
+        units = [units]
+    chosen = [as_unit(u) for u in units]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
         raise GatelabError(f"units must have different names, got {', '.join(names)}")
@@ -203,12 +234,15 @@ class _Bounds:
 
     @classmethod
     def of(cls, units: Iterable[AnyUnit], problem: Problem, widths: list[int]) -> _Bounds:
-        return cls(problem, {u.name: _limits(u, problem, widths) for u in units}, noise_of(problem) or 0.0)
+        return cls(problem, {u.name: limits_of(u, problem, widths) for u in units}, noise_of(problem) or 0.0)
 
     def point(self, unit: str, width: int, seed: int, metrics: Any, seconds: float) -> Point:
+        """The point of a fit, with its limit and its flag."""
         train, test, status = float(metrics["train_rmse"]), float(metrics["test_rmse"]), str(metrics["status"])
         parameters, problem, bound = metrics["parameters"], self.problem, self.limits[unit][width]
-        ratio = test / bound if bound > 0 else np.nan
+        ratio = np.nan
+        if bound > 0:
+            ratio = test / bound
         flag: Flag = ""
         if status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
             flag = "floor"
@@ -218,7 +252,35 @@ class _Bounds:
             flag = "noise"
         elif ratio > ABOVE:
             flag = "optimiser"
-        return Point(unit, width, parameters, seed, train, test, bound, ratio, flag, status, seconds)
+        return Point(
+            unit=unit,
+            width=width,
+            parameters=parameters,
+            seed=seed,
+            train_rmse=train,
+            test_rmse=test,
+            limit=bound,
+            ratio=ratio,
+            flag=flag,
+            status=status,
+            seconds=seconds,
+        )
+
+    def failure(self, unit: AnyUnit, width: int, seed: int, seconds: float) -> Point:
+        """The point of a fit that did not end."""
+        return Point(
+            unit=unit.name,
+            width=width,
+            parameters=unit.parameter_count(width, self.problem.d_in, self.problem.d_out),
+            seed=seed,
+            train_rmse=np.nan,
+            test_rmse=np.nan,
+            limit=self.limits[unit.name][width],
+            ratio=np.nan,
+            flag="failed",
+            status="failed",
+            seconds=seconds,
+        )
 
 
 def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool) -> Iterator[Point]:
@@ -227,53 +289,44 @@ def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, k
         if record.ok:
             yield bounds.point(u.name, n, s, record.metrics, record.seconds)
         elif keep_failures:
-            count = u.parameter_count(n, bounds.problem.d_in, bounds.problem.d_out)
-            bound = bounds.limits[u.name][n]
-            yield Point(u.name, n, count, s, np.nan, np.nan, bound, np.nan, "failed", "failed", record.seconds)
+            yield bounds.failure(u, n, s, record.seconds)
         else:
-            raise _failure(record)
-
-
-def _failure(record: Record) -> Exception:
-    """The error of a run as one of ours where it was ours, else with its whole traceback."""
-    text = record.error or "no reason given"
-    last = text.strip().splitlines()[-1]
-    name, _, message = last.partition(": ")
-    return GatelabError(message) if name.endswith("GatelabError") else RuntimeError(f"a fit failed\n\n{text}")
+            text = record.error or "no reason given"
+            name, _, message = text.strip().splitlines()[-1].partition(": ")
+            if name.endswith("GatelabError"):
+                raise GatelabError(message)
+            raise RuntimeError(f"a fit failed\n\n{text}")
 
 
 def _unnamed(tasks: list[Task], bounds: _Bounds, solver: Any, options: dict[str, Any], workers: int) -> Iterator[Point]:
     """Units and solvers that only this process knows: sent along by value, which joblib can."""
-    one = partial(_here, problem=bounds.problem, solver=solver, options=options)
+    fit_task = partial(fit_here, problem=bounds.problem, solver=solver, options=options)
     if workers == 1:
-        done = ((*t, *one(*t)) for t in tasks)
+        results = map(fit_task, tasks)
     else:
         with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
             parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-            done = parallel(joblib.delayed(_with_task)(one, t) for t in tasks)
-    for u, n, s, metrics, seconds in done:  # pyright: ignore[reportGeneralTypeIssues, reportOptionalIterable]
-        yield bounds.point(u.name, n, s, metrics, seconds)
+            results = parallel(joblib.delayed(fit_task)(task) for task in tasks)
+    for name, n, s, metrics, seconds in results:  # pyright: ignore[reportGeneralTypeIssues, reportOptionalIterable]
+        yield bounds.point(name, n, s, metrics, seconds)
 
 
-def _with_task(one: Callable[..., tuple[dict[str, Any], float]], task: Task) -> tuple[Any, ...]:
-    return (*task, *one(*task))
-
-
-def _here(
-    unit: AnyUnit, width: int, seed: int, *, problem: Problem, solver: Any, options: dict[str, Any]
-) -> tuple[dict[str, Any], float]:
-    from gatelab.solve import fit
-
+def fit_here(
+    task: Task, *, problem: Problem, solver: Any, options: dict[str, Any]
+) -> tuple[str, int, int, dict[str, Any], float]:
+    """One fit with one thread: the unit's name, the width, the seed, what was measured, and the seconds."""
+    unit, width, seed = task
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        f = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
+        result = fit(unit, problem, width, solver=solver, seed=seed, progress=False, **options)
     finally:
         torch.set_num_threads(threads)
-    return {k: getattr(f, k) for k in ("parameters", "train_rmse", "test_rmse", "status")}, f.seconds
+    metrics = {name: getattr(result, name) for name in ("parameters", "train_rmse", "test_rmse", "status")}
+    return unit.name, width, seed, metrics, result.seconds
 
 
-def _limits(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
+def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
     """The limit at each width; NaN where there is none: smooth gates, several inputs, data that do not determine it."""
     if unit.order is None or problem.interval is None or problem.d_out != 1:
         return dict.fromkeys(widths, np.nan)
@@ -285,5 +338,8 @@ def _limits(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, flo
         return dict.fromkeys(widths, np.nan)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,9 +1,8 @@
-"""Where to look for the law: for fixed exponents it is linear in E, A, B >= 0, so a grid of exponents is cheap.
+"""The least Huber loss of log L = log(E + A p^-a + B d^-b): a damped Newton method from a grid of starts, in batches.
 
-The grid solves least squares of the relative error in closed form, for every set of terms. A law is a row
-x = (log E, log A, log B, a, b) for P and D over their geometric means; a term that is left out has the logarithm -inf.
-
-The least Huber loss of log L = log(E + A p^-a + B d^-b): a damped Newton method from a grid of starts, in batches.
+A law is a row x = (log E, log A, log B, a, b) for P and D over their geometric means; a term that is left out has the
+logarithm -inf. For fixed exponents the law is linear in E, A, B >= 0, so a grid of exponents is cheap: it solves least
+squares of the relative error in closed form, for every set of terms.
 
 Everything here is a batch: rows are starts, or draws of the bootstrap, which differ in the weights of the points alone.
 With small delta the loss is nearly a sum of absolute values, whose kinks stop any method that begins among them: delta
@@ -26,6 +25,7 @@ TERMS = (0, 1, 2)  # of E, of P, of D
 STEEPEST = 16.0  # beyond it a term is a mark on the smallest sizes alone
 EXPONENTS = np.geomspace(0.01, STEEPEST, 28)
 COARSE = EXPONENTS[::3]
+NOTHING = 1e-8  # the part of L below which a term is none: no loss is measured so well
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ def grid(
     G, c, unit = _system(logs, weights, exponents)
     x = np.full((len(exponents), len(exponents), 5), -np.inf)
     x[..., 3], x[..., 4] = exponents[:, None], exponents
-    found = []
+    sets = []
     for size in range(1, len(terms) + 1):
         for some in combinations(terms, size):
             part = G[..., some, :][..., some]
@@ -60,8 +60,8 @@ def grid(
             for i, term in enumerate(some):
                 row[..., term] = np.log(np.where(positive, theta[..., i], 1)) + unit[term]
             misfit = weights.sum() - (theta * c[..., some]).sum(axis=-1)
-            found.append((np.where(positive, misfit, np.inf), row))
-    return found
+            sets.append((np.where(positive, misfit, np.inf), row))
+    return sets
 
 
 def _system(logs: Logs, weights: Array, exponents: Array) -> tuple[Array, Array, list[Array]]:
@@ -101,9 +101,9 @@ def starts(logs: Logs, weights: Array, terms: Sequence[int] = TERMS) -> Array:
     return np.concatenate(chosen)
 
 
-def least(found: list[tuple[Array, Array]]) -> Array:
+def least(sets: list[tuple[Array, Array]]) -> Array:
     """The row of the least misfit of all sets of terms: nonnegative least squares."""
-    misfit, rows = min(found, key=lambda pair: pair[0].min())
+    misfit, rows = min(sets, key=lambda pair: pair[0].min())
     return rows.reshape(-1, 5)[misfit.argmin()]
 
 
@@ -116,9 +116,6 @@ def tame(logs: Logs) -> Logs:
         off = logs.y - design @ np.linalg.lstsq(design * root[:, None], logs.y * root, rcond=None)[0]
     most = 4 * np.median(np.abs(off))
     return replace(logs, y=logs.y - off + np.clip(off, -most, most))
-
-
-NOTHING = 1e-8  # the part of L below which a term is none: no loss is measured so well
 
 
 class Around(NamedTuple):
@@ -189,30 +186,30 @@ def descend(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int, t
     """
     x, live = x.copy(), np.arange(len(x))
     damping = np.full(len(x), 1e-2)
-    at = derivatives(logs, weights, x, delta)
+    around = derivatives(logs, weights, x, delta)
     for _ in range(steps):
-        step, gain = _step(x[live], at, damping[live])
-        going = (gain > tolerance * at.loss) & (damping[live] < 1e8)
-        live, step, at = live[going], step[going], Around(*(part[going] for part in at))
+        step, gain = _step(x[live], around, damping[live])
+        going = (gain > tolerance * around.loss) & (damping[live] < 1e8)
+        live, step, around = live[going], step[going], Around(*(part[going] for part in around))
         if not len(live):
             break
         trial = x[live] + step
         trial[:, 3:] = np.clip(trial[:, 3:], 0, STEEPEST)
-        there = derivatives(logs, weights[live], trial, delta)
-        better = there.loss < at.loss
+        trial_around = derivatives(logs, weights[live], trial, delta)
+        better = trial_around.loss < around.loss
         x[live[better]] = trial[better]
         damping[live] = np.where(better, np.maximum(damping[live] / 5, 1e-12), damping[live] * 3)
-        at = there.where(better, at)
+        around = trial_around.where(better, around)
     return x
 
 
-def _step(x: Array, at: Around, damping: Array) -> tuple[Array, Array]:
+def _step(x: Array, around: Around, damping: Array) -> tuple[Array, Array]:
     """The damped step, and what the undamped one would gain."""
-    _, g, H, scale = at
-    held = np.zeros(x.shape, bool)
-    held[:, 3:] = ((x[:, 3:] <= 0) & (g[:, 3:] > 0)) | ((x[:, 3:] >= STEEPEST) & (g[:, 3:] < 0))
-    g = np.where(held, 0, g / scale)
-    H = np.where(held[:, :, None] | held[:, None, :], 0, H / (scale[:, :, None] * scale[:, None, :]))
+    _, g, H, scale = around
+    blocked = np.zeros(x.shape, bool)
+    blocked[:, 3:] = ((x[:, 3:] <= 0) & (g[:, 3:] > 0)) | ((x[:, 3:] >= STEEPEST) & (g[:, 3:] < 0))
+    g = np.where(blocked, 0, g / scale)
+    H = np.where(blocked[:, :, None] | blocked[:, None, :], 0, H / (scale[:, :, None] * scale[:, None, :]))
     curvature, directions = np.linalg.eigh(H)
     curvature = np.maximum(np.abs(curvature), 1e-10)
     along = (directions.transpose(0, 2, 1) @ g[:, :, None])[:, :, 0]
@@ -232,32 +229,48 @@ def polish(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int = 3
 
 def best(logs: Logs, weights: Array, delta: float, terms: Sequence[int] = TERMS) -> Array:
     """The row of the least loss for the given weights (n,), with no term that it can do without."""
-    begin = np.concatenate([starts(logs, weights, terms), starts(tame(logs), weights, terms)])
-    x = _raced(logs, weights, begin, delta, terms)
+    race = Race(logs, weights, delta, terms)
+    x = race.winners(np.concatenate([starts(logs, weights, terms), starts(tame(logs), weights, terms)]))
     # Once more from the grid with the weights of the points as the loss sees them from the best so far.
     off = np.abs(log_law(logs, x[:1])[0][0] - logs.y)
     begin = np.concatenate([starts(logs, weights * delta / np.maximum(off, delta), terms), _folded(x[:1])])
-    x = np.concatenate([x, _raced(logs, weights, begin, delta, terms)])
-    x = settled(logs, x)
-    value = loss(logs, _for_each(x, weights), x, delta)
+    x = settled(logs, np.concatenate([x, race.winners(begin)]))
+    value = race.loss(x)
     # Squares of rounding errors are no reason for a term.
     enough = value <= value.min() * (1 + 1e-9) + 1e-24 * weights.sum()
     return x[np.lexsort((value, np.isfinite(x[:, :3]).sum(axis=1), ~enough))[0]]
 
 
-def _raced(logs: Logs, weights: Array, x: Array, delta: float, terms: Sequence[int]) -> Array:
-    """Minima from many starts, the least first: all go a part of the way, of large tables the best; few go on."""
-    x = _lowest(logs, weights, x, delta, max(32, 20_000 // len(weights)))
-    x = np.concatenate([x, _filled(logs, x[:4], terms)])
-    x = _lowest(logs, weights, polish(logs, _for_each(x, weights), x, delta, steps=15, tolerance=1e-6), delta, 8)
-    return _lowest(logs, weights, polish(logs, _for_each(x, weights), x, delta), delta, len(x))
+@dataclass(frozen=True, eq=False)
+class Race:
+    """Many starts for one table and one set of weights (n,): what all of its stages share."""
 
+    logs: Logs
+    weights: Array
+    delta: float
+    terms: Sequence[int]
 
-def _lowest(logs: Logs, weights: Array, x: Array, delta: float, count: int) -> Array:
-    """The rows of the least loss, in order, with the least of each set of terms among them."""
-    x = x[np.argsort(loss(logs, _for_each(x, weights), x, delta), kind="stable")]
-    _, of_sets = np.unique(np.isfinite(x[:, :3]), axis=0, return_index=True)
-    return x[np.union1d(np.arange(min(count, len(x))), of_sets)]
+    def winners(self, x: Array) -> Array:
+        """Minima from many starts, the least first: all go a part of the way, of large tables the best; few go on."""
+        x = self.lowest(x, max(32, 20_000 // len(self.weights)))
+        x = np.concatenate([x, _filled(self.logs, x[:4], self.terms)])
+        x = self.lowest(self.polished(x, steps=15, tolerance=1e-6), 8)
+        return self.lowest(self.polished(x), len(x))
+
+    def lowest(self, x: Array, count: int) -> Array:
+        """The rows of the least loss, in order, with the least of each set of terms among them."""
+        x = x[np.argsort(self.loss(x), kind="stable")]
+        _, of_sets = np.unique(np.isfinite(x[:, :3]), axis=0, return_index=True)
+        return x[np.union1d(np.arange(min(count, len(x))), of_sets)]
+
+    def loss(self, x: Array) -> Array:
+        """The loss of each row."""
+        return loss(self.logs, np.broadcast_to(self.weights, (len(x), len(self.weights))), x, self.delta)
+
+    def polished(self, x: Array, **options: float) -> Array:
+        """Each row at its minimum, or on the way to it."""
+        weights = np.broadcast_to(self.weights, (len(x), len(self.weights)))
+        return polish(self.logs, weights, x, self.delta, **options)  # pyright: ignore[reportArgumentType]
 
 
 def _folded(x: Array) -> Array:
@@ -273,10 +286,6 @@ def _folded(x: Array) -> Array:
         some[:, term], some[:, 0] = both, -np.inf
         folded.append(some)
     return np.concatenate(folded)
-
-
-def _for_each(x: Array, weights: Array) -> Array:
-    return np.broadcast_to(weights, (len(x), len(weights)))
 
 
 def again(logs: Logs, weights: Array, near: Array, delta: float, terms: Sequence[int] = TERMS) -> Array:

@@ -1,9 +1,8 @@
-"""`Law`: the loss in the numbers of parameters and of data, L = E + A/P^a + B/D^b.
+"""The loss in the numbers of parameters and of data, L = E + A/P^a + B/D^b: `Law`, and `fit_law` from a table.
 
 The form of Hoffmann et al. 2022 (*Training Compute-Optimal Large Language Models*, approach 3): E is what no network
 and no data would take away, the second term is what the size of the network costs, the third what the data cost.
-
-`fit_law`: the law in P and D from a table, with bootstrap intervals. `law_search.py` finds the minimum.
+`law_search.py` finds the minimum of the loss.
 """
 
 from __future__ import annotations
@@ -17,26 +16,29 @@ import numpy as np
 
 from gatelab.arrays import Array
 from gatelab.display import ProgressLike, one_line, reporting
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
+from gatelab.statistics import LEVEL, Interval
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-_UNKNOWN = (np.nan, np.nan)
-
-Interval = tuple[float, float]
+Ends = tuple[float, float]
+_UNKNOWN: Ends = (np.nan, np.nan)
+LEAST_CELLS = 6  # different (P, D) that a law needs
+_LARGEST_LOG = 700  # of a constant: beyond it a float has no room
+_POINTS_AT_ONCE = 20_000  # of all draws of a batch together: what the cache holds
 
 
 class Intervals(NamedTuple):
-    """The low and the high end for each constant."""
+    """The low and the high end for each constant, NaN where they are not known."""
 
-    E: Interval = _UNKNOWN
-    A: Interval = _UNKNOWN
-    a: Interval = _UNKNOWN
-    B: Interval = _UNKNOWN
-    b: Interval = _UNKNOWN
+    E: Ends = _UNKNOWN
+    A: Ends = _UNKNOWN
+    a: Ends = _UNKNOWN
+    B: Ends = _UNKNOWN
+    b: Ends = _UNKNOWN
 
 
 NO_INTERVALS = Intervals()
@@ -54,8 +56,9 @@ class Allocation(NamedTuple):
 class Law:
     """L = E + A/P^a + B/D^b. A constant that the data do not determine is NaN, or its interval has no end.
 
-    `rmse` is that of log L over the `points` that were fitted, `level` that of the intervals. Five constants are a law
-    too, say published ones:
+    `E`, `A`, `a`, `B`, `b` are the constants and `intervals` their ends; `rmse` is that of log L over the `points` that
+    were fitted, `level` that of the intervals. `data` are the columns P, D and L, `draws` the laws of the bootstrap as
+    rows (log E, log A, log B, a, b). Five constants are a law too, say published ones:
 
     >>> law = Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28)
     >>> print(law, law.predict(70e9, 1.4e12).round(3))
@@ -70,7 +73,7 @@ class Law:
     intervals: Intervals = NO_INTERVALS
     rmse: float = np.nan
     points: int = 0
-    level: float = 0.95
+    level: float = LEVEL
     data: tuple[Array, Array, Array] | None = field(default=None, repr=False, compare=False)
     draws: Array | None = field(default=None, repr=False, compare=False)
 
@@ -78,38 +81,47 @@ class Law:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        terms = [_short(self.E)] if self.E or not (self.A or self.B) else []
-        terms += [f"{_short(self.A)}/P^{_short(self.a)}"] if self.A else []
-        terms += [f"{_short(self.B)}/D^{_short(self.b)}"] if self.B else []
+        terms = []
+        if self.E or not (self.A or self.B):
+            terms.append(three_digits(self.E))
+        if self.A:
+            terms.append(f"{three_digits(self.A)}/P^{three_digits(self.a)}")
+        if self.B:
+            terms.append(f"{three_digits(self.B)}/D^{three_digits(self.b)}")
         return f"L = {' + '.join(terms)}"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What one must know before one uses the constants, a sentence each."""
-        said = []
+        sentences = []
         sizes = self.data or (np.empty(0), np.empty(0))
         for name, power, term, exponent, size in (
             ("P", "A/P^a", self.A, self.a, sizes[0]),
             ("D", "B/D^b", self.B, self.b, sizes[1]),
         ):
             if len(size) and np.ptp(size) == 0:
-                said.append(f"{name} is the same in every row: {power} cannot be told from E, which holds both")
+                sentences.append(f"{name} is the same in every row: {power} cannot be told from E, which holds both")
             elif not term:
-                said.append(f"the loss is not seen to fall with {name}: {power} is 0 and its exponent has no value")
+                sentences.append(
+                    f"the loss is not seen to fall with {name}: {power} is 0 and its exponent has no value"
+                )
             elif exponent >= STEEPEST:
-                said.append(f"{power} is seen at the smallest {name} alone: its exponent is {STEEPEST:g} or more")
-        return tuple(said)
+                sentences.append(f"{power} is seen at the smallest {name} alone: its exponent is {STEEPEST:g} or more")
+        return tuple(sentences)
 
     def predict(self, P: Any, D: Any) -> Any:
         """The law's loss for numbers or arrays of parameters and data."""
-        return _losses(self._row[None], P, D)[0][()]
+        with np.errstate(divide="ignore"):
+            row = np.concatenate((np.log([self.E, self.A, self.B]), (self.a, self.b)))
+        row = np.where(np.isnan(row), 1, row)  # of a term that is not there
+        return losses(row[None], P, D)[0][()]
 
     def band(self, P: Any, D: Any, *, level: float | None = None) -> tuple[Any, Any]:
         """Low and high end of the law's loss there, from the bootstrap; single measurements scatter more widely."""
         if self.draws is None or not len(self.draws):
             raise GatelabError("this law has no bootstrap, so no band; fit it with bootstrap=200")
-        values = _losses(self.draws, P, D)
-        low, high = ends_of(values, values, level or self.level)
+        values = losses(self.draws, P, D)
+        low, high = outer_ends(values, values, level or self.level)
         return low[()], high[()]
 
     def optimal(self, C: Any, *, flops_per: float = 6.0) -> Allocation:
@@ -122,8 +134,9 @@ class Law:
         >>> f"{best.P:.3g} parameters, {best.D:.3g} tokens, loss {best.L:.3f}"
         '3.22e+10 parameters, 2.98e+12 tokens, loss 1.931'
         """
-        if not (self.A > 0 and self.B > 0):
-            raise GatelabError(f"{self} has no term in {'D' if self.A > 0 else 'P'}, so that no split is the best one")
+        for name, factor in (("P", self.A), ("D", self.B)):
+            if not factor > 0:
+                raise GatelabError(f"{self} has no term in {name}, so that no split is the best one")
         if not (flops_per > 0 and np.all(np.asarray(C) > 0)):
             raise GatelabError(f"C is {C} and flops_per {flops_per}; give positive numbers")
         product = np.log(np.asarray(C, float) / flops_per)
@@ -132,11 +145,21 @@ class Law:
         P, D = np.exp(log_p)[()], np.exp(product - log_p)[()]
         return Allocation(P, D, self.predict(P, D))
 
+    def interval(self, constant: str) -> Interval:
+        """A constant between the ends of its interval.
+
+        >>> Law(E=1.69, A=406.4, a=0.34, B=0, b=np.nan).interval("a").value
+        0.34
+        """
+        low, high = getattr(self.intervals, constant)
+        return Interval(getattr(self, constant), low, high, self.level)
+
     def table(self) -> pd.DataFrame:
         """A row a constant, with its interval."""
         import pandas as pd
 
-        rows = [(name, getattr(self, name), *ends) for name, ends in self.intervals._asdict().items()]
+        intervals = {name: self.interval(name) for name in Intervals._fields}
+        rows = [(name, interval.value, interval.low, interval.high) for name, interval in intervals.items()]
         return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None, title: str | None = None) -> Figure:
@@ -150,68 +173,70 @@ class Law:
 
         if self.data is None:
             raise GatelabError("this law was not fitted, so that there is nothing to draw; use fit_law")
-        band = self.band if self.draws is not None and len(self.draws) else None
-        captions = [f"{name} = {_with_ends(getattr(self, name), getattr(self.intervals, name))}" for name in "abE"]
-        figure = law_figure(
-            *self.data, self.predict, band=band, floor=self.E, title=title or _formula(self), captions=captions, ax=ax
-        )
+        band = None
+        if self.draws is not None and len(self.draws):
+            band = self.band
+        title, captions = title or self.formula(), [f"{name} = {self.with_ends(name)}" for name in "abE"]
+        figure = law_figure(*self.data, self.predict, band=band, floor=self.E, title=title, captions=captions, ax=ax)
         return saved(figure, path)
+
+    def formula(self) -> str:
+        r"""The law as matplotlib sets it.
+
+        >>> Law(E=1e-6, A=40.7, a=3.04, B=0, b=np.nan).formula()
+        '$L = 1\\times10^{-6} + 40.7/P^{3.04}$'
+        """
+        powers = re.sub(r"\^(\S+)", r"^{\1}", str(self))
+        return "$" + re.sub(r"e([+-])0?(\d+)", lambda m: rf"\times10^{{{m[1].strip('+')}{m[2]}}}", powers) + "$"
+
+    def with_ends(self, constant: str) -> str:
+        """A constant with its interval, as text.
+
+        >>> Law(E=1.69, A=406.4, a=0.34, B=0, b=np.nan).with_ends("A")
+        '406'
+        """
+        interval = self.interval(constant)
+        if np.isnan(interval.value):
+            return "none"
+        if not interval.known:
+            return three_digits(interval.value)
+        return f"{three_digits(interval.value)} [{three_digits(interval.low)}, {three_digits(interval.high)}]"
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
 
-        rows = [(name, _with_ends(getattr(self, name), getattr(self.intervals, name))) for name in "EAaBb"]
+        rows = [(name, self.with_ends(name)) for name in "EAaBb"]
         if self.points:
             rows += [("points", str(self.points)), ("RMSE of log L", f"{self.rmse:.2g}")]
         rows += [("note", note) for note in self.notes]
-        return html(str(self), rows, figure=None if self.data is None else self.plot())
-
-    @property
-    def _row(self) -> Array:
-        with np.errstate(divide="ignore"):
-            row = np.concatenate((np.log([self.E, self.A, self.B]), (self.a, self.b)))
-        return np.where(np.isnan(row), 1, row)  # of a term that is not there
+        figure = None
+        if self.data is not None:
+            figure = self.plot()
+        return html(str(self), rows, figure=figure)
 
 
-def _losses(x: Array, P: Any, D: Any) -> Array:
+def losses(x: Array, P: Any, D: Any) -> Array:
     """The losses (rows, ...) of laws (log E, log A, log B, a, b)."""
     P, D = np.broadcast_arrays(np.asarray(P, float), np.asarray(D, float))
     E, A, B, a, b = x.T.reshape(5, len(x), *(1,) * P.ndim)
     return np.exp(E) + np.exp(A - a * np.log(P)) + np.exp(B - b * np.log(D))
 
 
-def ends_of(low: Array, high: Array, level: float) -> tuple[Any, Any]:
+def outer_ends(low: Array, high: Array, level: float) -> tuple[Any, Any]:
+    """The ends that hold the share `level` of the rows, each at a drawn value: `low` and `high` differ where a draw
+    allows a range.
+    """
     tail = (1 - level) / 2
     return np.quantile(low, tail, axis=0, method="lower"), np.quantile(high, 1 - tail, axis=0, method="higher")
 
 
-def _short(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three digits, without a power of ten where a reader needs none.
 
-    >>> _short(1388.1), _short(0.3403), _short(1.2e7)
+    >>> three_digits(1388.1), three_digits(0.3403), three_digits(1.2e7)
     ('1390', '0.34', '1.2e+07')
     """
     return f"{float(f'{value:.3g}'):g}"
-
-
-def _formula(law: Law) -> str:
-    r"""The law as matplotlib sets it.
-
-    >>> _formula(Law(E=1e-6, A=40.7, a=3.04, B=0, b=np.nan))
-    '$L = 1\\times10^{-6} + 40.7/P^{3.04}$'
-    """
-    powers = re.sub(r"\^(\S+)", r"^{\1}", str(law))
-    return "$" + re.sub(r"e([+-])0?(\d+)", lambda m: rf"\times10^{{{m[1].strip('+')}{m[2]}}}", powers) + "$"
-
-
-def _with_ends(value: float, ends: Interval) -> str:
-    if np.isnan(value):
-        return "none"
-    return f"{_short(value)} [{_short(ends[0])}, {_short(ends[1])}]" if not np.isnan(ends[0]) else _short(value)
-
-
-LEAST = 6
-_POINTS = 20_000  # of all draws of a batch together: what the cache holds
 
 
 def fit_law(
@@ -221,41 +246,54 @@ def fit_law(
     *,
     delta: float = 1e-3,
     bootstrap: int = 200,
-    level: float = 0.95,
+    level: float = LEVEL,
     seed: int = 0,
     progress: ProgressLike = None,
 ) -> Law:
     """The law L = E + A/P^a + B/D^b of the least Huber loss of log L, all constants >= 0, with bootstrap intervals.
 
-    Errors of log L beyond `delta` count by their size, not its square: a run that went wrong does not bend the law.
     Any E, A or B may be 0. Exponents reach up to 16.
 
     The bootstrap draws (P, D) with all that was measured there: repeats, say seeds, share whatever keeps their (P, D)
     off the law, and drawn one by one they would make intervals too narrow. Draws that cannot determine the law (fewer
     than three values of P or D) are drawn again. Where a term vanishes in more draws than the level leaves out, its
     exponent has the interval (0, inf). The constants A and B are those at P = 1 and D = 1, mostly far from the data,
-    and their intervals are as wide as that. `progress` is shown on a terminal and in a notebook unless it is False, or
-    a function of (done, total) draws.
+    and their intervals are as wide as that.
 
     If P or D is the same in every row, its term cannot be told from E, and the law without it is fitted; see `notes`.
+
+    Args:
+        P: the numbers of parameters, one for each run.
+        D: the numbers of data, one for each run.
+        L: the losses, one for each run.
+        delta: errors of log L beyond it count by their size, not its square: a run that went wrong does not bend the
+            law.
+        bootstrap: how many draws; 0 leaves the intervals out.
+        level: the share of the draws between the ends of an interval.
+        seed: of the draws.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) draws.
+
+    Returns:
+        The law with its intervals, its data and its draws.
 
     >>> P, D = (z.ravel() for z in np.meshgrid([1e7, 1e8, 1e9, 1e10], [1e9, 1e10, 1e11]))
     >>> print(fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=0))
     L = 1.69 + 406/P^0.34 + 411/D^0.28
     """
     data = _checked(P, D, L, delta, bootstrap, level)
-    logs, centre = _logs(*data)
+    p, d = np.log(data[0]), np.log(data[1])
+    logs, centre = Logs(p - p.mean(), d - d.mean(), np.log(data[2])), (float(p.mean()), float(d.mean()))
     terms = [t for t in TERMS if t == 0 or np.ptp(data[t - 1]) > 0]
     cell, draws = _draws(data, terms, bootstrap, seed)
     row = best(logs, np.ones(len(cell)), delta, terms)
-    at_once, rows = max(1, _POINTS // len(cell)), []
+    at_once, rows = max(1, _POINTS_AT_ONCE // len(cell)), []
     with reporting(progress, "bootstrap") as report:
         for first in range(0, bootstrap, at_once):
             rows.append(again(logs, draws[first : first + at_once][:, cell], row, delta, terms))
             if report:
                 report(min(first + at_once, bootstrap), bootstrap)
     value, many = _uncentred(row[None], centre)[0], _uncentred(np.concatenate([np.empty((0, 5)), *rows]), centre)
-    if np.abs(value[:3][np.isfinite(value[:3])]).max() > 700:
+    if np.abs(value[:3][np.isfinite(value[:3])]).max() > _LARGEST_LOG:
         raise GatelabError("a constant of the law is beyond what a float holds; give P, D and L in other units")
     residual = log_law(logs, row[None])[0][0] - logs.y
     return Law(
@@ -276,8 +314,10 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
         raise GatelabError(f"P, D and L have {', '.join(str(len(c)) for c in data)} values; give one of each a run")
     p, d, loss = data
     cells = len(np.unique(np.stack((p, d)), axis=1).T)
-    if cells < LEAST:
-        raise GatelabError(f"the law has 5 constants and the table {cells} different (P, D); give {LEAST} or more")
+    if cells < LEAST_CELLS:
+        raise GatelabError(
+            f"the law has 5 constants and the table {cells} different (P, D); give {LEAST_CELLS} or more"
+        )
     counts = {name: len(np.unique(column)) for name, column in (("P", p), ("D", d))}
     for name, count in counts.items():
         if count == 2:
@@ -291,8 +331,9 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
         )
     if not (np.isfinite(delta) and delta > 0):
         raise GatelabError(f"delta is {delta}; give a positive number, such as 1e-3")
-    if bootstrap < 0 or not 0 < level < 1:
-        raise GatelabError(f"bootstrap is {bootstrap} and level {level}; give 0 or more, and a level such as 0.95")
+    whole_number("bootstrap", bootstrap, 0)
+    if not 0 < level < 1:
+        raise GatelabError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     return p, d, loss
 
 
@@ -315,11 +356,6 @@ def _tied(p: Array, d: Array) -> bool:
     return float(np.std(line(p) - d)) < 1e-3 * float(np.std(d))
 
 
-def _logs(P: Array, D: Array, L: Array) -> tuple[Logs, tuple[float, float]]:
-    p, d = np.log(P), np.log(D)
-    return Logs(p - p.mean(), d - d.mean(), np.log(L)), (float(p.mean()), float(d.mean()))
-
-
 def _uncentred(x: Array, centre: tuple[float, float]) -> Array:
     """Rows for P and D over their geometric means as rows for P and D themselves."""
     x = x.copy()
@@ -333,17 +369,17 @@ def _draws(data: tuple[Array, Array, Array], terms: list[int], count: int, seed:
     cells, cell = np.unique(np.stack(data[:2]), axis=1, return_inverse=True)
     cell, total = cell.ravel(), cells.shape[1]
     generator = np.random.default_rng(check_seed(seed))
-    kept, lacking = [np.empty((0, total))], count
+    accepted, lacking = [np.empty((0, total))], count
     while lacking:
         drawn = generator.multinomial(total, np.full(total, 1 / total), size=max(64, 2 * lacking)).astype(float)
         usable = np.count_nonzero(drawn, axis=1) >= 2 * len(terms) - 1
         for term in terms[1:]:
             values = np.unique(cells[term - 1], return_inverse=True)[1].ravel()
-            seen = drawn @ np.eye(values.max() + 1)[values]
-            usable &= np.count_nonzero(seen, axis=1) >= 3
-        kept.append(drawn[usable][:lacking])
-        lacking -= len(kept[-1])
-    return cell, np.concatenate(kept)
+            counts = drawn @ np.eye(values.max() + 1)[values]
+            usable &= np.count_nonzero(counts, axis=1) >= 3
+        accepted.append(drawn[usable][:lacking])
+        lacking -= len(accepted[-1])
+    return cell, np.concatenate(accepted)
 
 
 def _constants(x: Array) -> list[dict[str, float]]:
@@ -362,6 +398,6 @@ def _intervals(x: Array, level: float) -> Intervals:
     ends = {}
     for name, values in drawn.items():
         # A draw without the term allows its exponent to be anything.
-        low, high = ends_of(np.where(np.isnan(values), 0, values), np.where(np.isnan(values), np.inf, values), level)
+        low, high = outer_ends(np.where(np.isnan(values), 0, values), np.where(np.isnan(values), np.inf, values), level)
         ends[name] = (float(low), float(high))
     return Intervals(**ends)

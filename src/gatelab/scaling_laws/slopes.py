@@ -1,17 +1,14 @@
-"""Slopes, honestly: a slope is a fit, so it has an interval; some points do not belong in it.
+"""Slopes with intervals, and what they are measured against: the free-knot limit, the noise of the data, splines.
 
-Points are (size, error) with several seeds a size. The bootstrap resamples sizes and, within each size, seeds; the
-interval therefore covers the scatter about the line as well as the luck of the seeds. Pure functions of arrays.
-
-What bounds the error of a unit on a problem: the free-knot limit, and the noise of the data.
-
-Splines of degree 1, 2 and 3 with equally spaced control nodes: the paper's baselines (fig. 5).
+A slope is a fit, so it has an interval; some points do not belong in it. Points are (size, error) with several seeds a
+size. The bootstrap resamples sizes and, within each size, seeds; the interval therefore covers the scatter about the
+line as well as the luck of the seeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -22,31 +19,39 @@ from gatelab.data import problem as as_problem
 from gatelab.data.checks import require_range
 from gatelab.data.registry import AnyProblem
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
+from gatelab.statistics import LEVEL, Interval, percentile_interval, resampled
 from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
 from gatelab.theory.limits import sigma
 
 Aggregate = Literal["best", "median"]
+# Training, or noise, has a say where the error is so many times what it would be without.
+ABOVE = 1.1
 
 
-@dataclass(frozen=True)
-class Slope:
-    """A log-log slope with its bootstrap interval and the intercept, error ~ exp(intercept) size^slope."""
+@dataclass(frozen=True, repr=False)
+class Slope(Interval):
+    """A log-log slope: an `Interval`, with the intercept in error ~ exp(intercept) size^slope.
 
-    value: float
-    low: float
-    high: float
+    `value` is the slope, `low` and `high` are the ends of its bootstrap interval, nan where two sizes or fewer made it,
+    `level` is the probability that the interval was made for, and `points` the number of sizes.
+
+    >>> print(Slope(-2.1, -2.25, -1.951, intercept=0.5, points=9))
+    -2.10 [-2.25, -1.95]
+    """
+
     intercept: float
     points: int
+    level: float = field(default=LEVEL, kw_only=True)
 
     def __repr__(self) -> str:
         return one_line(self, f"{self}, of {counted(self.points, 'size')}")
 
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]" if self.points > 2 else f"{self.value:.2f}"
+    def __format__(self, form: str) -> str:
+        return super().__format__(form or ".2f")
 
 
 def slope(
@@ -54,34 +59,53 @@ def slope(
     errors: np.ndarray,
     *,
     aggregate: Aggregate = "best",
-    level: float = 0.95,
+    level: float = LEVEL,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Slope:
-    """The log-log slope of errors (len(sizes), seeds) against sizes. NaN marks an error that is left out.
+    """The log-log slope of errors against sizes, with its bootstrap interval.
+
+    Args:
+        sizes: the numbers of neurons or parameters.
+        errors: (sizes,) or (sizes, seeds); NaN marks an error that is left out.
+        aggregate: what stands for the seeds of a size, "best" or "median".
+        level: the share of the resamples between the ends of the interval.
+        resamples: how many are drawn.
+        seed: of the draws.
+
+    Returns:
+        The slope; of two sizes the ends of its interval are NaN.
 
     >>> n = np.arange(10, 60)
     >>> str(slope(n, 3.0 * n[:, None] ** -2.0))
     '-2.00 [-2.00, -2.00]'
     """
     errors = np.atleast_2d(np.asarray(errors, float).T).T
-    kept = np.isfinite(errors).any(axis=1)
-    if kept.sum() < 2:
-        raise GatelabError(f"a slope needs two sizes or more, {kept.sum()} are left after exclusions")
-    log_n, log_e = np.log(np.asarray(sizes, float)[kept]), np.log(errors[kept])
-    value, intercept = _line(log_n[None], _aggregated(log_e, aggregate)[None])
+    measured = np.isfinite(errors).any(axis=1)
+    if measured.sum() < 2:
+        raise GatelabError(f"a slope needs two sizes or more, {measured.sum()} are left after exclusions")
+    log_n, log_e = np.log(np.asarray(sizes, float)[measured]), np.log(errors[measured])
+    value, intercept = lines_through(log_n[None], aggregated(log_e, aggregate)[None])
     generator = np.random.default_rng(check_seed(seed))
-    rows = generator.integers(len(log_n), size=(resamples, len(log_n)))
+    rows = resampled(len(log_n), whole_number("resamples", resamples, 1), generator)
     columns = generator.integers(log_e.shape[1], size=(resamples, len(log_n), log_e.shape[1]))
     drawn = np.take_along_axis(log_e[rows], columns, axis=2)
     # A resample may draw only seeds that were left out, or one size alone: neither has a slope.
-    values = _aggregated(drawn, aggregate)
+    values = aggregated(drawn, aggregate)
     usable = np.isfinite(values).all(axis=1) & (np.ptp(log_n[rows], axis=1) > 0)
-    boot, _ = _line(log_n[rows[usable]], values[usable])
-    tail = 50 * (1 - level)
-    # Every resample of two points has the same line: that would be an interval of width zero, not a certain slope.
-    low, high = np.percentile(boot, [tail, 100 - tail]) if kept.sum() > 2 else (np.nan, np.nan)
-    return Slope(float(value[0]), float(low), float(high), float(intercept[0]), int(kept.sum()))
+    slopes, _ = lines_through(log_n[rows[usable]], values[usable])
+    if measured.sum() == 2:
+        # Every resample of two points has the same line: that would be an interval of width zero, not a certain slope.
+        slopes = slopes[:0]
+    interval = percentile_interval(float(value[0]), slopes, level)
+    return Slope(
+        interval.value,
+        interval.low,
+        interval.high,
+        intercept=float(intercept[0]),
+        points=int(measured.sum()),
+        level=level,
+    )
 
 
 def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
@@ -90,22 +114,37 @@ def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     Networks approach their limit like a power law times 1 + O(1/n), and a plain slope takes the second factor for
     a part of the first. Needs a range of sizes and errors with little scatter: three numbers are fitted.
 
+    Args:
+        sizes: the numbers of neurons, four or more.
+        errors: (sizes,) or (sizes, seeds), of which the least counts; NaN marks an error that is left out.
+
+    Returns:
+        The slope s.
+
     >>> n = np.arange(50, 201, 10)
     >>> plain, corrected = slope(n, n**-4.0 * np.exp(-10 / n)).value, corrected_slope(n, n**-4.0 * np.exp(-10 / n))
     >>> round(plain, 2), round(corrected, 2)
     (-3.9, -4.0)
     """
     n, best = np.asarray(sizes, float), np.atleast_2d(np.asarray(errors, float).T).T
-    best = np.exp(_aggregated(np.log(best), "best"))
-    kept = np.isfinite(best)
-    if kept.sum() < 4:
-        raise GatelabError(f"a corrected slope needs four sizes or more, {kept.sum()} are left after exclusions")
-    design = np.stack((np.ones(kept.sum()), np.log(n[kept]), 1 / n[kept]), axis=1)
-    return float(np.linalg.lstsq(design, np.log(best[kept]), rcond=None)[0][1])
+    best = np.exp(aggregated(np.log(best), "best"))
+    measured = np.isfinite(best)
+    if measured.sum() < 4:
+        raise GatelabError(f"a corrected slope needs four sizes or more, {measured.sum()} are left after exclusions")
+    design = np.stack((np.ones(measured.sum()), np.log(n[measured]), 1 / n[measured]), axis=1)
+    return float(np.linalg.lstsq(design, np.log(best[measured]), rcond=None)[0][1])
 
 
 def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:
-    """The slope of the line through `window` neighbouring sizes about each one; NaN where fewer than two are there.
+    """The slope of the line through neighbouring sizes, about each one.
+
+    Args:
+        sizes: the numbers of neurons or parameters, in order.
+        errors: one for each size; NaN marks an error that is left out.
+        window: how many sizes make a line, the middle one and its neighbours.
+
+    Returns:
+        A slope for each size; NaN where fewer than two errors are there.
 
     >>> local_slopes(np.array([1, 2, 4, 8, 16]), np.array([1, 1 / 4, 1 / 16, 1 / 64, 1 / 256.0])).round(6)
     array([-2., -2., -2., -2., -2.])
@@ -117,11 +156,12 @@ def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> n
         near = slice(max(0, i - reach), i + reach + 1)
         ok = np.isfinite(log_e[near])
         if ok.sum() >= 2:
-            out[i] = _line(log_n[near][ok][None], log_e[near][ok][None])[0][0]
+            out[i] = lines_through(log_n[near][ok][None], log_e[near][ok][None])[0][0]
     return out
 
 
-def _aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
+def aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
+    """The least or the median over the last dimension, values that are not finite left out; NaN where all are."""
     if aggregate == "best":
         best = np.where(np.isfinite(log_e), log_e, np.inf).min(axis=-1)
         return np.where(np.isinf(best), np.nan, best)
@@ -132,22 +172,25 @@ def _aggregated(log_e: np.ndarray, aggregate: Aggregate) -> np.ndarray:
     return np.where(count > 0, 0.5 * (low + high), np.nan)
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def lines_through(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Slopes and intercepts of the least-squares lines through each row."""
     dx = x - x.mean(axis=1, keepdims=True)
     value = (dx * y).sum(axis=1) / (dx * dx).sum(axis=1)
     return value, y.mean(axis=1) - value * x.mean(axis=1)
 
 
-# Training, or noise, has a say where the error is so many times what it would be without.
-ABOVE = 1.1
-
-
 def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: Any) -> Any:
-    """c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|): the RMSE that the best n cells tend to, for a width or an array.
+    """The free-knot limit c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|): the RMSE that the best n cells tend to.
 
-    From the function where the problem has one, else estimated from its training data, and refused where these do not
-    determine it: the error says how noisy they are, or that they have a kink.
+    Args:
+        unit: a unit with an algebraic rate: its gate is a power of relu.
+        problem: with one input and one output. The norm is that of its function, where it has one, else estimated from
+            its training data, and refused where these do not determine it: the error says how noisy they are, or that
+            they have a kink.
+        width: a number of neurons, or an array of them.
+
+    Returns:
+        A number, or an array of the shape of `width`.
 
     >>> float(f"{limit('glu', 'paper-1d', 50):.3e}")
     1.068e-05
@@ -159,15 +202,15 @@ def limit(unit: str | AnyUnit | Callable[..., Any], problem: AnyProblem, width: 
         raise GatelabError(f"the free-knot limit is for one input and one output, not for problem {target.name!r}")
     require_range(target.train.x, target.train.y)
     widths = np.vectorize(check_width, otypes=[float])(np.asarray(width, dtype=object))
-    value = free_knot_rmse(_norm(target, chosen.order), widths, chosen.order, target.interval[1] - target.interval[0])
-    return float(value) if np.ndim(width) == 0 else value
-
-
-def _norm(problem: Problem, order: int) -> float:
-    assert problem.interval is not None
-    if problem.f is not None:
-        return norm_of_function(problem.f, problem.interval, order, sigma(order))
-    return norm_of_data(problem.train.x[:, 0], problem.train.y[:, 0], problem.interval, order, sigma(order))
+    (a, b), order = target.interval, chosen.order
+    if target.f is not None:
+        norm = norm_of_function(target.f, (a, b), order, sigma(order))
+    else:
+        norm = norm_of_data(target.train.x[:, 0], target.train.y[:, 0], (a, b), order, sigma(order))
+    value = free_knot_rmse(norm, widths, order, b - a)
+    if np.ndim(width) == 0:
+        return float(value)
+    return value
 
 
 def noise_of(problem: Problem) -> float | None:
@@ -208,7 +251,15 @@ def set_by_noise(error: float, floor: float) -> bool:
 
 
 def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float, float]:
-    """Train and test RMSE of the least-squares spline with `nodes` control nodes, ends included.
+    """The least-squares spline with equally spaced control nodes: the paper's baseline (fig. 5).
+
+    Args:
+        degree: 1, 2 or 3.
+        problem: with one input.
+        nodes: how many control nodes, ends included.
+
+    Returns:
+        Its train and test RMSE.
 
     >>> train, test = spline_baseline(1, "paper-1d", 50)
     >>> f"{test:.1e}"
@@ -217,8 +268,7 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     target = as_problem(problem)
     if degree not in (1, 2, 3):
         raise GatelabError(f"degree is {degree}; the baselines are splines of degree 1, 2 and 3")
-    if nodes < 2:
-        raise GatelabError(f"nodes is {nodes}; a spline has two ends, give 2 or more")
+    whole_number("nodes", nodes, 2)
     if target.interval is None:
         raise GatelabError(f"splines need one input, problem {target.name!r} has {target.d_in}")
     a, b = target.interval

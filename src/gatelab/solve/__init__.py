@@ -4,10 +4,29 @@
 - `varpro` (any unit, any dimension): what is linear is eliminated, neurons come and go; many fits in one batch.
 - `newton`: the paper's own method. `adam`, `lbfgs`: from torch, for comparison and for every other unit.
 - `construct`: parameters written down from f, with the predicted error.
+
+A solver is a file in `solvers/`; the parts that several of them share lie beside that folder.
 """
 
-from gatelab.solve.constructions import Construction, construct
-from gatelab.solve.fits import SOLVERS, Fit, fit, fit_many, predict, rmse
-from gatelab.solve.solution import Solution, Status
+from typing import TYPE_CHECKING
+
+from gatelab.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from gatelab.solve.constructions import Construction, construct
+    from gatelab.solve.fits import Fit, fit, fit_many, predict, rmse
+    from gatelab.solve.solution import Solution, Status
+    from gatelab.solve.solvers import SOLVERS
+
+# On first use: the names of the solvers are listed without torch.
+import_on_use(
+    __name__,
+    {
+        "constructions": ("Construction", "construct"),
+        "fits": ("Fit", "fit", "fit_many", "predict", "rmse"),
+        "solution": ("Solution", "Status"),
+        "solvers": ("SOLVERS",),
+    },
+)
 
 __all__ = ["SOLVERS", "Construction", "Fit", "Solution", "Status", "construct", "fit", "fit_many", "predict", "rmse"]

@@ -32,7 +32,7 @@ from gatelab.theory import construction_constant, interpolate
 
 @dataclass(frozen=True)
 class Construction:
-    """A network and the RMSE that theory predicts for it."""
+    """A constructed `network`, its `predicted_rmse`, and the `order` in which that falls with the width."""
 
     network: Network
     predicted_rmse: float
@@ -52,21 +52,33 @@ def construct(
     width: int,
     interval: tuple[float, float] | None = None,
 ) -> Construction:
-    """The constructed network for f on the interval (of the problem, or -1 to 1).
+    """The constructed network for a function.
 
-    >>> made = construct("glu", "exp(sin(3*x))", 100, (0, 3))
-    >>> made.order, f"{made.predicted_rmse:.1e}"
+    Args:
+        unit: mlp, glu or gqu.
+        f: a function, an expression in x, or a problem that has one.
+        width: the number of neurons.
+        interval: where f is approximated; None takes that of the problem, or -1 to 1.
+
+    Returns:
+        The network and the error that theory predicts.
+
+    >>> construction = construct("glu", "exp(sin(3*x))", 100, (0, 3))
+    >>> construction.order, f"{construction.predicted_rmse:.1e}"
     (3, '7.6e-05')
     """
     chosen = as_unit(unit)
     if not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2):
         raise GatelabError(f"there are constructions for mlp, glu and gqu, not for {chosen.name!r}")
-    least = 2 if chosen.factors == 2 else 1
+    least = max(chosen.factors, 1)
     if check_width(width) < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
     # Some twenty arrays of one number a neuron: knots, values, derivatives, lines and the network.
     check_memory(8 * 20 * width, f"a construction of {width} neurons", "give a smaller width")
-    target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
+    options = {}
+    if interval is not None and not isinstance(f, Problem):
+        options["interval"] = interval
+    target = as_problem(f, **options)
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
     (a, b), order = target.interval, chosen.factors + 2
@@ -75,8 +87,8 @@ def construct(
     nodes = np.linspace(a, b, cells + 1)
     smooth = interpolate(target.f, (a, b))
     values = np.asarray(target.f(nodes), float)
-    make = (_mlp, _glu, _gqu)[chosen.factors]
-    neurons = make(nodes, h, values, lambda r, x: smooth.derivative(r)(x))
+    construction = (_mlp, _glu, _gqu)[chosen.factors]
+    neurons = construction(nodes, h, values, lambda r, x: smooth.derivative(r)(x))
     rms = smooth.norm(order, 2.0) / (b - a) ** 0.5
     return Construction(to_network(neurons, chosen), construction_constant(order) * h**order * rms, order)
 

@@ -1,5 +1,7 @@
 """What a network is to variable projection: columns that are linear in some parameters, and how the others move them.
 
+`ProductModel` is a batch of networks of a product unit or a function, with derivatives in closed form:
+
     y(x) = F(x; theta) c,        theta = the affine maps that are not eliminated, c = what is
 
 For a scalar output and at least one factor, the last factor is eliminated together with D: given the gates (and the
@@ -13,17 +15,18 @@ normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
 
 Maps in which the neuron is homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
 
-Variable projection for a class of the user's own, by automatic differentiation.
-
-Which parameters are linear is found out, not asked: from the last to the first, a tensor joins those in which the
-output is jointly affine if a second difference in a chance direction vanishes. The others move by Levenberg-Marquardt,
-with Jacobians row by row from `torch.func`. Nothing is scaled: the class sees the data as they are.
+`ModuleModel` is a batch of modules of a class of the user's own, by automatic differentiation. Which parameters are
+linear is found out, not asked: from the last to the first, a tensor joins those in which the output is jointly affine
+if a second difference in a random direction vanishes. The others move by Levenberg-Marquardt, with Jacobians row by row
+from `torch.func`. Nothing is scaled: the class sees the data as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
 
 import torch
 from torch import Tensor, nn
@@ -58,83 +61,106 @@ class ProductModel:
     @property
     def maps(self) -> int:
         """How many affine maps are left to move."""
-        return self.unit.factors + (0 if self.lines else 1)
+        return self.unit.factors + (not self.lines)
 
     @property
     def homogeneous(self) -> tuple[bool, ...]:
+        """For each map whether the neuron is homogeneous in it."""
         if isinstance(self.unit, FunctionUnit):
             return (False,) * self.maps
         return (self.unit.gate_power is not None or self.unit.gate.name == "identity", *(True,) * (self.maps - 1))
 
     def take(self, index: Tensor) -> ProductModel:
-        weight = None if self.root_weight is None else self.root_weight[index]
+        """These members of the batch."""
+        weight = self.root_weight
+        if weight is not None:
+            weight = weight[index]
         return replace(self, present=self.present[index], ridge=self.ridge[index], root_weight=weight)
 
     def columns(self, theta: Tensor) -> Tensor:
         """F (B, N, m), rows weighted; the last column is the constant."""
-        return self._columns(self._neurons(self._affine(theta)))
+        return self._columns_of(self._neurons(self.affine(theta)))
 
     def hidden(self, theta: Tensor) -> Tensor:
         """The neurons (B, N, n) before what is linear, rows weighted, all of them present."""
         everything = torch.ones(theta.shape[0], theta.shape[2], dtype=torch.bool, device=theta.device)
         whole = replace(self, present=everything)
-        return whole._neurons(whole._affine(theta))
+        return whole._neurons(whole.affine(theta))
 
     def project(self, theta: Tensor) -> Projection:
+        """What is linear at its best for these maps."""
         # Kinked neurons that coincide add nothing; smooth ones that nearly do are a derivative, which may be wanted.
         rank = 1e-6 if self.unit.gate_power else 1e-10
-        return project(self.columns(theta), self._target(len(theta)), self._penalty(theta), rank=rank)
+        y = self.y.expand(len(theta), -1, -1)
+        if self.root_weight is not None:
+            y = y * self.root_weight[..., None]
+        penalty = self.ridge[:, None] * len(self.x) * self._size(theta)
+        if self.lines:
+            penalty = penalty.repeat_interleave(theta.shape[-1], -1)
+        penalty = torch.cat([penalty, torch.zeros_like(self.ridge[:, None])], -1)
+        return project(self.columns(theta), y, penalty, rank=rank)
 
-    def normal(self, theta: Tensor, found: Projection) -> tuple[Tensor, Tensor]:
+    def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
         """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss, after Kaufman."""
         batch, maps, n, d = theta.shape
-        z = self._affine(theta)
+        z = self.affine(theta)
         partial = self._partials(z)
         if self.lines:
-            line = (found.coefficients[:, :-1, 0].view(batch, n, d) @ self.x.T).mT
+            line = (projection.coefficients[:, :-1, 0].view(batch, n, d) @ self.x.T).mT
             partial = [b * line for b in partial]
         J = torch.cat([self._spread(b) for b in partial], -1)
-        K = found.reduced_gram(self._columns(self._neurons(z)), J)
-        g = J.mT @ found.residual
+        K = projection.reduced_gram(self._columns_of(self._neurons(z)), J)
+        g = J.mT @ projection.residual
         if self.lines:
             g = g[..., 0]
         else:
-            D = found.coefficients[:, :-1].repeat_interleave(d, 1).repeat(1, maps, 1)
+            D = projection.coefficients[:, :-1].repeat_interleave(d, 1).repeat(1, maps, 1)
             K, g = K * (D @ D.mT), (g * D).sum(-1)
         g = g.view_as(theta)
-        K, g = self._with_penalty(theta, found, K, g)
-        return K, self._tangent(theta, g).flatten(1)
+        if self._has_size:
+            weight = projection.coefficients[:, :-1].reshape(batch, n, -1).square().sum(-1)
+            weight = self.ridge[:, None] * len(self.x) * weight
+            g = torch.cat([g[:, :1] - weight[:, None, :, None] * theta[:, :1], g[:, 1:]], 1)
+            K.diagonal(dim1=-2, dim2=-1)[:, : n * d] += weight.repeat_interleave(d, -1)
+        # Maps that are kept at length one do not move along themselves.
+        tangent = g - (g * theta).sum(-1, keepdim=True) * theta
+        return K, torch.where(self._unit_length(theta), tangent, g).flatten(1)
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
+        """The maps after a step."""
         return self.normalised(theta + step.view_as(theta))
 
     def normalised(self, theta: Tensor) -> Tensor:
+        """The maps, those in which the neuron is homogeneous at length one."""
         length = theta.norm(dim=-1, keepdim=True)
         scaled = torch.where(length > 0, theta / length, theta)
-        keep = torch.tensor(self.homogeneous, device=theta.device)[None, :, None, None]
-        return torch.where(keep, scaled, theta)
+        return torch.where(self._unit_length(theta), scaled, theta)
 
-    def _affine(self, theta: Tensor) -> list[Tensor]:
+    def _unit_length(self, theta: Tensor) -> Tensor:
+        return torch.tensor(self.homogeneous, device=theta.device)[None, :, None, None]
+
+    def affine(self, theta: Tensor) -> list[Tensor]:
+        """The values of each map (B, N, n)."""
         return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
 
     def _neurons(self, z: list[Tensor]) -> Tensor:
-        value = self.unit.neuron(*z) if not self.lines else self._without_last(z)
-        return value * self._mask()
-
-    def _without_last(self, z: list[Tensor]) -> Tensor:
-        value = self.unit.gate(z[0])
-        for v in z[1:]:
-            value = value * v
-        return value
+        if self.lines:
+            return reduce(mul, z[1:], self.unit.gate(z[0])) * self._mask()
+        return self.unit.neuron(*z) * self._mask()
 
     def _mask(self) -> Tensor:
         mask = self.present[:, None].to(self.x.dtype)
-        return mask if self.root_weight is None else mask * self.root_weight[..., None]
+        if self.root_weight is None:
+            return mask
+        return mask * self.root_weight[..., None]
 
-    def _columns(self, neurons: Tensor) -> Tensor:
-        F = self._spread(neurons) if self.lines else neurons
-        one = self.x[:, -1:].expand(len(F), -1, -1) if self.root_weight is None else self.root_weight[..., None]
-        return torch.cat([F, one], -1)
+    def _columns_of(self, neurons: Tensor) -> Tensor:
+        if self.lines:
+            neurons = self._spread(neurons)
+        constant = self.x[:, -1:].expand(len(neurons), -1, -1)
+        if self.root_weight is not None:
+            constant = self.root_weight[..., None]
+        return torch.cat([neurons, constant], -1)
 
     def _spread(self, b: Tensor) -> Tensor:
         """(B, N, n) -> (B, N, n (d_in + 1)): each column times (x, 1)."""
@@ -152,12 +178,12 @@ class ProductModel:
         value, slope = self.unit.gate(z[0]), self.unit.gate.slope(z[0])
         out = [slope * mask]
         for l in range(1, len(z)):
-            out = [b * z[l] for b in out] + [_product([value * mask, *z[1:l]])]
+            out = [b * z[l] for b in out] + [reduce(mul, [value * mask, *z[1:l]])]
         return out
 
-    def _target(self, batch: int) -> Tensor:
-        y = self.y.expand(batch, -1, -1)
-        return y if self.root_weight is None else y * self.root_weight[..., None]
+    @property
+    def _has_size(self) -> bool:
+        return not self.homogeneous[0] and self.unit.gate.growth == 1
 
     def _size(self, theta: Tensor) -> Tensor:
         """What a neuron's coefficient is multiplied by in the ridge, squared (B, n): the gate's length to its growth.
@@ -165,30 +191,9 @@ class ProductModel:
         A smooth gate can grow steeper and its coefficient smaller without the network changing; a penalty on the
         coefficient alone would reward that.
         """
-        if self.homogeneous[0] or self.unit.gate.growth != 1:
-            return torch.ones_like(theta[:, 0, :, 0])
-        return theta[:, 0].square().sum(-1)
-
-    def _penalty(self, theta: Tensor) -> Tensor:
-        rows = self.ridge[:, None] * len(self.x) * self._size(theta)
-        if self.lines:
-            rows = rows.repeat_interleave(theta.shape[-1], -1)
-        return torch.cat([rows, torch.zeros_like(self.ridge[:, None])], -1)
-
-    def _with_penalty(self, theta: Tensor, found: Projection, K: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        if self.homogeneous[0] or self.unit.gate.growth != 1:
-            return K, g
-        batch, _, n, d = theta.shape
-        weight = found.coefficients[:, :-1].reshape(batch, n, -1).square().sum(-1)
-        weight = self.ridge[:, None] * len(self.x) * weight
-        g = torch.cat([g[:, :1] - weight[:, None, :, None] * theta[:, :1], g[:, 1:]], 1)
-        K.diagonal(dim1=-2, dim2=-1)[:, : n * d] += weight.repeat_interleave(d, -1)
-        return K, g
-
-    def _tangent(self, theta: Tensor, g: Tensor) -> Tensor:
-        """The gradient without its part along maps that are kept at length one."""
-        keep = torch.tensor(self.homogeneous, device=theta.device)[None, :, None, None]
-        return torch.where(keep, g - (g * theta).sum(-1, keepdim=True) * theta, g)
+        if self._has_size:
+            return theta[:, 0].square().sum(-1)
+        return torch.ones_like(theta[:, 0, :, 0])
 
     def network(self, theta: Tensor, coefficients: Tensor, row: int, width: int) -> Network:
         """One network of the batch, on the CPU, its neurons packed to `width`."""
@@ -197,7 +202,6 @@ class ProductModel:
         d_in, d_out = self.x.shape[1] - 1, self.y.shape[1]
         net = Network(self.unit, width, d_in, d_out)
         names = ("G", *factor_names(self.unit.factors))
-        D = torch.ones(d_out, len(here), dtype=torch.float64)
         if self.lines:
             lines = c[:-1, 0].view(-1, d_in + 1)[here.cpu()]
             D = lines.norm(dim=-1)[None]
@@ -213,13 +217,6 @@ class ProductModel:
         return net
 
 
-def _product(factors: list[Tensor]) -> Tensor:
-    value = factors[0]
-    for v in factors[1:]:
-        value = value * v
-    return value
-
-
 @dataclass(frozen=True)
 class ModuleModel:
     """A batch of modules of one class: theta (B, p) holds what is not linear, in the order of `moving`."""
@@ -233,33 +230,39 @@ class ModuleModel:
 
     @classmethod
     def of(cls, net: nn.Module, x: Tensor, y: Tensor, ridge: float) -> ModuleModel:
+        """The model of a module's class, by what is linear in it."""
         names = [name for name, p in net.named_parameters() if p.requires_grad]
         linear = linear_parameters(net, x)
         return cls(net, x, y, ridge, linear, tuple(n for n in names if n not in linear))
 
     def start(self, net: nn.Module) -> Tensor:
+        """What moves, as it is in a module."""
         values = dict(net.named_parameters())
         return torch.cat([torch.zeros(0, dtype=self.x.dtype), *(values[n].detach().flatten() for n in self.moving)])
 
     def take(self, index: Tensor) -> ModuleModel:
+        """The model itself, which is the same for all members."""
         return self
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
+        """The parameters after a step."""
         return theta + step
 
     def project(self, theta: Tensor) -> Projection:
+        """What is linear at its best for what moves."""
         F, at_zero = self._columns(theta)
         penalty = torch.full(F.shape[::2], self.ridge * len(self.x), dtype=F.dtype)
         return project(F, self.y.reshape(1, -1, 1) - at_zero, penalty)
 
-    def normal(self, theta: Tensor, found: Projection) -> tuple[Tensor, Tensor]:
+    def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
+        """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss."""
         F, _ = self._columns(theta)
         rows = [
             self._jacobian(self._values(self.moving, t) | self._values(self.linear, c[:, 0]), self.moving)
-            for t, c in zip(theta, found.coefficients, strict=True)
+            for t, c in zip(theta, projection.coefficients, strict=True)
         ]
         J = torch.stack(rows)
-        return found.reduced_gram(F, J), (J.mT @ found.residual)[..., 0]
+        return projection.reduced_gram(F, J), (J.mT @ projection.residual)[..., 0]
 
     def network(self, theta: Tensor, coefficients: Tensor) -> nn.Module:
         """The module with these parameters: `net` itself, changed."""
@@ -282,13 +285,13 @@ class ModuleModel:
 
     def _jacobian(self, values: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:
         """d output / d the named parameters, (N d_out, count)."""
-        held = {n: v for n, v in values.items() if n not in names}
+        fixed = {n: v for n, v in values.items() if n not in names}
 
-        def one(moving: dict[str, Tensor], row: Tensor) -> Tensor:
-            return functional_call(self.net, held | moving, (row[None],))[0]
+        def output(moving: dict[str, Tensor], row: Tensor) -> Tensor:
+            return functional_call(self.net, fixed | moving, (row[None],))[0]
 
         try:
-            parts = vmap(jacrev(one), in_dims=(None, 0))({n: values[n] for n in names}, self.x)
+            parts = vmap(jacrev(output), in_dims=(None, 0))({n: values[n] for n in names}, self.x)
         except RuntimeError as error:
             raise GatelabError(
                 f"{type(self.net).__name__} cannot be differentiated row by row ({str(error).splitlines()[0]}); "
@@ -319,13 +322,13 @@ def linear_parameters(net: nn.Module, x: Tensor) -> tuple[str, ...]:
     named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
     values = {n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named}
     steps = {n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named}
-    found: list[str] = []
+    linear: list[str] = []
     for name, _ in reversed(named):
-        tried = [name, *found]
+        tried = [name, *linear]
         low, middle, high = (
             functional_call(net, {n: v + s * steps[n] * (n in tried) for n, v in values.items()}, (rows,))
             for s in (-1.0, 0.0, 1.0)
         )
         if bool((low - 2 * middle + high).abs().max() <= 1e-10 * (high.abs() + low.abs()).max()):
-            found = tried
-    return tuple(found)
+            linear = tried
+    return tuple(linear)

@@ -24,6 +24,8 @@ GIVE = "give a file that gatelab fit --save, Fit.save or GatedRegressor.save wro
 _PLAIN = ("problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw", "steps")
 _PLAIN += ("seconds", "d_in", "history", "columns", "targets")
 _TUPLES = ("history", "columns", "targets")
+# What values that do not fit each other raise when a thing is made of them.
+DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 def packed(fit: Fit) -> bytes:
@@ -43,6 +45,7 @@ def packed(fit: Fit) -> bytes:
 
 
 def write(fit: Fit, path: str | Path) -> Path:
+    """Save the fit; parameters that are not finite are refused."""
     content = packed(fit)
     tensors.check_finite(
         path, fit.network.state_dict(), "nothing was written: fit again, with a ridge or fewer neurons"
@@ -59,25 +62,21 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
     try:
         values: dict[str, Any] = {name: facts[name] for name in _PLAIN}
         values |= {name: tuple(facts[name]) for name in _TUPLES}
-        unit, scales = restored_unit(facts["unit"]), _restored_scales(facts["scales"])
+        unit, scales = restored_unit(facts["unit"]), None
         network = restored_network(unit, facts["width"], facts["d_in"], len(content.arrays["D"]), content.arrays)
-        scaled = (network.d_in, network.d_out) if scales is None else (len(scales.x.mean), len(scales.y.mean))
-        if scaled != (network.d_in, network.d_out) or len(facts["columns"]) not in (0, network.d_in):
+        sizes = scaled = (network.d_in, network.d_out)
+        if facts["scales"] is not None:
+            scales = Scales.of_plain(facts["scales"])
+            scaled = (len(scales.x.mean), len(scales.y.mean))
+        if scaled != sizes or len(facts["columns"]) not in (0, network.d_in):
             raise ValueError(f"its scales or names are not of {network.d_in} inputs and {network.d_out} outputs")
         return kind(**values, unit=unit.name, network=network, status=Status(facts["status"]), scales=scales)
     except DAMAGED as error:
         raise damaged(path, error) from error
 
 
-def _restored_scales(values: Any) -> Scales | None:
-    return None if values is None else Scales.of_plain(values)
-
-
-DAMAGED = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-
-
 def damaged(path: str | Path, error: Exception) -> GatelabError:
-    """What is said of values that do not fit each other."""
+    """The error for values that do not fit each other."""
     reason = " ".join(str(error).split())
     return GatelabError(
         f"{path} is damaged or was written by another version of gatelab ({type(error).__name__}: {reason}); save it "

@@ -1,4 +1,4 @@
-"""`fit`: any unit, any problem, any solver, one result type."""
+"""`fit` and `fit_many`: any unit, any problem, any solver, one result type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,25 +25,12 @@ from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.solve.files import write
-from gatelab.solve.first_order import adam, lbfgs
-from gatelab.solve.knots import solve_knots
-from gatelab.solve.newton import solve_newton
 from gatelab.solve.solution import Solution, Status, check_fit_memory
-from gatelab.solve.varpro import solve_varpro, varpro_many
+from gatelab.solve.solvers import SOLVERS, Solver
+from gatelab.solve.solvers.varpro import varpro_many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Solver = Callable[..., Solution]
-
-SOLVERS: Mapping[str, Solver] = {
-    "knots": solve_knots,
-    "frozen": partial(solve_knots, gates="frozen"),
-    "varpro": solve_varpro,
-    "newton": solve_newton,
-    "adam": adam,
-    "lbfgs": lbfgs,
-}
 
 
 @dataclass(frozen=True)
@@ -105,12 +91,21 @@ class Fit:
         if np.ndim(x) == 2:
             return values
         values = values.reshape(*np.shape(x), values.shape[1])
-        return values[..., 0] if values.shape[-1] == 1 else values
+        if values.shape[-1] == 1:
+            return values[..., 0]
+        return values
 
     def rows(self, x: Any) -> np.ndarray:
         """What `predict` makes of x: finite raw numbers, (N, d_in)."""
         if self.columns and (names := names_of(x)):
-            x = x[self._columns_in(names)]
+            missing = [name for name in self.columns if name not in names]
+            if missing:
+                raise GatelabError(
+                    f"x has no column {', '.join(map(repr, missing))}, only {', '.join(map(repr, names))}; give a table"
+                    f" with {', '.join(map(repr, self.columns))}, or an array of these {self.d_in} columns in this"
+                    " order"
+                )
+            x = x[list(self.columns)]
         if np.isscalar(x):
             rows = matrix([x], "x")
         elif getattr(x, "ndim", None) == 0:
@@ -124,18 +119,11 @@ class Fit:
             )
         return rows
 
-    def _columns_in(self, names: Sequence[str]) -> list[str]:
-        missing = [name for name in self.columns if name not in names]
-        if missing:
-            raise GatelabError(
-                f"x has no column {', '.join(map(repr, missing))}, only {', '.join(map(repr, names))}; give a table"
-                f" with {', '.join(map(repr, self.columns))}, or an array of these {self.d_in} columns in this order"
-            )
-        return list(self.columns)
-
     def scaled(self, rows: np.ndarray) -> np.ndarray:
         """Raw rows as the network takes them."""
-        return rows if self.scales is None else self.scales.x.shrink(rows)
+        if self.scales is None:
+            return rows
+        return self.scales.x.shrink(rows)
 
     def save(self, path: str | Path) -> Path:
         """Write the fit as safetensors, numbers and text only; `gl.load(path)` gives it back, to the last bit.
@@ -191,12 +179,22 @@ def fit(
     progress: ProgressLike = None,
     **options: Any,
 ) -> Fit:
-    """Train a network of `width` neurons; the best in training error of `seeds` seeds from `seed` on.
+    """Train a network, once for each of several seeds, and take the best in training error.
 
-    `solver="auto"` is the knot solver where it applies (one input, one output, a relu-gated unit) and variable
-    projection elsewhere. Further options go to the solver. `steps` means the same to all of them: the most iterations
-    that the network goes through from its start to its end. `progress` is shown on a terminal and in a notebook unless
-    it is False, or a function of (done, total).
+    Args:
+        unit: a unit, its name, or a function or class of your own.
+        problem: a problem, its name, an expression in x, or a function.
+        width: the number of neurons.
+        solver: a name in `SOLVERS`, a function of your own, or "auto": the knot solver where it applies (one input, one
+            output, a relu-gated unit) and variable projection elsewhere.
+        seed: the first of the seeds.
+        seeds: how many are tried.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        **options: further options of the solver. `steps` means the same to all of them: the most iterations that the
+            network goes through from its start to its end.
+
+    Returns:
+        A `Fit` with the network and what it reached.
 
     >>> result = fit("glu", "exp(sin(3*x))", 25)
     >>> result.status.value, result.test_rmse < 1e-4
@@ -210,21 +208,27 @@ def fit(
     best: tuple[float, int, Solution] | None = None
     inner = "progress" in inspect.signature(run).parameters
     with reporting(progress, f"fitting {chosen.name}") as report:
-        for done, s in enumerate(range(first, first + count)):
-            more = {"progress": part_of(report, done, count)} if inner else {}
+        for index, s in enumerate(range(first, first + count)):
+            more = {"progress": part_of(report, index, count)} if inner else {}
             solution = run(chosen, target, width, seed=s, **options, **more)
             error = rmse(solution.network, target.train.x, target.train.y)
             if best is None or error < best[0]:
                 best = (error, s, solution)
             if report and not inner:
-                report(done + 1, count)
+                report(index + 1, count)
     assert best is not None
-    return _as_fit(chosen, target, width, name, best[1], best[2], time.perf_counter() - began)
+    _, seed, solution = best
+    seconds = time.perf_counter() - began
+    return _as_fit(chosen, target, width, solution, solver=name, seed=seed, seconds=seconds)
 
 
 def _as_fit(
-    unit: AnyUnit, problem: Problem, width: int, solver: str, seed: int, solution: Solution, seconds: float
+    unit: AnyUnit, problem: Problem, width: int, solution: Solution, *, solver: str, seed: int, seconds: float
 ) -> Fit:
+    raw_residual = predict(solution.network, problem.test.x) - problem.test.y
+    if problem.scales is not None:
+        # In the target's own units; of several outputs each in its own.
+        raw_residual = raw_residual * problem.scales.y.deviation
     return Fit(
         unit=unit.name,
         problem=problem.name,
@@ -235,7 +239,7 @@ def _as_fit(
         network=solution.network,
         train_rmse=rmse(solution.network, problem.train.x, problem.train.y),
         test_rmse=rmse(solution.network, problem.test.x, problem.test.y),
-        test_rmse_raw=_raw_rmse(solution.network, problem),
+        test_rmse_raw=math.sqrt(float(np.mean(np.square(raw_residual)))),
         status=solution.status,
         steps=solution.steps,
         seconds=seconds,
@@ -245,14 +249,6 @@ def _as_fit(
         columns=problem.columns,
         targets=problem.targets,
     )
-
-
-def _raw_rmse(network: nn.Module, problem: Problem) -> float:
-    """The test error in the target's own units; of several outputs each in its own."""
-    residual = predict(network, problem.test.x) - problem.test.y
-    if problem.scales is not None:
-        residual = residual * problem.scales.y.deviation
-    return math.sqrt(float(np.mean(np.square(residual))))
 
 
 def fit_many(
@@ -267,8 +263,17 @@ def fit_many(
 ) -> tuple[Fit, ...]:
     """A fit for every width and seed, by variable projection in one batch: equal to `fit(..., solver="varpro")` each.
 
-    Options are those of `varpro_many`; `device="cuda"` takes the whole batch to a GPU. `seconds` is an equal share.
-    `progress` is as in `fit`.
+    Args:
+        unit: a unit, its name, or a function of your own.
+        problem: a problem, its name, an expression in x, or a function.
+        widths: the numbers of neurons.
+        seeds: how many seeds are tried for each width.
+        seed: the first of the seeds.
+        progress: as in `fit`.
+        **options: those of `varpro_many`; `device="cuda"` takes the whole batch to a GPU.
+
+    Returns:
+        The fits, by width and then by seed; `seconds` is an equal share of the whole.
 
     >>> [f.width for f in fit_many("glu", "x**2 + y**2", [1, 2], starts=1, rounds=0)]
     [1, 2]
@@ -286,17 +291,18 @@ def fit_many(
         solutions = varpro_many(chosen, target.train.x, target.train.y, members, progress=report, **options)
     share = (time.perf_counter() - began) / len(members)
     return tuple(
-        _as_fit(chosen, target, width, "varpro", s, solution, share)
+        _as_fit(chosen, target, width, solution, solver="varpro", seed=s, seconds=share)
         for (width, s), solution in zip(members, solutions, strict=True)
     )
 
 
 def check_options(name: str, solver: Callable[..., object], options: Mapping[str, Any]) -> None:
     """Whether a solver takes these options, before it is begun."""
-    known = [p.name for p in inspect.signature(solver).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    taken = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(solver).parameters.values())
+    parameters = inspect.signature(solver).parameters.values()
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for option in options:
-        if option not in known and not taken:
+        if option not in known and not takes_any:
             raise GatelabError(f"the solver {name!r} has no option {option!r}; it takes {', '.join(known)}")
 
 
@@ -304,24 +310,37 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
     """What can be said before anything is computed: the solver's name and function, or the error."""
     for data in (problem.train, problem.test):
         require_range(data.x, data.y)
-    parameters = unit.parameter_count(check_width(width), problem.d_in, problem.d_out)
-    if parameters > problem.train.n * problem.d_out:
-        widest = _widest(unit, problem)
+    values, sizes = problem.train.n * problem.d_out, (problem.d_in, problem.d_out)
+    parameters = unit.parameter_count(check_width(width), *sizes)
+    if parameters > values:
+        first, second = (unit.parameter_count(n, *sizes) for n in (1, 2))
+        widest = 1 + (values - first) // max(second - first, 1)
+        remedy = "give more data"
+        if widest > 0:
+            remedy += f" or a width of at most {widest}"
         raise GatelabError(
-            f"{unit.name} of width {width} has {parameters} parameters but the training data have only "
-            f"{problem.train.n * problem.d_out} values; give more data"
-            + (f" or a width of at most {widest}" if widest else "")
+            f"{unit.name} of width {width} has {parameters} parameters but the training data have only {values} "
+            f"values; {remedy}"
         )
     name, run = _resolve(solver, unit, problem)
     # Variable projection asks for itself, since it knows the device that it is to run on.
     if name != "varpro" or not isinstance(unit, Unit):
-        check_fit_memory(name, unit, width, problem.train.n, (problem.d_in, problem.d_out))
+        check_fit_memory(name, unit, width, problem.train.n, sizes)
     return name, run
 
 
 def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:
-    """The network's forward pass over rows of x, in slices of bounded memory."""
-    rows = torch.from_numpy(np.ascontiguousarray(x if x.ndim == 2 else x[:, None]))
+    """The network's forward pass, in slices of bounded memory.
+
+    Args:
+        network: a module that takes float64 rows (N, d_in).
+        x: the rows, (N, d_in) or (N,).
+
+    Returns:
+        Its outputs (N, d_out); (N,) of rows (N,) where there is one output.
+    """
+    columns = x[:, None] if x.ndim == 1 else x
+    rows = torch.from_numpy(np.ascontiguousarray(columns))
     slice_rows = max(1, 2**22 // max(1, getattr(network, "width", 64)))
     with torch.no_grad():
         out = torch.cat([network(part) for part in rows.split(slice_rows)]).numpy()
@@ -331,7 +350,16 @@ def predict(network: nn.Module, x: np.ndarray) -> np.ndarray:
 
 
 def rmse(network: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
-    """The root mean squared error of the forward pass, over rows and outputs."""
+    """The root mean squared error of the forward pass, over rows and outputs.
+
+    Args:
+        network: a module that takes float64 rows (N, d_in).
+        x: the rows, (N, d_in) or (N,).
+        y: the targets, in the shape that `predict` gives.
+
+    Returns:
+        The error, in the units of y.
+    """
     return math.sqrt(float(np.mean(np.square(predict(network, x) - y))))
 
 
@@ -339,16 +367,9 @@ def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str
     if callable(solver):
         return getattr(solver, "__name__", "custom"), solver
     if solver == "auto":
-        one_line = problem.d_in == 1 and problem.d_out == 1 and problem.interval is not None
-        solver = "knots" if one_line and unit.gate_power is not None else "varpro"
+        solver = "varpro"
+        if problem.d_in == problem.d_out == 1 and problem.interval is not None and unit.gate_power is not None:
+            solver = "knots"
     if solver not in SOLVERS:
         raise unknown_name("solver", solver, ("auto", *SOLVERS))
     return solver, SOLVERS[solver]
-
-
-def _widest(unit: AnyUnit, problem: Problem) -> int:
-    per_neuron = unit.parameter_count(2, problem.d_in, problem.d_out) - unit.parameter_count(
-        1, problem.d_in, problem.d_out
-    )
-    rest = problem.train.n * problem.d_out - unit.parameter_count(1, problem.d_in, problem.d_out)
-    return max(0, 1 + rest // max(per_neuron, 1))

@@ -1,15 +1,14 @@
-"""Splines with free knots: where to start, and a Levenberg-Marquardt method that stays banded.
+"""Splines with free knots, and the networks that they are.
 
 Orthogonal parts: the density of knots that theory asks for (`Density`), the projection onto a spline space with given
-knots (`project`), and the step that moves the knots (`optimise`).
+knots (`project`), the step that moves the knots (`optimise`), which way each gate faces (`choose_facing`), and the
+parameters that follow (`from_spline`, `to_network`).
 
-Variable projection in this setting has a short form. Moving the knot t_j by delta changes a spline whose r-th
+Variable projection of knots has a short form. Moving the knot t_j by delta changes a spline whose r-th
 derivative jumps there by a_j by -delta a_j (x - t_j)_+^(r-1) / (r-1)!: to first order it opens a jump in the
 derivative below. So the linearised problem is a least-squares spline with ONE CONTINUITY LESS at every knot, still
 local and banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j. (Golub and Pereyra 1973 with Kaufman's
 simplification; nothing dense is formed, so that a step costs O(N) for any number of knots.)
-
-From splines to networks: which way each gate faces, and the parameters that follow.
 
 A gate that faces right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that faces
 left takes J_j away on the left. With knots inside the interval a network is therefore a spline with
@@ -41,6 +40,13 @@ from gatelab.linalg.splines import CellData, Space
 
 Constrain = Callable[[Space], Array]
 
+# Levenberg-Marquardt: the first damping and its bounds, and so many steps that gain less than the tolerance in a row.
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING, _IDLE = 1e-2, 1e-8, 1e8, 3
+# Gates are turned in so many passes; with more than MANY knots from fewer starts.
+_PASSES, _MANY = 4, 100
+# Facing is as good as free where the squared error grows by less than this share.
+_NO_COST = 1e-4
+
 
 @dataclass(frozen=True)
 class Spline:
@@ -54,10 +60,12 @@ class Spline:
 
     @property
     def knots(self) -> Array:
+        """The breaks inside the interval."""
         return self.breaks[1:-1]
 
     @property
     def degree(self) -> int:
+        """The degree of its polynomials."""
         return self.z.shape[1] - 1
 
 
@@ -71,8 +79,14 @@ def project(
     if not (data.counts[0] and data.counts[-1]):  # else the constraints of facing would be met where nobody looks
         raise np.linalg.LinAlgError("no data in the first or the last cell")
     space = splines.space(breaks, degree, multiplicity)
-    z = space.to_cells(splines.solve(data, space, constraints=constrain(space) if constrain else None))
+    z = space.to_cells(splines.solve(data, space, constraints=_constraints(constrain, space)))
     return Spline(breaks, z, multiplicity, data, float(np.sqrt(np.mean(np.square(data.residual(z))))))
+
+
+def _constraints(constrain: Constrain | None, space: Space) -> Array | None:
+    if constrain is None:
+        return None
+    return constrain(space)
 
 
 def optimise(
@@ -86,9 +100,9 @@ def optimise(
     """
     x, y = start.data.x, start.data.y
     floor = 1e-15 * float(np.abs(y).max())
-    best, damping, idle = start, 1e-2, 0
+    best, damping, idle = start, _FIRST_DAMPING, 0
     history: list[float] = []
-    while not (idle == 3 or damping > 1e8 or best.rmse <= floor or not len(best.knots)):
+    while not (idle == _IDLE or damping > _MOST_DAMPING or best.rmse <= floor or not len(best.knots)):
         if len(history) >= steps:
             return best, tuple(history), False
         try:
@@ -99,8 +113,10 @@ def optimise(
             history.append(best.rmse)
             continue
         if trial.rmse < best.rmse:
-            idle = idle + 1 if trial.rmse > (1 - tolerance) * best.rmse else 0
-            best, damping = trial, max(damping / 4, 1e-8)
+            idle += 1
+            if trial.rmse <= (1 - tolerance) * best.rmse:
+                idle = 0
+            best, damping = trial, max(damping / 4, _LEAST_DAMPING)
         else:
             damping *= 5
         history.append(best.rmse)
@@ -116,7 +132,7 @@ def _moved(spline: Spline, damping: float, constrain: Constrain | None) -> Array
     # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
     weights = (counts[1:] + counts[:-1]) * (h[1:] + h[:-1]) ** (2 * r - 2) / 12
     rows = wider.jump_rows(r - 1)
-    c = splines.solve(data, wider, (rows, damping * weights), constrain(wider) if constrain else None)
+    c = splines.solve(data, wider, (rows, damping * weights), _constraints(constrain, wider))
     opened = splines.jumps(wider.to_cells(c), breaks, r - 1)
     strength = splines.jumps(spline.z, breaks, r)
     step = np.divide(-opened, strength, out=np.zeros_like(opened), where=np.abs(strength) > 1e-200)
@@ -167,14 +183,14 @@ def spread(breaks: Array, x: Array, least: int) -> Array:
     x, cells = x[np.concatenate(([True], np.diff(x) > 0))], len(breaks) - 1
     if cells * least > len(x):
         return breaks
-    at = np.searchsorted(x, breaks[1:-1])
+    places = np.searchsorted(x, breaks[1:-1])
     offsets = least * np.arange(1, cells)
-    at = np.maximum.accumulate(at - offsets) + offsets
-    at = np.minimum.accumulate((at - offsets)[::-1])[::-1] + offsets
-    at = np.clip(at, offsets, len(x) - least * np.arange(cells - 1, 0, -1))
-    moved = at != np.searchsorted(x, breaks[1:-1])
+    places = np.maximum.accumulate(places - offsets) + offsets
+    places = np.minimum.accumulate((places - offsets)[::-1])[::-1] + offsets
+    places = np.clip(places, offsets, len(x) - least * np.arange(cells - 1, 0, -1))
+    moved = places != np.searchsorted(x, breaks[1:-1])
     out = breaks.copy()
-    out[1:-1] = np.where(moved, 0.5 * (x[at - 1] + x[np.minimum(at, len(x) - 1)]), breaks[1:-1])
+    out[1:-1] = np.where(moved, 0.5 * (x[places - 1] + x[np.minimum(places, len(x) - 1)]), breaks[1:-1])
     return out
 
 
@@ -184,7 +200,15 @@ def always_open(unit: Unit) -> int:
     One for MLP and GLU; the powers (x - t_i)^k of relu^k need k knots t_i; a gated unit supplies two powers a knot.
     """
     assert unit.degree is not None
-    return unit.degree if unit.factors == 0 else math.ceil(unit.degree / 2)
+    return math.ceil(unit.degree / len(_supplied_powers(unit)))
+
+
+def _supplied_powers(unit: Unit) -> list[int]:
+    """The powers of x - t whose weights in a neuron are free: the highest, with factors the one below it too."""
+    assert unit.degree is not None
+    if unit.factors == 0:
+        return [unit.degree]
+    return [unit.degree - 1, unit.degree]
 
 
 def open_knots(interval: tuple[float, float], count: int) -> Array:
@@ -194,17 +218,17 @@ def open_knots(interval: tuple[float, float], count: int) -> Array:
 
 
 def _open_taylor(unit: Unit, interval: tuple[float, float], count: int) -> Array:
-    """Taylor coefficients 1..degree about the middle, in half intervals, of the powers that open neurons supply:
-    (degree, powers)."""
-    p = unit.degree
-    assert p is not None
+    """Taylor coefficients 1..degree about the middle, in half intervals, of the powers that open neurons supply.
+
+    The result is (degree, powers); the binomial coefficient is zero where a power has no such derivative.
+    """
     a, b = interval
     middle, half = 0.5 * (a + b), 0.5 * (b - a)
-    powers = [p] if unit.factors == 0 else [p - 1, p]
+    powers = _supplied_powers(unit)
     distance = (middle - open_knots(interval, count)) / half
-    return np.array(
-        [[math.comb(e, r) * t ** (e - r) if r <= e else 0.0 for t in distance for e in powers] for r in range(1, p + 1)]
-    ).reshape(p, len(powers) * count)
+    orders = range(1, powers[-1] + 1)
+    rows = [[math.comb(e, r) * t ** max(e - r, 0) for t in distance for e in powers] for r in orders]
+    return np.array(rows).reshape(len(orders), len(powers) * count)
 
 
 @dataclass(frozen=True)
@@ -218,6 +242,7 @@ class Facing:
 
     @property
     def width(self) -> int:
+        """The number of neurons."""
         return len(self.left) + self.open
 
     @property
@@ -265,24 +290,24 @@ def choose_facing(spline: Spline, unit: Unit, open: int, generator: np.random.Ge
     rows = np.einsum("rk,rci->kci", unmet, _taylor_rows(spline.breaks, spline.degree))
     taylor = np.einsum("kci,ci->ck", rows, spline.z)
     jump = np.diff(taylor, axis=0)
-    few = n > 100
-    runs = np.unique(np.linspace(0, n, min(n + 1, 2 if few else 8)).astype(int))
-    starts = [np.arange(n) < k for k in runs] + [generator.random(n) < 0.5 for _ in range(2 if few else 6)]
-    found: dict[bytes, tuple[float, Facing]] = {}
+    ordered, drawn = (2, 2) if n > _MANY else (8, 6)
+    runs = np.unique(np.linspace(0, n, min(n + 1, ordered)).astype(int))
+    starts = [np.arange(n) < k for k in runs] + [generator.random(n) < 0.5 for _ in range(drawn)]
+    facings: dict[bytes, tuple[float, Facing]] = {}
     for left in starts:
         facing = Facing(unit, interval, left, open)
         metric = _cost_metric(spline, space, rows, facing)
-        for _ in range(4):
+        for _ in range(_PASSES):
             turned = _turn(facing.left, taylor[0], jump, metric)
             if np.array_equal(turned, facing.left):
                 break
             facing = Facing(unit, interval, turned, open)
             metric = _cost_metric(spline, space, rows, facing)
         v = (taylor[0] + jump[facing.left].sum(0)) @ metric
-        found[facing.left.tobytes()] = (float(v @ v), facing)
-        if v @ v <= 1e-4 * spline.rmse**2 * len(spline.data.x):
+        facings[facing.left.tobytes()] = (float(v @ v), facing)
+        if v @ v <= _NO_COST * spline.rmse**2 * len(spline.data.x):
             return [facing]
-    return [facing for _, facing in sorted(found.values(), key=lambda pair: pair[0])[:count]]
+    return [facing for _, facing in sorted(facings.values(), key=lambda pair: pair[0])[:count]]
 
 
 def _cost_metric(spline: Spline, space: Space, rows: Array, facing: Facing) -> Array:
@@ -293,6 +318,7 @@ def _cost_metric(spline: Spline, space: Space, rows: Array, facing: Facing) -> A
 
 
 def _turn(left: Array, first: Array, jump: Array, metric: Array) -> Array:
+    """The gates after single ones and pairs were turned around while the cost falls."""
     left = left.copy()
     u = (first + jump[left].sum(0)) @ metric
     w = np.where(left, -1.0, 1.0)[:, None] * (jump @ metric)
@@ -328,9 +354,8 @@ class Neurons:
 
 def from_spline(spline: Spline, facing: Facing) -> Neurons:
     """The network that is this spline: factors but the last follow the gate, (x - t)^(q-1) (A + B (x - t))."""
-    unit, p = facing.unit, facing.unit.degree
-    assert p is not None
-    powers = [p] if unit.factors == 0 else [p - 1, p]
+    unit = facing.unit
+    powers = _supplied_powers(unit)
     jump = np.stack([splines.jumps(spline.z, spline.breaks, e) / math.factorial(e) for e in powers], axis=1)
     sign = np.where(facing.left, -1.0, 1.0)
     polynomial = np.einsum("c,rci,ci->r", facing.signs, _taylor_rows(spline.breaks, spline.degree), spline.z)

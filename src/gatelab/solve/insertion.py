@@ -1,6 +1,6 @@
 """Neurons come and go: insertion where the residual asks for it, removal where it costs least.
 
-Candidates are hyperplanes through data points, half of them with chance directions and half with those of neurons that
+Candidates are hyperplanes through data points, half of them with random directions and half with those of neurons that
 are there, turned a little: a target with ridge structure is found by its own neurons. What a candidate would gain, and
 what losing a neuron would cost, are both exact given the other neurons, and both come from the projection at hand.
 """
@@ -15,8 +15,9 @@ from torch import Tensor
 from gatelab.linalg.least_squares import Projection, crossed
 from gatelab.solve.features import ProductModel
 
-_PER_NEURON = 16
-_FEWEST = 64
+# Candidates for each neuron that is wanted, and the fewest in all.
+_PER_NEURON, _FEWEST = 16, 64
+# The largest slope of a smooth gate that is drawn.
 _STEEPEST = 6.0
 
 
@@ -28,7 +29,13 @@ def draw(model: ProductModel, count: int, generator: torch.Generator, near: Tens
     d = model.x.shape[1] - 1
     theta = torch.randn(model.maps, count, d + 1, generator=generator, dtype=torch.float64)
     if near is not None and near.shape[1]:
-        theta = _alike(theta, near, generator)
+        half = count // 2
+        source = near[:, torch.randint(near.shape[1], (half,), generator=generator)]
+        length = source[..., :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        turn = 0.3 * torch.rand(half, 1, generator=generator, dtype=torch.float64) ** 4
+        sign = torch.where(torch.rand(half, 1, generator=generator) < 0.5, 1.0, -1.0)
+        theta[:, :half, :-1] = sign * source[..., :-1] / length + turn * theta[:, :half, :-1]
+        theta[1:, :half, -1] = (sign * source[1:] / length[1:])[..., -1]
     rows = torch.randint(len(model.x), (count,), generator=generator)
     through = model.x[rows.to(model.x.device), :-1].cpu()
     theta[0, :, -1] = -(theta[0, :, :-1] * through).sum(-1)
@@ -39,28 +46,17 @@ def draw(model: ProductModel, count: int, generator: torch.Generator, near: Tens
     return theta
 
 
-def _alike(theta: Tensor, near: Tensor, generator: torch.Generator) -> Tensor:
-    half = theta.shape[1] // 2
-    source = near[:, torch.randint(near.shape[1], (half,), generator=generator)]
-    length = source[..., :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
-    turn = 0.3 * torch.rand(half, 1, generator=generator, dtype=torch.float64) ** 4
-    sign = torch.where(torch.rand(half, 1, generator=generator) < 0.5, 1.0, -1.0)
-    theta[:, :half, :-1] = sign * source[..., :-1] / length + turn * theta[:, :half, :-1]
-    theta[1:, :half, -1] = (sign * source[1:] / length[1:])[..., -1]
-    return theta
-
-
-def gains(model: ProductModel, theta: Tensor, found: Projection, candidates: Tensor) -> Tensor:
+def gains(model: ProductModel, theta: Tensor, projection: Projection, candidates: Tensor) -> Tensor:
     """By how much the loss would fall with each candidate (B, maps, M, d_in + 1) as one neuron more: (B, M)."""
     H = model.hidden(candidates)
     F = model.columns(theta)
     # Column k of a candidate is H x_k: the products below are those with all its columns, which are never formed.
     basis = model.x if model.lines else model.x[:, -1:]
-    lost = torch.stack([found.scale[..., None] * crossed(F, H * basis[:, k, None]) for k in range(basis.shape[1])])
-    lost = torch.linalg.solve_triangular(found.lower, lost, upper=False).permute(1, 3, 0, 2)
+    lost = torch.stack([projection.scale[..., None] * crossed(F, H * basis[:, k, None]) for k in range(basis.shape[1])])
+    lost = torch.linalg.solve_triangular(projection.lower, lost, upper=False).permute(1, 3, 0, 2)
     pairs = (basis[:, :, None] * basis[:, None]).flatten(1)
     own = (H.square().mT @ pairs).view(*lost.shape[:3], -1)
-    asked = torch.stack([H.mT @ (found.residual * basis[:, k, None]) for k in range(basis.shape[1])], 2)
+    asked = torch.stack([H.mT @ (projection.residual * basis[:, k, None]) for k in range(basis.shape[1])], 2)
     size = own.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(H.dtype).tiny).sqrt()
     left = (own - lost @ lost.mT) / (size[..., None] * size[..., None, :])
     # A candidate that the network nearly holds already promises what rounding makes of it: not more than this.
@@ -69,13 +65,13 @@ def gains(model: ProductModel, theta: Tensor, found: Projection, candidates: Ten
     return (asked * _solved(left, asked)).sum((-1, -2))
 
 
-def costs(model: ProductModel, found: Projection) -> Tensor:
+def costs(model: ProductModel, projection: Projection) -> Tensor:
     """By how much the loss would rise without each neuron, the others refitted: (B, n), infinite where none is."""
     batch, n = model.present.shape
     block = model.x.shape[1] if model.lines else 1
-    inverse = torch.cholesky_inverse(found.lower)[:, :-1, :-1].reshape(batch, n, block, n, block)
+    inverse = torch.cholesky_inverse(projection.lower)[:, :-1, :-1].reshape(batch, n, block, n, block)
     inverse = inverse.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
-    c = found.coefficients[:, :-1] / found.scale[:, :-1, None].clamp_min(1e-300)
+    c = projection.coefficients[:, :-1] / projection.scale[:, :-1, None].clamp_min(1e-300)
     c = c.reshape(batch, n, block, -1)
     inverse = inverse + 1e-12 * torch.eye(block, dtype=c.dtype, device=c.device)
     cost = (c * _solved(inverse, c)).sum((-1, -2))
@@ -89,39 +85,34 @@ def _solved(a: Tensor, b: Tensor) -> Tensor:
 
 
 def inserted(
-    model: ProductModel, theta: Tensor, found: Projection, wanted: list[int], generators: list[torch.Generator]
+    model: ProductModel, theta: Tensor, projection: Projection, wanted: list[int], generators: list[torch.Generator]
 ) -> tuple[ProductModel, Tensor]:
     """The batch with wanted[b] neurons more in member b: each the best of its own group of candidates."""
-    held, there = theta.cpu(), model.present.cpu()
-    drawn = [
-        draw(model, max(_PER_NEURON * k, _FEWEST), generators[b], held[b][:, there[b]]) if k else None
+    maps, present = theta.cpu(), model.present.cpu()
+    drawn = {
+        b: draw(model, max(_PER_NEURON * k, _FEWEST), generators[b], maps[b][:, present[b]])
         for b, k in enumerate(wanted)
-    ]
-    most = max((c.shape[1] for c in drawn if c is not None), default=0)
-    if not most:
+        if k
+    }
+    if not drawn:
         return model, theta
+    most = max(c.shape[1] for c in drawn.values())
     candidates = torch.zeros(len(theta), model.maps, most, theta.shape[-1], dtype=torch.float64)
-    for b, c in enumerate(drawn):
-        if c is not None:
-            candidates[b, :, : c.shape[1]] = c
+    for b, c in drawn.items():
+        candidates[b, :, : c.shape[1]] = c
     candidates = model.normalised(candidates)
-    score = gains(model, theta, found, candidates.to(theta.device)).cpu()
-    held, there = _with_room(held, there, wanted)
-    for b, c in enumerate(drawn):
-        if c is not None:
-            chosen = _best_of_groups(score[b, : c.shape[1]], wanted[b])
-            free = (~there[b]).nonzero()[: wanted[b], 0]
-            held[b, :, free] = candidates[b, :, chosen]
-            there[b, free] = True
-    return replace(model, present=there.to(theta.device)), held.to(theta.device)
-
-
-def _with_room(theta: Tensor, present: Tensor, wanted: list[int]) -> tuple[Tensor, Tensor]:
-    """Copies with as many slots as the widest member will need."""
-    need = max(c + k for c, k in zip(present.sum(1).tolist(), wanted, strict=True))
+    score = gains(model, theta, projection, candidates.to(theta.device)).cpu()
+    # As many slots as the widest member will need.
+    need = max(n + k for n, k in zip(present.sum(1).tolist(), wanted, strict=True))
     more = max(need - present.shape[1], 0)
-    slots = theta.new_zeros(*theta.shape[:2], more, theta.shape[3])
-    return torch.cat([theta, slots], 2), torch.cat([present, present.new_zeros(len(present), more)], 1)
+    maps = torch.cat([maps, maps.new_zeros(*maps.shape[:2], more, maps.shape[3])], 2)
+    present = torch.cat([present, present.new_zeros(len(present), more)], 1)
+    for b, c in drawn.items():
+        chosen = _best_of_groups(score[b, : c.shape[1]], wanted[b])
+        free = (~present[b]).nonzero()[: wanted[b], 0]
+        maps[b, :, free] = candidates[b, :, chosen]
+        present[b, free] = True
+    return replace(model, present=present.to(theta.device)), maps.to(theta.device)
 
 
 def _best_of_groups(score: Tensor, groups: int) -> Tensor:
@@ -131,10 +122,10 @@ def _best_of_groups(score: Tensor, groups: int) -> Tensor:
 
 
 def removed(
-    model: ProductModel, found: Projection, unwanted: list[int], generators: list[torch.Generator]
+    model: ProductModel, projection: Projection, unwanted: list[int], generators: list[torch.Generator]
 ) -> ProductModel:
     """The batch without unwanted[b] neurons of member b: the cheapest, costs shaken by factors e^(N(0, 1) / 2)."""
-    cost, present = costs(model, found).cpu(), model.present.cpu().clone()
+    cost, present = costs(model, projection).cpu(), model.present.cpu().clone()
     for b, k in enumerate(unwanted):
         if k:
             here = present[b].nonzero()[:, 0]

@@ -1,12 +1,11 @@
-"""Data as a solver likes them, and the way back for a network that was fitted to them.
-
-How a batch is cut into parts: by threads and widths on a CPU, by memory everywhere.
-
-Levenberg-Marquardt on a batch: every member has its own damping, its own steps, its own end.
+"""Levenberg-Marquardt on a batch: every member has its own damping, its own steps, its own end.
 
 A model gives `project(theta)`, the solution of what is linear, and `normal(theta, projection)`, the normal matrix and
 the gradient of the projected loss. Members that have ended take no further part, and the Jacobian is computed only
 where a step was taken: a batch costs what its members would, without the overhead of each.
+
+Beside it is what a batch needs around it: data of unit variance with the way back for the networks (`Standard`), and
+how a batch is cut into parts, by threads and widths on a CPU, by memory everywhere (`parts`, `on_threads`).
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ class Standard:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None, device: torch.device) -> Standard:
+        """The data x (N, d_in) and y (N, d_out), rows weighted by weights (members or 1, N) if there are any."""
         inputs, targets = (torch.tensor(np.asarray(a, dtype=np.float64)) for a in (x, y))
         x_mean, x_scale = inputs.mean(0), _spread(inputs)
         y_mean, y_scale = targets.mean(0), float(_spread(targets).max())
@@ -52,7 +52,15 @@ class Standard:
             w = torch.tensor(weights, dtype=torch.float64)
             root = (w / w.mean(-1, keepdim=True)).sqrt().to(device)
         scaled = torch.cat([(inputs - x_mean) / x_scale, ones], 1)
-        return cls(scaled.to(device), ((targets - y_mean) / y_scale).to(device), root, x_mean, x_scale, y_mean, y_scale)
+        return cls(
+            x=scaled.to(device),
+            y=((targets - y_mean) / y_scale).to(device),
+            root_weight=root,
+            x_mean=x_mean,
+            x_scale=x_scale,
+            y_mean=y_mean,
+            y_scale=y_scale,
+        )
 
     @torch.no_grad()
     def undo(self, net: Network) -> Network:
@@ -73,6 +81,7 @@ def _spread(a: Tensor) -> Tensor:
     return torch.where(deviation > 1e-14 * largest, deviation, 1.0)
 
 
+# The most that a part of a batch may take.
 _CPU_BYTES, _CUDA_BYTES = 1 << 30, 48 << 30
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
@@ -88,17 +97,18 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
     [[0, 2, 1, 3]]
     """
     cpu = device.type == "cpu"
-    order = sorted(range(len(widths)), key=lambda i: -widths[i])
-    share = sum(w**2 for w in widths) / (torch.get_num_threads() if cpu else 1)
+    threads, most = 1, _CUDA_BYTES
+    if cpu:
+        threads, most = torch.get_num_threads(), _CPU_BYTES
+    share = sum(w**2 for w in widths) / threads
     out: list[list[int]] = []
-    spent = 0.0
-    for i in order:
-        first = widths[out[-1][0]] if out else 0
-        room = (_CPU_BYTES if cpu else _CUDA_BYTES) // (bytes_per_neuron * max(first, 1))
+    first, spent = 0, 0.0
+    for i in sorted(range(len(widths)), key=lambda i: -widths[i]):
+        room = most // (bytes_per_neuron * max(first, 1))
         full = not out or len(out[-1]) >= max(room, 1) or spent + widths[i] ** 2 / 2 > share
         if full or (cpu and widths[i] < first):
             out.append([])
-            spent = 0.0
+            first, spent = widths[i], 0.0
         out[-1].append(i)
         spent += widths[i] ** 2
     return out
@@ -130,7 +140,7 @@ class _OneBlasThread:
     def __enter__(self) -> None:
         with self._lock:
             if not self._users:
-                self._limit = _libraries().limit(limits=1, user_api="blas")
+                self._limit = _blas_libraries().limit(limits=1, user_api="blas")
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
@@ -144,25 +154,38 @@ one_blas_thread = _OneBlasThread()
 
 
 @cache
-def _libraries() -> ThreadpoolController:
+def _blas_libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_FIRST_DAMPING = 1e-2
-_LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e8
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-12, 1e8
 # So many steps in a row that gain less than the tolerance end a member.
 _IDLE = 3
 # A residual this small beside the target is rounding.
 _FLOOR = 1e-13
+# The state of a member, and the status that it ends with.
+_RUNNING, _CONVERGED, _STALLED, _AT_FLOOR = range(4)
+_STATUS = (Status.BUDGET, Status.CONVERGED, Status.STALLED, Status.FLOOR)
 
 
 class SeparableModel(Protocol):
     """A batch of least-squares problems in theta after what is linear has been eliminated."""
 
-    def take(self, index: Tensor) -> SeparableModel: ...
-    def project(self, theta: Tensor) -> Projection: ...
-    def normal(self, theta: Tensor, found: Projection) -> tuple[Tensor, Tensor]: ...
-    def moved(self, theta: Tensor, step: Tensor) -> Tensor: ...
+    def take(self, index: Tensor) -> SeparableModel:
+        """These members of the batch."""
+        ...
+
+    def project(self, theta: Tensor) -> Projection:
+        """What is linear at its best for theta."""
+        ...
+
+    def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
+        """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss."""
+        ...
+
+    def moved(self, theta: Tensor, step: Tensor) -> Tensor:
+        """Theta after a step (B, p)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -170,7 +193,7 @@ class Descent:
     """Where a batch ended: parameters, projections, a status and the losses after each step for every member."""
 
     theta: Tensor
-    found: Projection
+    projection: Projection
     status: tuple[Status, ...]
     losses: tuple[tuple[float, ...], ...]
 
@@ -179,61 +202,63 @@ def descend(model: SeparableModel, theta: Tensor, steps: Sequence[int], *, toler
     """At most steps[b] steps for member b; a loss at `floor` (B,) times 1e-26 is rounding and ends it too."""
     batch, device = len(theta), theta.device
     theta = theta.clone()
-    found = model.project(theta)
+    projection = model.project(theta)
     budget = torch.tensor(list(steps), device=device)
     damping = torch.full((batch,), _FIRST_DAMPING, dtype=theta.dtype, device=device)
     growth = torch.full_like(damping, 2.0)
     idle = torch.zeros(batch, dtype=torch.long, device=device)
     ended = torch.full((batch,), _RUNNING, dtype=torch.long, device=device)
-    ended[~torch.isfinite(found.loss)] = _STALLED
-    ended[found.loss <= _FLOOR**2 * floor] = _AT_FLOOR
-    taken: list[tuple[Tensor, Tensor]] = []
+    ended[~torch.isfinite(projection.loss)] = _STALLED
+    ended[projection.loss <= _FLOOR**2 * floor] = _AT_FLOOR
+    trace: list[tuple[Tensor, Tensor]] = []
     p = theta[0].numel()
     K = torch.zeros(batch, p, p, dtype=theta.dtype, device=device)
     g = torch.zeros(batch, p, dtype=theta.dtype, device=device)
-    fresh = torch.ones(batch, dtype=torch.bool, device=device)
+    outdated = torch.ones(batch, dtype=torch.bool, device=device)
     for count in range(max(steps, default=0)):
         stop_if_asked()
-        on = ((ended == _RUNNING) & (budget > count)).nonzero()[:, 0]
-        if not len(on):
+        active = ((ended == _RUNNING) & (budget > count)).nonzero()[:, 0]
+        if not len(active):
             break
-        new = on[fresh[on]]
-        if len(new):
-            K[new], g[new] = model.take(new).normal(theta[new], found.take(new))
-            fresh[new] = False
-        step, promised = _step(K[on], g[on], damping[on])
-        trial = model.take(on).moved(theta[on], step)
-        there = model.take(on).project(trial)
-        before, after = found.loss[on], there.loss
+        moved_members = active[outdated[active]]
+        if len(moved_members):
+            K[moved_members], g[moved_members] = model.take(moved_members).normal(
+                theta[moved_members], projection.take(moved_members)
+            )
+            outdated[moved_members] = False
+        step, promised = _step(K[active], g[active], damping[active])
+        trial = model.take(active).moved(theta[active], step)
+        trial_projection = model.take(active).project(trial)
+        before, after = projection.loss[active], trial_projection.loss
         better = after < before  # false for NaN, which a wild step may give
         gain = torch.where(better, (before - after) / promised, 0.0)
-        damping[on] = torch.where(
+        damping[active] = torch.where(
             better,
-            damping[on] * (1 - (2 * gain - 1) ** 3).clamp(1 / 3, 2.0),
-            damping[on] * growth[on],
+            damping[active] * (1 - (2 * gain - 1) ** 3).clamp(1 / 3, 2.0),
+            damping[active] * growth[active],
         ).clamp_min(_LEAST_DAMPING)
-        growth[on] = torch.where(better, 2.0, growth[on] * 2)
+        growth[active] = torch.where(better, 2.0, growth[active] * 2)
         small = better & (before - after <= tolerance * before)
-        idle[on] = torch.where(better, torch.where(small, idle[on] + 1, 0), idle[on])
-        won = better.nonzero()[:, 0]
-        if len(won):
-            theta[on[won]] = trial[won]
-            found.put(on[won], there.take(won))
-            fresh[on[won]] = True
-        taken.append((on, found.loss[on].clone()))
-        stuck = damping[on] > _MOST_DAMPING
+        idle[active] = torch.where(better, torch.where(small, idle[active] + 1, 0), idle[active])
+        improved = better.nonzero()[:, 0]
+        if len(improved):
+            theta[active[improved]] = trial[improved]
+            projection.put(active[improved], trial_projection.take(improved))
+            outdated[active[improved]] = True
+        trace.append((active, projection.loss[active].clone()))
+        stuck = damping[active] > _MOST_DAMPING
         # No step improves: at rest if the model promised next to nothing, stalled if it promised more.
-        at_rest = stuck & (promised <= tolerance * found.loss[on])
-        state = ended[on]
+        at_rest = stuck & (promised <= tolerance * projection.loss[active])
+        state = ended[active]
         state[stuck] = _STALLED
-        state[at_rest | (idle[on] >= _IDLE)] = _CONVERGED
-        state[found.loss[on] <= _FLOOR**2 * floor[on]] = _AT_FLOOR
-        ended[on] = state
-    return Descent(theta, found, tuple(_STATUS[s] for s in ended.tolist()), _histories(batch, taken))
-
-
-_RUNNING, _CONVERGED, _STALLED, _AT_FLOOR = range(4)
-_STATUS = (Status.BUDGET, Status.CONVERGED, Status.STALLED, Status.FLOOR)
+        state[at_rest | (idle[active] >= _IDLE)] = _CONVERGED
+        state[projection.loss[active] <= _FLOOR**2 * floor[active]] = _AT_FLOOR
+        ended[active] = state
+    losses: list[list[float]] = [[] for _ in range(batch)]
+    for active, after in trace:
+        for member, loss in zip(active.tolist(), after.tolist(), strict=True):
+            losses[member].append(loss)
+    return Descent(theta, projection, tuple(_STATUS[s] for s in ended.tolist()), tuple(map(tuple, losses)))
 
 
 def _step(K: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
@@ -249,11 +274,3 @@ def _step(K: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
     step = torch.where((failed == 0)[:, None] & torch.isfinite(step).all(-1, keepdim=True), step, 0.0)
     promised = (step * g).sum(-1) + (damping[:, None] * (step * size).square()).sum(-1)
     return step, promised
-
-
-def _histories(batch: int, taken: list[tuple[Tensor, Tensor]]) -> tuple[tuple[float, ...], ...]:
-    histories: list[list[float]] = [[] for _ in range(batch)]
-    for on, losses in taken:
-        for member, loss in zip(on.tolist(), losses.tolist(), strict=True):
-            histories[member].append(loss)
-    return tuple(tuple(h) for h in histories)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 
 import numpy as np
 
@@ -18,9 +20,16 @@ from gatelab.feedforward import Unit
 from gatelab.solve.free_knots import Neurons
 from gatelab.solve.solution import UNLIMITED
 
-_CHUNK = 50_000
+_ROWS_AT_ONCE = 50_000  # so that a million points need little memory
+# Growth: networks of one neuron to begin with, then so many parents with so many random neurons each, and their steps.
+_FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
+# Levenberg-Marquardt: the first damping, factors after a step that gains or does not, and the bounds of either.
+_FIRST_DAMPING, _RELAXED, _RAISED = 1e-2, 5, 4
+_LEAST_DAMPING, _LEAST_RAISED, _MOST_DAMPING = 1e-12, 1e-8, 1e8
+# So many steps in a row that gain less than the tolerance end a network.
+_IDLE = 3
 # The RMSE of a network after each of its steps.
-Path = tuple[float, ...]
+History = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -29,19 +38,20 @@ class Polished:
 
     neurons: Neurons
     rmse: Array
-    histories: tuple[Path, ...]
+    histories: tuple[History, ...]
     settled: Array
 
     def best(self, count: int) -> Neurons:
+        """The first networks of the batch."""
         return take(self.neurons, slice(count))
 
 
 def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
-    """y minus the networks' output, (..., N), in slices so that a million points need little memory."""
+    """y minus the networks' output, (..., N)."""
     out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
     for rows in _slices(len(x)):
         _, gate, factors = _parts(neurons, unit, x[rows])
-        out[..., rows] -= _product([gate, *factors]).sum(-2)
+        out[..., rows] -= reduce(mul, [gate, *factors]).sum(-2)
     return out
 
 
@@ -64,7 +74,7 @@ def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
     lines = neurons.lines.copy()
     lines[..., -1, :] = 0.0
     cleared = Neurons(neurons.knots, neurons.sign, lines, np.zeros(len(lines)))
-    columns = _jacobian(cleared, unit, x)[:, first:]
+    columns = jacobian(cleared, unit, x)[:, first:]
     scale = np.sqrt(np.maximum(np.mean(columns**2, axis=-1), 1e-300))
     columns = columns / scale[..., None]
     gram = columns @ np.swapaxes(columns, -1, -2) + 1e-9 * len(x) * np.eye(columns.shape[1])
@@ -76,10 +86,11 @@ def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
 
 def grow(
     unit: Unit,
-    width: int,
-    interval: tuple[float, float],
     x: Array,
     y: Array,
+    *,
+    width: int,
+    interval: tuple[float, float],
     generator: np.random.Generator,
     most: int = UNLIMITED,
 ) -> Polished:
@@ -88,13 +99,14 @@ def grow(
     A wider network contains the narrower one, so that its error should never be larger: growth sees to that
     where random starts alone would miss. No network takes more than `most` steps in all.
     """
-    batch = random_neurons(unit, 1, interval, 32, generator)
-    grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=10, most=most)
+    batch = random_neurons(unit, 1, interval, _FIRST_NEURONS, generator)
+    grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=_GROWING_STEPS, most=most)
     for _ in range(1, width):
-        parents = np.repeat(np.arange(6), 6)
-        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, 36, generator))
+        parents = np.repeat(np.arange(_PARENTS), _CHILDREN)
+        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, len(parents), generator))
         paths = [grown.histories[p] for p in parents]
-        grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=10, paths=paths, most=most)
+        batch = solve_linear(batch, unit, x, y)
+        grown = polish_networks(batch, unit, x, y, steps=_GROWING_STEPS, paths=paths, most=most)
     return grown
 
 
@@ -131,7 +143,7 @@ def polish_networks(
     *,
     steps: int,
     tolerance: float = 1e-7,
-    paths: Sequence[Path] | None = None,
+    paths: Sequence[History] | None = None,
     most: int = UNLIMITED,
 ) -> Polished:
     """A batch of networks after at most `steps` damped steps each; stops when all have settled.
@@ -141,13 +153,13 @@ def polish_networks(
     r = residual(neurons, unit, x, y)
     error = _rms(r)
     batch = len(error)
-    paths = [()] * batch if paths is None else paths
+    paths = paths or [()] * batch
     budget = np.array([min(steps, most - len(path)) for path in paths])
-    damping, idle = np.full(batch, 1e-2), np.zeros(batch, int)
+    damping, idle = np.full(batch, _FIRST_DAMPING), np.zeros(batch, int)
     errors: list[Array] = []
     for count in range(steps):
-        done = (idle >= 3) | (damping > 1e8) | (budget <= count)
-        if done.all():
+        ended = (idle >= _IDLE) | (damping > _MOST_DAMPING) | (budget <= count)
+        if ended.all():
             break
         gram, gradient = _normal_systems(neurons, unit, x, r)
         scale = np.sqrt(np.maximum(np.einsum("...ii->...i", gram), 1e-300))
@@ -160,13 +172,13 @@ def polish_networks(
             trial_error = _rms(r_trial)
             better = (trial_error < error) & (budget > count)
         idle = np.where(better, np.where(trial_error > (1 - tolerance) * error, idle + 1, 0), idle)
-        raised = np.where(budget > count, np.maximum(damping * 4, 1e-8), damping)
-        damping = np.where(better, np.maximum(damping / 5, 1e-12), raised)
+        raised = np.where(budget > count, np.maximum(damping * _RAISED, _LEAST_RAISED), damping)
+        damping = np.where(better, np.maximum(damping / _RELAXED, _LEAST_DAMPING), raised)
         neurons, r = _where(better, trial, neurons), np.where(better[:, None], r_trial, r)
         error = np.where(better, trial_error, error)
         errors.append(error)
     rank = np.argsort(error, kind="stable")
-    settled = (idle >= 3) | (damping > 1e8)
+    settled = (idle >= _IDLE) | (damping > _MOST_DAMPING)
     histories = [(*path, *(float(e[b]) for e in errors[: max(budget[b], 0)])) for b, path in enumerate(paths)]
     return Polished(take(neurons, rank), error[rank], tuple(histories[b] for b in rank), settled[rank])
 
@@ -175,47 +187,40 @@ def _rms(r: Array) -> Array:
     return np.sqrt(np.mean(r * r, axis=-1))
 
 
-def _product(arrays: list[Array]) -> Array:
-    out = arrays[0]
-    for a in arrays[1:]:
-        out = out * a
-    return out
-
-
 def _parts(neurons: Neurons, unit: Unit, x: Array) -> tuple[Array, Array, list[Array]]:
     """x - t, sign^k relu^k, and the factors, each (..., n, N)."""
     k = unit.gate_power
     assert k is not None
     distance = x - neurons.knots[..., None]
     opened = np.maximum(neurons.sign[..., None] * distance, 0.0)
-    gate = _product([(neurons.sign**k)[..., None] * opened, *[opened] * (k - 1)])
+    gate = reduce(mul, [(neurons.sign**k)[..., None] * opened, *[opened] * (k - 1)])
     lines = neurons.lines[..., None]
     if unit.factors == 0:
         return distance, gate, [lines[..., 0, 0, :]]
     return distance, gate, [lines[..., i, 0, :] + lines[..., i, 1, :] * distance for i in range(unit.factors)]
 
 
-def _jacobian(neurons: Neurons, unit: Unit, x: Array) -> Array:
+def jacobian(neurons: Neurons, unit: Unit, x: Array) -> Array:
     """(..., parameters, N): knots, then c and (with factors) b of each line, then the offset."""
     k, q = unit.gate_power, unit.factors
     assert k is not None
     distance, gate, factors = _parts(neurons, unit, x)
     by_gate = np.divide(k * gate, distance, out=np.zeros_like(gate), where=gate != 0)
-    by_knot = -by_gate * _product(factors)
+    by_knot = -by_gate * reduce(mul, factors)
     rows = []
     for i in range(len(factors)):
-        rest = _product([gate, *factors[:i], *factors[i + 1 :]])
-        rows.append(rest)
+        others = reduce(mul, [gate, *factors[:i], *factors[i + 1 :]])
+        rows.append(others)
         if q:
-            rows.append(rest * distance)
-            by_knot -= rest * neurons.lines[..., i, 1][..., None]
+            rows.append(others * distance)
+            by_knot -= others * neurons.lines[..., i, 1][..., None]
     return np.concatenate((by_knot, *rows, np.ones_like(gate[..., :1, :])), axis=-2)
 
 
 def _normal_systems(neurons: Neurons, unit: Unit, x: Array, r: Array) -> tuple[Array, Array]:
     gram, gradient = 0.0, 0.0
     for rows in _slices(len(x)):
-        j = _jacobian(neurons, unit, x[rows])
+        j = jacobian(neurons, unit, x[rows])
         gram = gram + j @ np.swapaxes(j, -1, -2)
         gradient = gradient + (j @ r[..., rows, None])[..., 0]
     return np.asarray(gram), np.asarray(gradient)
@@ -241,4 +246,4 @@ def _where(mask: Array, a: Neurons, b: Neurons) -> Neurons:
 
 
 def _slices(n: int) -> list[slice]:
-    return [slice(i, i + _CHUNK) for i in range(0, n, _CHUNK)]
+    return [slice(i, i + _ROWS_AT_ONCE) for i in range(0, n, _ROWS_AT_ONCE)]

@@ -1,15 +1,8 @@
-"""What every solver returns: a network, and a status that says what to do next.
+"""What every solver returns, a network with a status that says what to do next, and what solvers share.
 
-What solvers that follow derivatives share: a problem's tensors, the start and the loss.
-
-How much memory a fit takes, by solver, before it is begun.
-
-Estimates of the largest arrays, measured to be within a factor of two for networks of some megabytes and more:
-
-    varpro, each network     4 (N, m + p) arrays and 6 squares of m + p: what is linear, and what moves
-    newton                   6 Hessians (P, P), and pieces of the Jacobian of bounded size
-    adam, lbfgs              3 (factors + 2) arrays (N, width) that the backward pass keeps or makes
-    knots, frozen            3 arrays (N, width) for the exact error, 3 (width, width) for the gates' facing
+Solvers that follow derivatives share a problem's tensors, the start and the loss. All of them are asked for the memory
+that a fit takes before it is begun: each estimates its largest arrays, in its own file, and these estimates were
+measured to be within a factor of two for networks of some megabytes and more.
 """
 
 from __future__ import annotations
@@ -25,8 +18,17 @@ from torch import Tensor, nn
 
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
+from gatelab.feedforward import AnyUnit, ModuleUnit
 from gatelab.memory import check_memory
+from gatelab.solve.solvers import SOLVERS
+
+if TYPE_CHECKING:
+    from gatelab.data import Problem
+
+# More steps than any solver takes: a solver whose `steps` is None has limits of its own.
+UNLIMITED = 2**62
+
+UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
 
 
 class Status(StrEnum):
@@ -43,6 +45,7 @@ class Status(StrEnum):
 
     @property
     def advice(self) -> str:
+        """What to do next, in a sentence."""
         return _ADVICE[self]
 
 
@@ -56,9 +59,10 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Solution:
-    """The network that a solver found, how it ended and the training RMSE after each step that led to it.
+    """What a solver returns.
 
-    A history has at least one entry. Stages that work on some of the rows give the RMSE on those.
+    `network` is the one that it found, `status` how it ended, `history` the training RMSE after each step that led to
+    the network. A history has at least one entry. Stages that work on some of the rows give the RMSE on those.
     """
 
     network: nn.Module
@@ -70,16 +74,8 @@ class Solution:
 
     @property
     def steps(self) -> int:
+        """The iterations that the network went through from its start to its end."""
         return len(self.history)
-
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
-
-# More steps than any solver takes: a solver whose `steps` is None has limits of its own.
-UNLIMITED = 2**62
-
-UnitLike = str | AnyUnit | Callable[..., object] | type[nn.Module]
 
 
 def tensors(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -97,7 +93,9 @@ def default_init(unit: AnyUnit, d_in: int) -> str:
     """
     if isinstance(unit, ModuleUnit):
         return "own"
-    return "spline-alternating" if d_in == 1 else "lecun"
+    if d_in == 1:
+        return "spline-alternating"
+    return "lecun"
 
 
 def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str | None) -> nn.Module:
@@ -130,10 +128,9 @@ def mean_square(net: nn.Module, x: Tensor, y: Tensor) -> float:
 
 def check_steps(steps: Any) -> int:
     """The most steps that a network may take in all; `UNLIMITED` for None, the solver's own measure."""
-    return UNLIMITED if steps is None else whole_number("steps", steps, 1)
-
-
-_PAIRS = 50  # of L-BFGS: two vectors of all parameters each
+    if steps is None:
+        return UNLIMITED
+    return whole_number("steps", steps, 1)
 
 
 def fit_bytes(solver: str, unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
@@ -143,21 +140,10 @@ def fit_bytes(solver: str, unit: AnyUnit, width: int, n: int, d_in: int, d_out: 
     >>> fit_bytes("newton", unit("glu"), 100, 1000, 1, 1) / 8 == 6 * 501**2
     True
     """
-    parameters = unit.parameter_count(width, d_in, d_out)
-    factors = getattr(unit, "factors", 0)
-    if solver == "varpro":
-        lines = isinstance(unit, Unit) and not isinstance(unit, FunctionUnit) and factors > 0 and d_out == 1
-        linear = width * (d_in + 1) if lines else width
-        moving = width * (d_in + 1) * (factors + 1 - lines)
-        columns = linear + moving + 1
-        return 8 * (4 * n * columns + 6 * columns**2)
-    if solver == "newton":
-        return 8 * 6 * parameters**2
-    if solver in ("adam", "lbfgs"):
-        return 8 * (3 * (factors + 2) * n * width + (2 * _PAIRS if solver == "lbfgs" else 4) * parameters)
-    if solver in ("knots", "frozen"):
-        return 8 * 3 * width * (n + width)
-    return 8 * parameters
+    estimate = SOLVERS.memory(solver)
+    if estimate is None:
+        return 8 * unit.parameter_count(width, d_in, d_out)
+    return estimate(unit, width, n, d_in, d_out)
 
 
 def check_fit_memory(

@@ -1,7 +1,7 @@
 """Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA alike.
 
-Three parts, each in a file of its own: what is linear is eliminated (`features`, with `linalg.least_squares`), what is
-left moves by Levenberg-Marquardt (`marquardt`), and neurons come and go (`insertion`). A network
+Three parts, each in a file beside this folder: what is linear is eliminated (`features`, with `linalg.least_squares`),
+what is left moves by Levenberg-Marquardt (`marquardt`), and neurons come and go (`insertion`). A network
 
 1. grows from nothing, by a third at a time, each new neuron the best of many candidates for the present residual;
 2. goes through rounds: the neurons that matter least give way to new ones, and the change is kept if the error falls;
@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from gatelab.display import Told
 from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.feedforward import ModuleUnit, Unit
+from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_device
@@ -35,17 +36,34 @@ from gatelab.solve.features import ModuleModel, ProductModel
 from gatelab.solve.insertion import inserted, removed
 from gatelab.solve.marquardt import Descent, Standard, descend, on_threads, parts
 from gatelab.solve.solution import UNLIMITED, Solution, Status, UnitLike, check_fit_memory, check_steps
+from gatelab.solve.solvers import solver
 
 if TYPE_CHECKING:
     from gatelab.data import Problem
 
+# Steps after each insertion while a network grows, and in a round; both end early where a step gains less than ROUGH.
 _GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3
+# A round exchanges up to so many neurons, or this share of them if that is more.
 _FEW, _SHARE = 4, 0.16
-_SETTLINGS, _SETTLING_STEPS = 6, 100
+# A network settles for so many steps, and again, so many times in all, while its loss falls below this share.
+_SETTLING_STEPS, _SETTLINGS, _FELL, _SETTLED = 100, 6, 0.01, 1e-6
+# Coefficients beyond it are unlikely, for data of unit variance.
 _LARGEST = 1e3
-_SETTLED = 1e-6
 
 
+def varpro_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """4 arrays (N, m + p) and 6 squares of m + p for each network: m columns are linear, p move."""
+    factors = getattr(unit, "factors", 0)
+    lines = isinstance(unit, Unit) and not isinstance(unit, FunctionUnit) and factors > 0 and d_out == 1
+    linear = width
+    if lines:
+        linear *= d_in + 1
+    moving = width * (d_in + 1) * (factors + 1 - lines)
+    columns = linear + moving + 1
+    return 8 * (4 * n * columns + 6 * columns**2)
+
+
+@solver("varpro", memory=varpro_bytes)
 def solve_varpro(
     unit: UnitLike,
     problem: Problem,
@@ -59,19 +77,30 @@ def solve_varpro(
     device: str = "cpu",
     progress: Told | None = None,
 ) -> Solution:
-    """The best of `starts` networks, each grown, changed in `rounds` and settled, in at most `steps` steps in all.
+    """The best of several networks, each grown, changed in rounds and settled.
 
-    `steps` counts every iteration that the network went through from its start to its end. None lets it settle for 100
-    steps after growth and rounds, and again where the error still falls fast. A class has no growth and no rounds: None
-    is 100 steps and eight for each of `rounds`.
+    Args:
+        unit: any unit; a class has no growth and no rounds.
+        problem: the data, with any number of inputs and outputs.
+        width: the number of neurons.
+        seed: of everything that is random.
+        starts: how many networks are tried.
+        rounds: how often each exchanges the neurons that matter least.
+        steps: the most iterations that the network goes through from its start to its end. None lets it settle for 100
+            steps after growth and rounds, and again where the error still falls fast; of a class, None is 100 steps
+            and eight for each of `rounds`.
+        ridge: adds ridge times the sum of squares of what is linear, for inputs and targets of unit variance.
+        device: where torch computes, "cpu" or "cuda".
+        progress: called with (done, total) after every phase.
 
-    `ridge` adds ridge times the sum of squares of what is linear, for inputs and targets of unit variance.
+    Returns:
+        The network with its status and history.
 
     >>> import numpy as np
     >>> from gatelab.data import Problem
     >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
     >>> bowl = Problem.from_arrays(x, (x**2).sum(1))
-    >>> varpro("bilinear", bowl, 2).history[-1] < 1e-9
+    >>> solve_varpro("bilinear", bowl, 2).history[-1] < 1e-9
     True
     """
     chosen, x, y = as_unit(unit), problem.train.x, problem.train.y
@@ -106,10 +135,25 @@ def varpro_many(
     device: str = "cpu",
     progress: Told | None = None,
 ) -> tuple[Solution, ...]:
-    """A solution for every (width, seed) of `members`, all in one batch; each is what `varpro` would find alone.
+    """A solution for every member of a batch; each is what `solve_varpro` would find alone.
 
-    `ridge` is one number or one for each member; `weights` of the rows are (N,) or (members, N), none negative. On a
-    CPU the batch is shared out among torch's threads; `progress(done, total)` is called after every phase of a part.
+    On a CPU the batch is shared out among torch's threads.
+
+    Args:
+        unit: a product unit or a function, no class.
+        x: the inputs (N, d_in).
+        y: the targets (N, d_out).
+        members: a (width, seed) for each network.
+        starts: as for `solve_varpro`; so are `rounds`, `steps` and `device`.
+        rounds: see `starts`.
+        steps: see `starts`.
+        ridge: one number, or one for each member.
+        weights: of the rows, (N,) or (members, N), none negative.
+        device: see `starts`.
+        progress: called with (done, total) after every phase of a part of the batch.
+
+    Returns:
+        A solution for each member, in their order.
 
     >>> x = np.linspace(-1, 1, 200)[:, None]
     >>> small, large = varpro_many("silu", x, np.sin(3 * x), [(2, 0), (4, 0)], starts=2)
@@ -126,17 +170,24 @@ def varpro_many(
     data = Standard.of(x, y, _weights(weights, len(members), len(x)), where)
     ridges = _ridges(ridge, len(members))
     starts_of = [
-        _Start(m, check_width(width), _generator(seed, s), ridges[m])
+        _Start(m, check_width(width), torch.Generator().manual_seed(start_seed(seed, s)), ridges[m])
         for m, (width, seed) in enumerate(members)
         for s in range(how.starts)
     ]
     best: dict[int, tuple[float, Solution]] = {}
     row = 16 * len(x) * 2 * (chosen.factors + 1) * data.x.shape[1]  # what F, J and copies of them take for a neuron
     pieces = [[starts_of[i] for i in part] for part in parts([s.width for s in starts_of], row, data.x.device)]
-    tick = _ticker(progress, len(pieces) * (how.rounds + 2))
+    phases, total = count(1), len(pieces) * (how.rounds + 2)
+
+    def tick() -> None:
+        phase = next(phases)
+        if progress:
+            progress(phase, total)
 
     def solve(piece: list[_Start]) -> list[tuple[float, Solution]]:
-        return _solve(chosen, data, piece, how, tick)
+        batch = _Batch.of(chosen, data, piece, how.steps)
+        batch.run(how.rounds, tick)
+        return batch.solutions(data)
 
     for piece, solutions in zip(pieces, on_threads(solve, pieces, data.x.device), strict=True):
         for start, (loss, solution) in zip(piece, solutions, strict=True):
@@ -147,6 +198,8 @@ def varpro_many(
 
 @dataclass(frozen=True)
 class _Course:
+    """How hard each member is tried: starts, rounds, and the most steps of a network."""
+
     starts: int
     rounds: int
     steps: int
@@ -166,40 +219,19 @@ class _Start:
     ridge: float
 
 
-def _solve(
-    unit: Unit, data: Standard, part: Sequence[_Start], how: _Course, tick: Callable[[], None]
-) -> list[tuple[float, Solution]]:
-    """Grow, change and settle a batch."""
-    device = data.x.device
-    weight = None
-    if data.root_weight is not None:
-        rows = [s.member if len(data.root_weight) > 1 else 0 for s in part]
-        weight = data.root_weight[rows]
-    empty = torch.zeros(len(part), 0, dtype=torch.bool, device=device)
-    ridge = torch.tensor([s.ridge for s in part], dtype=torch.float64, device=device)
-    course = _Batch(ProductModel(unit, data.x, data.y, empty, ridge, weight), part, how.steps)
-    course.grow()
-    tick()
-    for _ in range(how.rounds):
-        course.change()
-        tick()
-    course.settle()
-    tick()
-    now = course.now
-    losses = now.found.loss.tolist()
-    return [
-        (
-            loss,
-            Solution(data.undo(course.model.network(now.theta, now.found.coefficients, b, s.width)), status, history),
-        )
-        for b, (s, loss, status, history) in enumerate(
-            zip(part, losses, now.status, _rmse(course.histories, losses, data), strict=True)
-        )
-    ]
-
-
 class _Batch:
     """A batch on its course: the model and where it is now, both replaced as it goes, and the steps that are left."""
+
+    @classmethod
+    def of(cls, unit: Unit, data: Standard, part: Sequence[_Start], steps: int) -> _Batch:
+        device = data.x.device
+        weight = None
+        if data.root_weight is not None:
+            shared = len(data.root_weight) == 1
+            weight = data.root_weight[[0 if shared else s.member for s in part]]
+        empty = torch.zeros(len(part), 0, dtype=torch.bool, device=device)
+        ridge = torch.tensor([s.ridge for s in part], dtype=torch.float64, device=device)
+        return cls(ProductModel(unit, data.x, data.y, empty, ridge, weight), part, steps)
 
     def __init__(self, model: ProductModel, part: Sequence[_Start], steps: int) -> None:
         self.model, self.ridge = model, model.ridge
@@ -211,17 +243,37 @@ class _Batch:
         shape = (len(part), model.maps, 0, model.x.shape[1])
         nothing = torch.zeros(shape, dtype=torch.float64, device=model.x.device)
         self.floor = model.project(nothing).loss
-        self.now = self._descended(nothing, [0] * len(part), _ROUGH)
+        self.now = self.descended(nothing, [0] * len(part), _ROUGH)
+
+    def run(self, rounds: int, tick: Callable[[], None]) -> None:
+        """Grow, change and settle, with a tick after each phase."""
+        self.grow()
+        tick()
+        for _ in range(rounds):
+            self.change()
+            tick()
+        self.settle()
+        tick()
+
+    def solutions(self, data: Standard) -> list[tuple[float, Solution]]:
+        """The loss and the solution of each member; where no step was needed, the history is what the start had."""
+        now, pairs = self.now, []
+        for b, loss in enumerate(now.projection.loss.tolist()):
+            losses = self.histories[b] or [loss]
+            history = tuple(data.y_scale * math.sqrt(max(v, 0.0) / data.y.numel()) for v in losses)
+            network = data.undo(self.model.network(now.theta, now.projection.coefficients, b, self.widths[b]))
+            pairs.append((loss, Solution(network, now.status[b], history)))
+        return pairs
 
     def grow(self) -> None:
         """Insert all neurons; between stages the members with enough steps descend."""
-        for stage in _stages(max(self.widths)):
+        for stage in growing_widths(max(self.widths)):
             present = self.model.present.sum(1).tolist()
             wanted = [min(stage, w) - int(n) for w, n in zip(self.widths, present, strict=True)]
-            self.model, theta = inserted(self.model, self.now.theta, self.now.found, wanted, self.generators)
+            self.model, theta = inserted(self.model, self.now.theta, self.now.projection, wanted, self.generators)
             steps = [_GROWING_STEPS * bool(k and g) for k, g in zip(wanted, self.grown, strict=True)]
-            self.now = self._descended(theta, steps, _ROUGH)
-            self._remember(self.now)
+            self.now = self.descended(theta, steps, _ROUGH)
+            self.remember(self.now, range(len(self.widths)))
 
     def change(self) -> None:
         """One round: some of the cheapest neurons are exchanged for new ones, and members that gain by it keep it.
@@ -232,22 +284,24 @@ class _Batch:
         if not any(takes_part):
             return
         most = [min(max(_FEW, round(_SHARE * n)), max(n - 1, 1)) for n in self.model.present.sum(1).tolist()]
-        count = [int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)]
-        theta, here = self.now.theta, self.now.found
-        fewer = removed(self.model, here, count, self.generators)
-        other, moved = inserted(fewer, theta, fewer.project(theta), count, self.generators)
+        exchanged = [
+            int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)
+        ]
+        theta, here = self.now.theta, self.now.projection
+        fewer = removed(self.model, here, exchanged, self.generators)
+        other, moved = inserted(fewer, theta, fewer.project(theta), exchanged, self.generators)
         steps = [_ROUND_STEPS * p for p in takes_part]
         trial = descend(other, moved, steps, tolerance=_ROUGH, floor=self.floor)
-        gained = [p and g for p, g in zip(takes_part, (trial.found.loss < here.loss).tolist(), strict=True)]
+        gained = [p and g for p, g in zip(takes_part, (trial.projection.loss < here.loss).tolist(), strict=True)]
         fits = [len(losses) <= n for losses, n in zip(trial.losses, self.left, strict=True)]
         self.left = [n * (f or not g) for n, f, g in zip(self.left, fits, gained, strict=True)]
         members = [b for b, (g, f) in enumerate(zip(gained, fits, strict=True)) if g and f]
         better = torch.tensor(members, dtype=torch.long, device=theta.device)
         theta, present = theta.clone(), self.model.present.clone()
         theta[better], present[better] = trial.theta[better], other.present[better]
-        here.put(better, trial.found.take(better))
+        here.put(better, trial.projection.take(better))
         self.model, self.now = replace(self.model, present=present), replace(self.now, theta=theta)
-        self._remember(trial, keep=set(members))
+        self.remember(trial, members)
 
     def settle(self) -> None:
         """To the end, and again where the loss has fallen so far that the prior, which follows it, is out of date.
@@ -258,21 +312,21 @@ class _Batch:
         steps = [min(_SETTLING_STEPS, n) for n in self.left]
         settlings = 0
         while any(steps) or not settlings:
-            before = self.now.found.loss
+            before = self.now.projection.loss
             self.weigh()
-            self.now = self._descended(self.now.theta, steps, _SETTLED)
-            self._remember(self.now)
+            self.now = self.descended(self.now.theta, steps, _SETTLED)
+            self.remember(self.now, range(len(self.widths)))
             status = [
                 new if n or new is Status.FLOOR else old
                 for old, new, n in zip(status, self.now.status, steps, strict=True)
             ]
             settlings += 1
-            fell = (self.now.found.loss < 0.01 * before).tolist()
-            on = [
+            fell = (self.now.projection.loss < _FELL * before).tolist()
+            goes_on = [
                 s is not Status.FLOOR and ((f and settlings < _SETTLINGS) or (self.limited and s is Status.BUDGET))
                 for f, s in zip(fell, status, strict=True)
             ]
-            steps = [min(_SETTLING_STEPS, n) * o for n, o in zip(self.left, on, strict=True)]
+            steps = [min(_SETTLING_STEPS, n) * o for n, o in zip(self.left, goes_on, strict=True)]
         self.now = replace(self.now, status=tuple(status))
 
     def weigh(self) -> None:
@@ -283,18 +337,19 @@ class _Batch:
         coefficients, for data of unit variance, and the mean squared error as the variance of noise, the ridge is this
         much. It vanishes with the error.
         """
-        error = self.now.found.loss / len(self.model.x)
+        error = self.now.projection.loss / len(self.model.x)
         self.model = replace(self.model, ridge=self.ridge + error / _LARGEST**2)
-        self.now = self._descended(self.now.theta, [0] * len(self.widths), _ROUGH)
+        self.now = self.descended(self.now.theta, [0] * len(self.widths), _ROUGH)
 
-    def _descended(self, theta: Tensor, steps: Sequence[int], tolerance: float) -> Descent:
+    def descended(self, theta: Tensor, steps: Sequence[int], tolerance: float) -> Descent:
+        """The batch after at most so many steps of each member from theta."""
         return descend(self.model, theta, steps, tolerance=tolerance, floor=self.floor)
 
-    def _remember(self, descent: Descent, keep: set[int] | None = None) -> None:
-        for b, losses in enumerate(descent.losses):
-            if keep is None or b in keep:
-                self.histories[b].extend(losses)
-                self.left[b] -= len(losses)
+    def remember(self, descent: Descent, members: Sequence[int]) -> None:
+        """Count the steps of these members, and add their losses to their histories."""
+        for b in members:
+            self.histories[b].extend(descent.losses[b])
+            self.left[b] -= len(descent.losses[b])
 
 
 def _solve_module(
@@ -302,21 +357,22 @@ def _solve_module(
 ) -> Solution:
     """A class has its own neurons and its own way to begin: all the steps go into the settling of its starts."""
     inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
-    nets = [unit.network(width, x.shape[1], y.shape[1], seed=_state(seed, s) % 2**31) for s in range(how.starts)]
+    nets = [unit.network(width, x.shape[1], y.shape[1], seed=start_seed(seed, s) % 2**31) for s in range(how.starts)]
     model = ModuleModel.of(nets[0], inputs, targets, ridge)
     theta = torch.stack([model.start(net) for net in nets])
     floor = targets.square().sum().expand(len(theta))
-    own = _SETTLING_STEPS + how.rounds * _ROUND_STEPS
-    steps = how.steps if how.steps < UNLIMITED else own
+    steps = how.steps
+    if steps == UNLIMITED:
+        steps = _SETTLING_STEPS + how.rounds * _ROUND_STEPS
     now = descend(model, theta, [steps] * len(theta), tolerance=_SETTLED, floor=floor)
-    loss = now.found.loss.nan_to_num(torch.inf)
+    loss = now.projection.loss.nan_to_num(torch.inf)
     best = int(loss.argmin())
     if not math.isfinite(float(loss[best])):
         raise GatelabError(
             f"the first loss of {unit.name!r} is not finite: look for where the unit divides or overflows"
         )
     history = tuple(math.sqrt(v / targets.numel()) for v in now.losses[best])
-    return Solution(model.network(now.theta[best], now.found.coefficients[best]), now.status[best], history)
+    return Solution(model.network(now.theta[best], now.projection.coefficients[best]), now.status[best], history)
 
 
 def growing_steps(width: int) -> int:
@@ -325,13 +381,13 @@ def growing_steps(width: int) -> int:
     >>> growing_steps(1), growing_steps(20)
     (10, 100)
     """
-    return _GROWING_STEPS * len(list(_stages(width)))
+    return _GROWING_STEPS * len(list(growing_widths(width)))
 
 
-def _stages(width: int) -> Iterator[int]:
+def growing_widths(width: int) -> Iterator[int]:
     """Widths on the way to `width`: a third more each time.
 
-    >>> list(_stages(20))
+    >>> list(growing_widths(20))
     [2, 3, 4, 5, 6, 8, 10, 13, 17, 20]
     """
     n = min(2, width)
@@ -341,33 +397,9 @@ def _stages(width: int) -> Iterator[int]:
     yield width
 
 
-def _rmse(histories: list[list[float]], losses: list[float], data: Standard) -> list[tuple[float, ...]]:
-    """Histories as RMSE; where no step was needed, what the start had."""
-    values = data.y.numel()
-    return [
-        tuple(data.y_scale * math.sqrt(max(v, 0.0) / values) for v in history or [loss])
-        for history, loss in zip(histories, losses, strict=True)
-    ]
-
-
-def _ticker(progress: Told | None, total: int) -> Callable[[], None]:
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, total)
-
-    return tick
-
-
-def _state(seed: int, start: int) -> int:
+def start_seed(seed: int, start: int) -> int:
+    """The seed of one start: a number of its own for each pair."""
     return int(np.random.SeedSequence((check_seed(seed), start)).generate_state(1, np.uint64)[0]) % 2**63
-
-
-def _generator(seed: int, start: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_state(seed, start))
 
 
 def _ridges(ridge: float | Sequence[float], members: int) -> list[float]:

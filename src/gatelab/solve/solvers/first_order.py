@@ -14,15 +14,34 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.solve.solution import Solution, Status, UnitLike, start, tensors
+from gatelab.solve.solvers import solver
 
 if TYPE_CHECKING:
     from gatelab.data import Problem
 
 _SMALL_GRADIENT = 1e-8
+_PAIRS = 50  # of L-BFGS: two vectors of all parameters each
 
 
+def activation_bytes(unit: AnyUnit, width: int, n: int) -> int:
+    """3 (factors + 2) arrays (N, width) that the backward pass keeps or makes."""
+    return 8 * 3 * (getattr(unit, "factors", 0) + 2) * n * width
+
+
+def adam_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """The activations; and the parameters with their gradient and two moments."""
+    return activation_bytes(unit, width, n) + 8 * 4 * unit.parameter_count(width, d_in, d_out)
+
+
+def lbfgs_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """The activations, and the pairs of the history."""
+    return activation_bytes(unit, width, n) + 8 * 2 * _PAIRS * unit.parameter_count(width, d_in, d_out)
+
+
+@solver("adam", memory=adam_bytes)
 def adam(
     unit: UnitLike,
     problem: Problem,
@@ -33,7 +52,19 @@ def adam(
     lr: float = 1e-2,
     init: str | None = None,
 ) -> Solution:
-    """At most `steps` steps of Adam with lr(t) = lr (1 + cos(pi t / steps)) / 2.
+    """Adam with the learning rate lr(t) = lr (1 + cos(pi t / steps)) / 2.
+
+    Args:
+        unit: any unit.
+        problem: the data.
+        width: the number of neurons.
+        seed: of the start.
+        steps: the most steps.
+        lr: the first learning rate.
+        init: how the start is drawn; None takes the unit's own.
+
+    Returns:
+        The best network on the way, with its status and history.
 
     >>> import numpy as np
     >>> from gatelab.data import Problem
@@ -56,10 +87,22 @@ def adam(
     return _descend(net, problem, steps, advance)
 
 
+@solver("lbfgs", memory=lbfgs_bytes)
 def lbfgs(
     unit: UnitLike, problem: Problem, width: int, *, seed: int = 0, steps: int = 500, init: str | None = None
 ) -> Solution:
-    """At most `steps` steps of L-BFGS with a strong Wolfe search and 50 pairs of history.
+    """L-BFGS with a strong Wolfe search and 50 pairs of history.
+
+    Args:
+        unit: any unit.
+        problem: the data.
+        width: the number of neurons.
+        seed: of the start.
+        steps: the most steps.
+        init: how the start is drawn; None takes the unit's own.
+
+    Returns:
+        The best network on the way, with its status and history.
 
     >>> import numpy as np
     >>> from gatelab.data import Problem
@@ -75,7 +118,7 @@ def lbfgs(
         net.parameters(),
         max_iter=1,
         max_eval=26,
-        history_size=50,
+        history_size=_PAIRS,
         line_search_fn="strong_wolfe",
         tolerance_grad=0.0,
         tolerance_change=0.0,
@@ -95,8 +138,14 @@ def _descend(
         loss.backward()
         return loss.detach()
 
+    def parameters() -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+    def largest_gradient() -> float:
+        return max((p.grad.abs().max().item() for p in net.parameters() if p.grad is not None), default=0.0)
+
     best = loss = closure().item()
-    state, small = _copy(net), _SMALL_GRADIENT * _largest_gradient(net)
+    state, small = parameters(), _SMALL_GRADIENT * largest_gradient()
     status, history = Status.BUDGET, []
     for _ in range(steps):
         before = loss
@@ -107,8 +156,8 @@ def _descend(
             break
         history.append(loss**0.5)
         if loss < best:
-            best, state = loss, _copy(net)
-        if _largest_gradient(net) <= small:
+            best, state = loss, parameters()
+        if largest_gradient() <= small:
             status = Status.CONVERGED
             break
         if loss == before:
@@ -117,11 +166,3 @@ def _descend(
     net.load_state_dict(state)
     net.zero_grad()
     return Solution(net, status, tuple(history))
-
-
-def _copy(net: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in net.state_dict().items()}
-
-
-def _largest_gradient(net: nn.Module) -> float:
-    return max((p.grad.abs().max().item() for p in net.parameters() if p.grad is not None), default=0.0)

@@ -1,0 +1,479 @@
+"""The knot solver: relu-gated networks of one input, trained as splines with free knots.
+
+Basis x knots x facing: given the knots the network is a least-squares spline in a local basis
+(`gatelab.linalg.splines`); the knots move by banded variable projection, and the gates face so that the spline is
+exactly a network (both in `free_knots`). Small networks, where the constraints of facing matter, are finished in their
+own parameters (`polish`).
+
+Smooth first: a spline that is smoother than the unit needs is also a network of that unit, and its knots are better
+placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the gradient that would move its knots.
+
+A network's steps are all those on its way: of the spline it began as, of the spline that faces, of its polishing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from gatelab.arrays import Array
+from gatelab.data import Problem
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+from gatelab.feedforward import AnyUnit, Unit
+from gatelab.linalg import splines
+from gatelab.solve.free_knots import (
+    Constrain,
+    Density,
+    Facing,
+    Neurons,
+    Spline,
+    always_open,
+    choose_facing,
+    density,
+    from_spline,
+    optimise,
+    project,
+    split_worst,
+    spread,
+    to_network,
+)
+from gatelab.solve.marquardt import one_blas_thread
+from gatelab.solve.polish import (
+    History,
+    Polished,
+    grow,
+    join,
+    polish_networks,
+    random_neurons,
+    residual,
+    solve_linear,
+    stack,
+    take,
+)
+from gatelab.solve.solution import UNLIMITED, Solution, Status, check_steps, mean_square
+from gatelab.solve.solvers import solver
+
+# Neurons of networks that are tiny, where local optima abound; small, where facing costs something; and not yet wide.
+TINY, SMALL, WIDE = 6, 12, 50
+# An error this small beside the target is rounding; errors that differ by less than this share are the same.
+_ROUNDING, _EQUAL = 1e-12, 1e-9
+# Knots are searched for on so many rows, or so many for each cell if that is more.
+_SEARCH_ROWS, _SEARCH_ROWS_A_CELL = 2000, 40
+# Values of neurons that are computed at once for the exact error.
+_VALUES_AT_ONCE = 2**22
+
+# Steps of a free spline: with one knot fewer before a split, in the race of all starts, of those that lead, and of the
+# leader in the unit's own space. Wide splines get as many as they have knots.
+_SPLIT_STEPS, _RACE_STEPS, _LEADING_STEPS, _OWN_SPACE_STEPS = 12, 8, 25, 10
+# So many lead, if their errors are within this factor of the least.
+_LEADING, _CLOSE = 2, 1.2
+# The share of the error that three steps in a row must gain: of free splines, of wide ones, and of those that face.
+_FREE_TOLERANCE, _WIDE_TOLERANCE = 1e-4, 1e-5
+_FACING_TOLERANCE, _WIDE_FACING_TOLERANCE = 1e-5, 1e-6
+
+# Steps of the spline that faces, for tiny, small and other networks, and of what the best of a few goes on with.
+_TINY_STEPS, _SMALL_STEPS, _STEPS, _LAST_STEPS = 6, 20, 100, 100
+# Where a spline can be exact its knots are found in a few steps.
+_SIMPLE_STEPS = 25
+# Facing is free where it costs less than this factor of the error. Where it is not, fewer starts are tried with more
+# neurons always open.
+_FREE_FACING, _STARTS_WHEN_OPEN = 1.01, 2
+_SMALL_FACINGS, _FACINGS = 2, 1
+
+# Random networks that are polished, tiny or small, and random neurons for each network that is one neuron narrower.
+_TINY_DRAWN, _SMALL_DRAWN, _DRAWN_A_NARROWER = 32, 12, 8
+# Rows of the first polishing for each neuron, two neurons added.
+_ROWS_A_NEURON = 25
+
+
+def knots_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+    """3 arrays (N, width) for the exact error, 3 (width, width) for the gates' facing."""
+    return 8 * 3 * width * (n + width)
+
+
+@solver("knots", memory=knots_bytes)
+@solver("frozen", memory=knots_bytes, gates="frozen")
+def solve_knots(
+    unit: AnyUnit,
+    problem: Problem,
+    width: int,
+    *,
+    seed: int = 0,
+    gates: Literal["trained", "frozen"] = "trained",
+    starts: int = 4,
+    steps: int | None = None,
+) -> Solution:
+    """Fit a relu-gated network to data with one input and one output.
+
+    Args:
+        unit: a unit whose gate is a power of relu.
+        problem: the data.
+        width: the number of neurons.
+        seed: of the starts that are random.
+        gates: "frozen" keeps the knots equally spaced and solves only for what is linear (figure 4 a and d);
+            "trained" moves them (b and e).
+        starts: how many sets of knots are tried, the first of them not random.
+        steps: the most iterations that the network goes through from its start to its end; None lets a small network
+            settle and gives others 100 steps after their spline was found.
+
+    Returns:
+        The network with its status and history.
+
+    >>> from gatelab.data import problem
+    >>> from gatelab.feedforward import unit
+    >>> solve_knots(unit("glu"), problem("x2", n=200), 3).status
+    <Status.FLOOR: 'floor'>
+    """
+    if gates not in ("trained", "frozen"):
+        raise unknown_name("way to treat gates", str(gates), ("trained", "frozen"))
+    if not isinstance(unit, Unit) or unit.gate_power is None:
+        raise GatelabError(f"the knot solver needs a relu-gated unit and {unit.name!r} is not one; use solver='varpro'")
+    if problem.d_in != 1 or problem.d_out != 1 or problem.interval is None:
+        raise GatelabError(
+            f"the knot solver needs one input and one output, problem {problem.name!r} has {problem.d_in} and "
+            f"{problem.d_out}; use solver='varpro'"
+        )
+    order = np.argsort(problem.train.x[:, 0], kind="stable")
+    task = KnotTask(
+        unit=unit,
+        x=problem.train.x[order, 0],
+        y=problem.train.y[order, 0],
+        interval=problem.interval,
+        generator=np.random.default_rng(check_seed(seed)),
+        starts=whole_number("starts", starts, 1),
+        steps=check_steps(steps),
+    )
+    with one_blas_thread:
+        best = task.frozen_network(width) if gates == "frozen" else task.trained_network(width)
+    rmse, status = task.rmse(best.neurons), Status.BUDGET
+    if rmse <= task.floor:
+        status = Status.FLOOR
+    elif best.settled:
+        status = Status.CONVERGED
+    return Solution(to_network(best.neurons, unit), status, (*best.history[:-1], rmse))
+
+
+class _Candidate(NamedTuple):
+    """A network on its way; `spline` and how it faces are there so long as it is one."""
+
+    rmse: float
+    neurons: Neurons
+    history: History
+    settled: bool
+    spline: tuple[Spline, Facing] | None = None
+
+
+class _Polishing(NamedTuple):
+    """A stage of polishing: on about so many rows, so many steps, after which so many networks go on."""
+
+    rows: int
+    steps: int
+    survivors: int
+
+
+@dataclass(frozen=True)
+class KnotTask:
+    """What is fitted, the sorted data, the starts, and the most steps that any network may take."""
+
+    unit: Unit
+    x: Array
+    y: Array
+    interval: tuple[float, float]
+    generator: np.random.Generator
+    starts: int
+    steps: int
+
+    @property
+    def degree(self) -> int:
+        """The degree of the unit's splines."""
+        assert self.unit.degree is not None
+        return self.unit.degree
+
+    @property
+    def multiplicity(self) -> int:
+        """How many derivatives may jump at a knot by linear freedom alone; factors beyond the first follow the gate."""
+        return min(self.unit.factors, 1) + 1
+
+    @property
+    def floor(self) -> float:
+        """The error at which nothing but rounding is left."""
+        return _ROUNDING * float(np.abs(self.y).max())
+
+    def every(self, stride: int) -> KnotTask:
+        """The task with every so many rows alone."""
+        return replace(self, x=self.x[::stride], y=self.y[::stride])
+
+    def steps_left(self, history: History, own: int) -> int:
+        """The steps of a stage that takes `own` by itself, for a network with this history."""
+        return min(own, self.steps - len(history))
+
+    def rmse(self, neurons: Neurons) -> float:
+        """The RMSE of the network's own forward pass: large parameters lose digits there that neurons have."""
+        net = to_network(neurons, self.unit)
+        rows = max(1, _VALUES_AT_ONCE // net.width)
+        x, y = (torch.from_numpy(np.ascontiguousarray(a)[:, None]).split(rows) for a in (self.x, self.y))
+        square = sum(len(a) * mean_square(net, a, b) for a, b in zip(x, y, strict=True))
+        return float(np.sqrt(square / len(self.x)))
+
+    def spline(self, breaks: Array, multiplicity: int, constrain: Constrain | None = None) -> Spline:
+        """The best spline of the unit's degree on these breaks."""
+        return project(self.x, self.y, breaks, self.degree, multiplicity, constrain)
+
+    def undetermined(self, width: int) -> GatelabError:
+        """The error where there are too few points for so many neurons."""
+        return GatelabError(
+            f"{len(np.unique(self.x))} distinct points do not determine a {self.unit.name!r} network of width {width}; "
+            "give more data or a smaller width, or use solver='varpro'"
+        )
+
+    def frozen_network(self, width: int) -> _Candidate:
+        """The network with equally spaced knots."""
+        opened = min(always_open(self.unit), width)
+        breaks = np.linspace(*self.interval, width - opened + 2)
+        facing = Facing(self.unit, self.interval, np.zeros(width - opened, bool), opened)
+        try:
+            spline = self.spline(breaks, self.multiplicity, facing.constrain)
+        except np.linalg.LinAlgError:
+            raise self.undetermined(width) from None
+        return _Candidate(spline.rmse, refined_network(spline, facing), (spline.rmse,), True)
+
+    def trained_network(self, width: int) -> _Candidate:
+        """The best network with knots that have moved: from splines, polished if small, made simple if exact."""
+        knot_density = density(self.x, self.y, self.interval, self.degree)
+        tiny, small = width <= TINY, width <= SMALL
+        stride, facing_steps = 1, _STEPS
+        if tiny:
+            # Tiny networks are finished on all data in any case, so that their splines need not see all.
+            stride, facing_steps = max(1, len(self.x) // _SEARCH_ROWS), _TINY_STEPS
+        elif small:
+            facing_steps = _SMALL_STEPS
+        search = self.every(stride)
+        first, facing_is_free = search.facing_networks(knot_density, width, facing_steps)
+        candidates = [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and stride == 1) for c in first]
+        if _least(candidates) > self.floor and (tiny or (small and not facing_is_free)):
+            narrower: list[_Candidate] = []
+            if tiny and width > 1:
+                # A network one neuron narrower is contained in this one: what the search finds there is a start here.
+                narrower, _ = search.facing_networks(knot_density, width - 1, _TINY_STEPS)
+            candidates.append(self.polished_network(width, candidates, narrower))
+        if not candidates:
+            raise self.undetermined(width)
+        best = min(candidates, key=lambda c: c.rmse)
+        if best.rmse > self.floor:
+            # What the polishing of a network that is not tiny has not settled by now would take seconds.
+            goes_on = tiny or (small and best.spline is not None)
+            finished = self.finished_network(best, _LAST_STEPS * goes_on)
+            if finished.rmse <= (1 + _EQUAL) * best.rmse:
+                best = finished
+        if best.rmse > self.floor:
+            return best
+        return self.simplest_network(width, best)
+
+    def facing_networks(self, knot_density: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
+        """Networks from free splines, and whether facing cost nothing; more neurons stay open while it does."""
+        facings = _SMALL_FACINGS if width <= SMALL else _FACINGS
+        candidates: list[_Candidate] = []
+        for opened in range(min(always_open(self.unit), width) + 1):
+            starts = min(self.starts, _STARTS_WHEN_OPEN) if opened else self.starts
+            free, history = self.free_spline(knot_density, width - opened, starts)
+            if free is None:
+                continue
+            for facing in choose_facing(free, self.unit, opened, self.generator, facings):
+                try:
+                    start = self.spline(free.breaks, free.multiplicity, facing.constrain)
+                except np.linalg.LinAlgError:
+                    continue
+                candidates.append(self.moved_network(start, facing, history, self.steps_left(history, steps)))
+            if _least(candidates) <= max(_FREE_FACING * free.rmse, self.floor):
+                return candidates, opened == 0
+        return candidates, False
+
+    def moved_network(self, start: Spline, facing: Facing, history: History, steps: int) -> _Candidate:
+        """A spline that faces after at most so many steps more, as a network."""
+        tolerance = _FACING_TOLERANCE if facing.width <= WIDE else _WIDE_FACING_TOLERANCE
+        spline, path, settled = optimise(start, steps=steps, tolerance=tolerance, constrain=facing.constrain)
+        neurons = refined_network(spline, facing)
+        return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, facing))
+
+    def free_spline(self, knot_density: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
+        """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them.
+
+        A race: those that lead after a few steps go on, if they are close; the better of them in the unit's own space.
+        """
+        thin = self.every(max(1, len(self.x) // max(_SEARCH_ROWS, _SEARCH_ROWS_A_CELL * (inner + 1))))
+        count = starts
+        if not inner:
+            count = 1
+        elif TINY < inner <= 2 * SMALL and starts > 1:
+            # Between few knots, where polishing finds what is missed, and many, where all starts end alike.
+            count = 2 * starts
+        begun: list[tuple[Spline, History]] = []
+        for breaks, history in thin.first_breaks(knot_density, inner, count):
+            try:
+                spline = thin.spline(thin.spread(breaks), 1)
+                begun.append(self.stage(spline, history, _RACE_STEPS * (starts > 1), _FREE_TOLERANCE))
+            except np.linalg.LinAlgError:
+                continue
+        leading = sorted(begun, key=_error)[:_LEADING]
+        leading = [leader for leader in leading if _error(leader) <= _CLOSE * _error(leading[0])]
+        steps, tolerance = _LEADING_STEPS, _FREE_TOLERANCE
+        if inner > WIDE:
+            steps, tolerance = inner, _WIDE_TOLERANCE
+        finished = [self.stage(spline, history, steps, tolerance) for spline, history in leading]
+        for spline, history in sorted(finished, key=_error):
+            try:
+                if self.multiplicity > 1:
+                    spline = thin.spline(thin.spread(spline.breaks), self.multiplicity)
+                    spline, history = self.stage(spline, history, _OWN_SPACE_STEPS, _FREE_TOLERANCE)
+                return self.spline(spline.breaks, self.multiplicity), history
+            except np.linalg.LinAlgError:
+                continue
+        return None, ()
+
+    def spread(self, breaks: Array) -> Array:
+        """Breaks moved as little as needed so that every cell has data enough for a polynomial."""
+        return spread(breaks, self.x, self.degree + 2)
+
+    def stage(self, start: Spline, history: History, steps: int, tolerance: float) -> tuple[Spline, History]:
+        """A free spline after so many steps, or as many as are left, and its history with them."""
+        spline, path, _ = optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
+        return spline, (*history, *path)
+
+    def first_breaks(self, knot_density: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
+        """Breaks to start from: the density's, those with a knot fewer and the worst cell split, and shaken ones."""
+        a, b = self.interval
+        yield np.concatenate(([a], knot_density.knots(inner), [b])), ()
+        grows = count > 1 and TINY < inner <= WIDE
+        if grows:
+            try:
+                fewer = self.spread(np.concatenate(([a], knot_density.knots(inner - 1), [b])))
+                spline, history = self.stage(self.spline(fewer, 1), (), _SPLIT_STEPS, _FREE_TOLERANCE)
+                yield split_worst(spline), history
+            except np.linalg.LinAlgError:
+                pass
+        for _ in range(count - 1 - grows):
+            yield np.concatenate(([a], knot_density.knots(inner, self.generator), [b])), ()
+
+    def polished_network(self, width: int, wide: Sequence[_Candidate], narrower: Sequence[_Candidate]) -> _Candidate:
+        """A small network in its own parameters, from what the spline search found and from random starts."""
+        unit, interval, generator = self.unit, self.interval, self.generator
+        tiny = width <= TINY
+        drawn = _TINY_DRAWN if tiny else _SMALL_DRAWN
+        more = _DRAWN_A_NARROWER
+        coarse = _ROWS_A_NEURON * (width + 2)
+        few = self.every(max(1, len(self.x) // coarse))
+        starts = [random_neurons(unit, width, interval, drawn, generator)]
+        for candidate in narrower:
+            neurons = random_neurons(unit, 1, interval, more, generator)
+            starts.append(join(stack([candidate.neurons] * more), neurons))
+        batch = stack([*(c.neurons for c in wide), solve_linear(stack(starts), unit, few.x, few.y)])
+        paths = [*(c.history for c in wide), *[()] * drawn, *(c.history for c in narrower for _ in range(more))]
+        if tiny:
+            grown = grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=self.steps)
+            batch, paths = stack([batch, grown.neurons]), [*paths, *grown.histories]
+        # Coarse to fine: most of the search on some hundred points, the last steps on all.
+        for stage in (
+            _Polishing(rows=coarse, steps=8, survivors=16),
+            _Polishing(rows=coarse, steps=22, survivors=2),
+            _Polishing(rows=4 * coarse, steps=75, survivors=1),
+            _Polishing(rows=len(self.x), steps=6, survivors=1),
+        ):
+            some = self.every(max(1, len(self.x) // stage.rows))
+            polished = polish_networks(batch, unit, some.x, some.y, steps=stage.steps, paths=paths, most=self.steps)
+            batch, paths = polished.best(stage.survivors), list(polished.histories[: stage.survivors])
+        return self.best_polished(polished)
+
+    def best_polished(self, polished: Polished) -> _Candidate:
+        """The first network of a batch that was polished."""
+        neurons = take(polished.neurons, 0)
+        return _Candidate(self.rmse(neurons), neurons, polished.histories[0], bool(polished.settled[0]))
+
+    def finished_network(self, best: _Candidate, own: int) -> _Candidate:
+        """The best candidate on all data, until it settles or its steps are spent: all that are left, else its own."""
+        steps = own if self.steps == UNLIMITED else self.steps - len(best.history)
+        if best.settled or steps <= 0:
+            return best
+        if best.spline is None:
+            batch = stack([best.neurons])
+            return self.best_polished(
+                polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history])
+            )
+        spline, facing = best.spline
+        start = self.spline(spline.breaks, spline.multiplicity, facing.constrain)
+        return self.moved_network(start, facing, best.history, steps)
+
+    def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
+        """Of networks at rounding the one with the fewest knots, `best` if there is none simpler.
+
+        Knots beyond those that the target needs can lie anywhere between two rows: what the network does there is not
+        determined by the data. So neighbouring knots are drawn together, and neurons that are left over get weight
+        zero.
+        """
+        opened = always_open(self.unit)
+        least = min(self.degree + 2, (len(self.x) - 1) // 2)
+        among = (best.neurons.knots > self.x[least]) & (best.neurons.knots < self.x[-least - 1])
+        inside = np.sort(best.neurons.knots[among])
+        for inner in range(min(width - opened, len(inside), SMALL) + 1):
+            ends, centres = self.interval, group_means(inside, inner)
+            breaks = spread(np.array([ends[0], *centres, ends[1]]), self.x, least)
+            facing = Facing(self.unit, ends, np.zeros(inner, bool), opened)
+            try:
+                start = self.spline(breaks, self.multiplicity, facing.constrain)
+            except np.linalg.LinAlgError:
+                continue
+            simple = self.moved_network(start, facing, (), self.steps_left((), _SIMPLE_STEPS))
+            if simple.rmse <= self.floor:
+                return simple._replace(neurons=padded(simple.neurons, width))
+        return best
+
+
+def _least(candidates: Sequence[_Candidate]) -> float:
+    return min((c.rmse for c in candidates), default=np.inf)
+
+
+def _error(member: tuple[Spline, History]) -> float:
+    return member[0].rmse
+
+
+def refined_network(spline: Spline, facing: Facing) -> Neurons:
+    """The spline's network, refined until its own output agrees with the spline to rounding.
+
+    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
+    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
+    with full relative precision: iterative refinement, as for linear systems.
+    """
+    x, target = splines.sample(spline.breaks, spline.z)
+    neurons = from_spline(spline, facing)
+    for _ in range(2):
+        gap = residual(neurons, facing.unit, x, target)
+        correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, facing.constrain)
+        change = from_spline(correction, facing)
+        lines = neurons.lines.copy()
+        lines[:, -1] += change.lines[:, -1]
+        neurons = Neurons(neurons.knots, neurons.sign, lines, neurons.offset + change.offset)
+    return neurons
+
+
+def group_means(values: Array, groups: int) -> list[float]:
+    """The means of sorted values in so many groups, cut where the gaps are largest.
+
+    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
+    [0.5, 11.0]
+    """
+    if not groups:
+        return []
+    cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1
+    return [float(part.mean()) for part in np.split(values, cuts)]
+
+
+def padded(neurons: Neurons, width: int) -> Neurons:
+    """The same function with more neurons: copies of the first, of weight zero."""
+    more = width - len(neurons.knots)
+    lines = np.concatenate((neurons.lines, np.repeat(neurons.lines[:1], more, axis=0)))
+    lines[width - more :, -1] = 0.0
+    knots, sign = (np.concatenate((a, np.repeat(a[:1], more))) for a in (neurons.knots, neurons.sign))
+    return Neurons(knots, sign, lines, neurons.offset)
