@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING
 from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from gatelab.data.catalogue import ProblemSpec, problems
+    from gatelab.data.catalogue import problems
     from gatelab.data.definition import Problem
     from gatelab.data.expression import Expression, parse
     from gatelab.data.images import ImageData, image_data
     from gatelab.data.registry import problem
     from gatelab.data.rows import Data
+    from gatelab.data.specification import ProblemSpec
     from gatelab.data.text import TextData, text_data
 
 import_on_use(
     __name__,
     {
-        "catalogue": ("ProblemSpec", "problems"),
+        "catalogue": ("problems",),
+        "specification": ("ProblemSpec",),
         "rows": ("Data",),
         "expression": ("Expression", "parse"),
         "images": ("ImageData", "image_data"),
