@@ -15,6 +15,7 @@ from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
     from gatelab.data.catalogue import problems
+    from gatelab.data.conformance import check_problem
     from gatelab.data.definition import Problem
     from gatelab.data.expression import Expression, parse
     from gatelab.data.images import ImageData, image_data
@@ -28,6 +29,7 @@ import_on_use(
     {
         "catalogue": ("problems",),
         "specification": ("ProblemSpec",),
+        "conformance": ("check_problem",),
         "rows": ("Data",),
         "expression": ("Expression", "parse"),
         "images": ("ImageData", "image_data"),
@@ -44,6 +46,7 @@ __all__ = [
     "Problem",
     "ProblemSpec",
     "TextData",
+    "check_problem",
     "image_data",
     "parse",
     "problem",
