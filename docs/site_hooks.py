@@ -1,9 +1,9 @@
-"""What mkdocs needs beside its settings: files that pages link to outside docs/, and formulas without scripts.
+"""What mkdocs needs beside its settings: files that pages link to outside docs/, lists, and formulas without scripts.
 
 Pages are read in the repository too, where `../examples/own_unit.py` is right. In the site such a file lies under the
 path that it has in the repository, and the link is rewritten to it: nothing has to know where the repository is
-published, and a link to what is not there still ends a strict build. Formulas become MathML, which browsers show by
-themselves.
+published, and a link to what is not there still ends a strict build. The lists of units and problems are those of the
+library, so that one that was added is in them. Formulas become MathML, which browsers show by themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
+
+from gatelab.data.catalogue import CATALOGUE as PROBLEMS
+from gatelab.feedforward.catalogue import CATALOGUE as UNITS
 
 ROOT = Path(__file__).resolve().parents[1]
 # Pages that no page has to link to: the menu does.
@@ -42,8 +45,21 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def listed(markdown: str) -> str:
+    """The page with a table of all units, or of all problems, where it asks for one."""
+    tables = {
+        "units": ("| unit | neuron |", [(u.name, u.description) for u in UNITS.values()]),
+        "problems": ("| problem | what it is |", [(p.name, p.description) for p in PROBLEMS.values()]),
+    }
+    for word, (head, rows) in tables.items():
+        lines = [head, "| --- | --- |", *(f"| {name} | {description} |" for name, description in rows)]
+        markdown = markdown.replace(f"<!-- list of {word} -->", "\n".join(lines))
+    return markdown
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let the links that leave docs/ lead to the same files in the site."""
+    """Put in the lists, and let the links that leave docs/ lead to the same files in the site."""
+    markdown = listed(markdown)
     here = page.file.src_uri
 
     def rewritten(match: re.Match[str]) -> str:

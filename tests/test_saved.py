@@ -254,7 +254,7 @@ def test_a_regressor_predicts_files_too() -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])
 def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    monkeypatch.setattr(tables, "_PART", 7)
+    monkeypatch.setattr(tables, "PART", 7)
     rows = table()
     writers = {
         "csv": lambda p: rows.to_csv(p, index=False),

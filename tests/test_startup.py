@@ -104,4 +104,4 @@ def test_the_catalogue_says_what_the_units_are():
     for unit in gl.units():
         spec = CATALOGUE[unit.name]
         assert (spec.order, spec.parameter_count(7)) == (unit.order, unit.parameter_count(7))
-        assert (spec.gate, spec.factors, spec.description) == (unit.gate.name, unit.factors, unit.description)
+        assert (spec.gate_name, spec.factors, spec.description) == (unit.gate.name, unit.factors, unit.description)

@@ -15,9 +15,11 @@ import pytest
 
 import gatelab as gl
 from gatelab.data import measured
-from gatelab.data.measured import AIRFOIL, CALIFORNIA, DATASETS, fingerprint, load
+from gatelab.data.catalogue import DATASETS
+from gatelab.data.measured import fingerprint, load
 from gatelab.errors import GatelabError
 
+AIRFOIL, CALIFORNIA = DATASETS["airfoil"], DATASETS["california"]
 ROWS = 40
 TABLE = np.random.default_rng(0).normal(size=(ROWS, 6)).round(6)
 CONTENT = "".join("\t".join(map(repr, row)) + "\r\n" for row in TABLE.tolist()).encode()

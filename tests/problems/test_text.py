@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from byte_letters import letters
 from loopback import loopback
 
 from gatelab.data import archives, text
@@ -90,8 +91,7 @@ def test_a_file_byte_by_byte(tmp_path, no_network, packed):
 
 
 def test_documents_of_parquet_end_with_a_token(tmp_path):
-    ids = {bytes([b]): b for b in range(256)}
-    bpe = BPE(ids, {}, end=256)
+    bpe = BPE({letter: byte for byte, letter in enumerate(letters())}, [], end=256)
     (tmp_path / "a.parquet").write_bytes(_parquet(["ab", "c", None, "dé"]))
     data = text_data(tmp_path / "a.parquet", bpe, test_fraction=0.2)
     assert _whole(data).tolist() == [97, 98, 256, 99, 256, 256, 100, 0xC3, 0xA9, 256]
@@ -109,10 +109,10 @@ def test_tokens_are_kept_and_told_apart(tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("encoded again")
 
-    encoded = text._encoded
-    monkeypatch.setattr(text, "_encoded", refuse)
+    encoded = text.encoded
+    monkeypatch.setattr(text, "encoded", refuse)
     assert np.array_equal(_whole(text_data(path, "bytes")), first)
-    monkeypatch.setattr(text, "_encoded", encoded)
+    monkeypatch.setattr(text, "encoded", encoded)
     path.write_text(WORDS + "more", encoding="utf-8")
     assert len(_whole(text_data(path, "bytes"))) == len(first) + 4
 

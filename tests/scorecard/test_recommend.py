@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatelab.scorecard import Evidence, Facts, FittedNetwork, Growth, Recommendation, Score, ScoreInterval, recommend
+from gatelab.scorecard import Evidence, Facts, FittedNetwork, Growth, Recommendation, Score, recommend
+from gatelab.statistics import Interval
 
 SCORE = Score(
     unit="a",
@@ -71,12 +72,12 @@ def network(
     unit: str, width: int, flops: int, rmse: float, behind: tuple[float, float, float], train: float = 0.09
 ) -> FittedNetwork:
     return FittedNetwork(
-        unit, width, 10 * width, flops, train, ScoreInterval(rmse, 0.9 * rmse, 1.1 * rmse), ScoreInterval(*behind)
+        unit, width, 10 * width, flops, train, Interval(rmse, 0.9 * rmse, 1.1 * rmse), Interval(*behind)
     )
 
 
-FALLING = Growth("a", (4, 8), (40, 80), ScoreInterval(0.4, 0.3, 0.5))
-FLAT = Growth("a", (4, 8), (40, 80), ScoreInterval(1.02, 0.95, 1.1))
+FALLING = Growth("a", (4, 8), (40, 80), Interval(0.4, 0.3, 0.5))
+FLAT = Growth("a", (4, 8), (40, 80), Interval(1.02, 0.95, 1.1))
 A, B = score("a", 0.1, (1, 1, 1)), score("b", 0.2, (2, 1.5, 2.5))
 NETWORKS = (
     network("a", 4, 80, 0.25, (2.5, 2.2, 3.0)),
@@ -237,7 +238,7 @@ def test_where_more_parameters_do_not_help_the_cheapest_network_that_is_as_good_
 
 
 def test_an_error_far_above_the_least_is_no_equal_however_wide_its_interval():
-    loose = (replace(FLOOR[0], behind=ScoreInterval(1.5, 0.9, 2.5)), *FLOOR[1:])
+    loose = (replace(FLOOR[0], behind=Interval(1.5, 0.9, 2.5)), *FLOOR[1:])
     advice = advise(score("a", 0.102, (1, 1, 1)), B, networks=loose, growth=FLAT)
     assert (advice.unit, advice.width) == ("b", 2)
 
@@ -352,7 +353,7 @@ def random_evidence(rng: np.random.Generator) -> Evidence:
     narrow = int(rng.choice([4, 6]))
     growth = None
     if rng.random() < 0.9:
-        growth = Growth(leader, (narrow, 8), (10 * narrow, 80), ScoreInterval(*interval(spread(0.3))))
+        growth = Growth(leader, (narrow, 8), (10 * narrow, 80), Interval(*interval(spread(0.3))))
     return Evidence(tuple(scores), tuple(networks), growth, 80, FACTS)
 
 
@@ -436,6 +437,6 @@ def test_a_unit_that_no_line_is_against_is_taken():
         ratio = {s.unit: s.rmse / good.rmse for s in e.scores}
         scores = [replace(s, behind=ratio[s.unit], behind_low=0.9, behind_high=3.0) for s in e.scores]
         own = replace(network("z", 8, 1, good.rmse, (1, 1, 1), train=good.rmse), parameters=1)
-        networks = [replace(n, behind=ScoreInterval(n.rmse.value / good.rmse, 0.9, 3.0)) for n in e.networks]
+        networks = [replace(n, behind=Interval(n.rmse.value / good.rmse, 0.9, 3.0)) for n in e.networks]
         growth = e.growth and replace(e.growth, unit="z")
         assert recommend(replace(e, scores=(*scores, good), networks=(*networks, own), growth=growth)).unit == "z"

@@ -23,8 +23,8 @@ from gatelab.scorecard.measurements import MeasuredRows, draw, mean_kernel, rows
 def test_the_width_at_a_budget_is_the_largest_that_fits(name: str):
     u = gl.unit(name)
     for budget in range(u.parameter_count(1, 3, 2), 200, 7):
-        fits = [w for w in range(1, 200) if u.parameter_count(w, 3, 2) <= budget]
-        assert fits.widest(u, budget, 3, 2) == max(fits)
+        within = [w for w in range(1, 200) if u.parameter_count(w, 3, 2) <= budget]
+        assert fits.widest(u, budget, 3, 2) == max(within)
 
 
 def test_widths_end_at_the_budget_and_a_budget_below_one_neuron_is_refused():

@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING
 from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from gatelab.data.catalogue import ProblemSpec, problems
+    from gatelab.data.catalogue import problems
+    from gatelab.data.conformance import check_problem
     from gatelab.data.definition import Problem
     from gatelab.data.expression import Expression, parse
     from gatelab.data.images import ImageData, image_data
     from gatelab.data.registry import problem
     from gatelab.data.rows import Data
+    from gatelab.data.specification import ProblemSpec
     from gatelab.data.text import TextData, text_data
 
 import_on_use(
     __name__,
     {
-        "catalogue": ("ProblemSpec", "problems"),
+        "catalogue": ("problems",),
+        "specification": ("ProblemSpec",),
+        "conformance": ("check_problem",),
         "rows": ("Data",),
         "expression": ("Expression", "parse"),
         "images": ("ImageData", "image_data"),
@@ -42,6 +46,7 @@ __all__ = [
     "Problem",
     "ProblemSpec",
     "TextData",
+    "check_problem",
     "image_data",
     "parse",
     "problem",

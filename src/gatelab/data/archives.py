@@ -1,6 +1,4 @@
-"""Where data lie: the folder that a user names, and the cache.
-
-Files of images and text: where they are found, how they are downloaded, and how their formats are read.
+"""Files of images and text: where they lie, how they are downloaded, and how their formats are read.
 
 `GATELAB_DATA` names a folder that holds them; with it nothing is downloaded, ever. Without it the cache is looked into,
 and what is not there is downloaded once, as the original file, and kept only if its checksum is right.
@@ -17,7 +15,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
@@ -34,14 +32,15 @@ from gatelab.files import write_whole
 
 def data_folder() -> Path | None:
     """`GATELAB_DATA`, a folder of data sets for use offline; None where it is not set."""
-    given = os.environ.get("GATELAB_DATA")
-    return Path(given).expanduser() if given else None
+    folder = os.environ.get("GATELAB_DATA")
+    if not folder:
+        return None
+    return Path(folder).expanduser()
 
 
 def cache_folder() -> Path:
     """`GATELAB_CACHE`, or `~/.cache/gatelab`."""
-    given = os.environ.get("GATELAB_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "gatelab"
+    return Path(os.environ.get("GATELAB_CACHE") or Path.home() / ".cache" / "gatelab")
 
 
 TIMEOUT = 30.0
@@ -63,7 +62,9 @@ class Archive:
 def places(folder: str) -> list[Path] | None:
     """Where in `GATELAB_DATA` the files of a data set may lie; None where it is not set."""
     base = data_folder()
-    return None if base is None else [base / folder, base]
+    if base is None:
+        return None
+    return [base / folder, base]
 
 
 def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
@@ -87,25 +88,27 @@ def fetched(archive: Archive, progress: Progress | None = None) -> Path:
         with cached.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == archive.sha256:
                 return cached
-    return write_whole(cached, partial(_download, archive, progress=progress))
+    return write_whole(cached, partial(download, archive, progress=progress))
 
 
-def way_out(file: str) -> str:
-    return f"download it by hand as {file} into a folder and set GATELAB_DATA to that folder"
-
-
-def _download(archive: Archive, target: Path, progress: Progress | None) -> None:
+def download(archive: Archive, target: Path, progress: Progress | None) -> None:
+    """Write the original file to a path; an error says what is wrong with what came."""
     digest, received = hashlib.sha256(), 0
+    way_out = f"download it by hand as {archive.file} into a folder and set GATELAB_DATA to that folder"
+
+    def unreachable(error: Exception) -> GatelabError:
+        return GatelabError(f"{archive.file} cannot be downloaded from {archive.url} ({error}); {way_out}")
+
     try:
         answer = urlopen(archive.url, timeout=TIMEOUT)
     except (OSError, HTTPException) as error:
-        raise _unreachable(archive, error) from error
+        raise unreachable(error) from error
     with answer, target.open("wb") as out:
         while received <= archive.size:
             try:
                 block = answer.read(2**20)
             except (OSError, HTTPException) as error:
-                raise _unreachable(archive, error) from error
+                raise unreachable(error) from error
             if not block:
                 break
             out.write(block)
@@ -116,13 +119,8 @@ def _download(archive: Archive, target: Path, progress: Progress | None) -> None
     if digest.hexdigest() != archive.sha256:
         raise GatelabError(
             f"the download of {archive.file} from {archive.url} is cut short or altered: {received} bytes with sha256"
-            f" {digest.hexdigest()} instead of {archive.size} with {archive.sha256}; try again, or"
-            f" {way_out(archive.file)}"
+            f" {digest.hexdigest()} instead of {archive.size} with {archive.sha256}; try again, or {way_out}"
         )
-
-
-def _unreachable(archive: Archive, error: Exception) -> GatelabError:
-    return GatelabError(f"{archive.file} cannot be downloaded from {archive.url} ({error}); {way_out(archive.file)}")
 
 
 class RangeFile(io.RawIOBase):
@@ -130,11 +128,12 @@ class RangeFile(io.RawIOBase):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self.url, self.at = url, 0
-        first = self._ask("bytes=0-0")
-        self.size = int(first[1].rpartition("/")[2])
+        self.url, self.position = url, 0
+        _, span = self.part("bytes=0-0")
+        self.size = int(span.rpartition("/")[2])
 
-    def _ask(self, part: str) -> tuple[bytes, str]:
+    def part(self, part: str) -> tuple[bytes, str]:
+        """A part of the file, and where the server says that it lies."""
         with urlopen(Request(self.url, headers={"Range": part}), timeout=TIMEOUT) as answer:
             span = answer.headers.get("Content-Range")
             if span is None:
@@ -148,31 +147,35 @@ class RangeFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self.at
+        return self.position
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = offset + (0, self.at, self.size)[whence]
-        return self.at
+        self.position = offset + (0, self.position, self.size)[whence]
+        return self.position
 
     def readinto(self, buffer) -> int:  # type: ignore[override]
-        end = min(self.at + len(buffer), self.size)
-        if end <= self.at:
+        end = min(self.position + len(buffer), self.size)
+        if end <= self.position:
             return 0
-        part, _ = self._ask(f"bytes={self.at}-{end - 1}")
+        part, _ = self.part(f"bytes={self.position}-{end - 1}")
         buffer[: len(part)] = part
-        self.at += len(part)
+        self.position += len(part)
         return len(part)
 
 
 def content(path: Path, url: str) -> bytes:
     """What is in a file, unpacked if it is gzipped."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            return gzip.decompress(raw)
+        return raw
     except (OSError, EOFError, zlib.error) as error:
         raise spoilt(path, error, url) from error
 
 
 def spoilt(path: Path, why: object, url: str) -> GatelabError:
+    """The error for a file that is not what it should be."""
     return GatelabError(f"{path} cannot be read ({why}); it is cut short or altered: copy it again from {url}")
 
 
@@ -194,7 +197,7 @@ RECORD = 1 + 3 * 32 * 32
 def cifar_rows(raw: bytes, path: Path, url: str, rows: int | None) -> Rows:
     """CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
     if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
-        expected = f"{rows} records" if rows else "whole records"
+        expected = f"{rows or 'whole'} records"
         raise spoilt(path, f"{len(raw)} bytes are not {expected} of {RECORD}", url)
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
     labels = records[:, 0].astype(np.int64)
@@ -207,34 +210,34 @@ def tar_members(path: Path, names: Iterable[str], url: str) -> dict[str, bytes]:
     """Files of a tar.gz by their last names."""
     try:
         with tarfile.open(path, mode="r:gz") as archive:
-            found = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}
-            return {name: file.read() for name in names if (file := archive.extractfile(found[name])) is not None}
+            members = {member.name.rpartition("/")[2]: member for member in archive.getmembers() if member.isfile()}
+            return {name: file.read() for name in names if (file := archive.extractfile(members[name])) is not None}
     except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError) as error:
         raise spoilt(path, error, url) from error
 
 
-_TRAIN = re.compile(r"(?:.*/)?train/([^/]+)/images/[^/]+\.JPEG", re.IGNORECASE)
-_VAL = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
+TRAIN_IMAGE = re.compile(r"(?:.*/)?train/([^/]+)/images/[^/]+\.JPEG", re.IGNORECASE)
+VAL_IMAGE = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
 
 
 def read_tiny_imagenet(path: Path, url: str) -> tuple[Rows, Rows, tuple[str, ...]]:
     """Training and validation images of Tiny ImageNet, from its folder or its zip, and the names of its classes."""
     try:
-        return _read_tree(_tree(path), path, url)
+        if path.is_dir():
+            tree = {f.relative_to(path).as_posix(): f.read_bytes for f in path.rglob("*") if f.is_file()}
+            return read_image_tree(tree, path, url)
+        archive = zipfile.ZipFile(path)
+        return read_image_tree({name: partial(archive.read, name) for name in archive.namelist()}, path, url)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise spoilt(path, error, url) from error
 
 
-def _tree(path: Path) -> dict[str, Callable[[], bytes]]:
-    if path.is_dir():
-        return {f.relative_to(path).as_posix(): f.read_bytes for f in path.rglob("*") if f.is_file()}
-    archive = zipfile.ZipFile(path)
-    return {name: partial(archive.read, name) for name in archive.namelist()}
-
-
-def _read_tree(tree: dict[str, Callable[[], bytes]], path: Path, url: str) -> tuple[Rows, Rows, tuple[str, ...]]:
-    train = {name: found[1] for name in sorted(tree) if (found := _TRAIN.fullmatch(name))}
-    val = {found[1]: name for name in sorted(tree) if (found := _VAL.fullmatch(name))}
+def read_image_tree(
+    tree: Mapping[str, Callable[[], bytes]], path: Path, url: str
+) -> tuple[Rows, Rows, tuple[str, ...]]:
+    """The same from the files by their names below the root of the data set, each with the function that reads it."""
+    train = {name: match[1] for name in sorted(tree) if (match := TRAIN_IMAGE.fullmatch(name))}
+    val = {match[1]: name for name in sorted(tree) if (match := VAL_IMAGE.fullmatch(name))}
     notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
     if not train or not val or notes is None:
         raise spoilt(
@@ -244,43 +247,40 @@ def _read_tree(tree: dict[str, Callable[[], bytes]], path: Path, url: str) -> tu
     number = {name: i for i, name in enumerate(classes)}
     labels = {}
     for line in tree[notes]().decode().splitlines():
-        file, wnid = line.split("\t")[:2] if line.count("\t") else (line, "")
+        file, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in number:
             raise spoilt(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
         labels[file] = number[wnid]
     unlabelled = sorted(set(val) - set(labels))
     if unlabelled:
         raise spoilt(path, f"val_annotations.txt does not name {unlabelled[0]}", url)
-    images = _decoded([*train, *val.values()], tree, path, url)
+    images = decoded_images([*train, *val.values()], tree, path, url)
     y_train = np.array([number[wnid] for wnid in train.values()])
     return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes
 
 
-def _decoded(names: list[str], tree: dict[str, Callable[[], bytes]], path: Path, url: str) -> Bytes:
+def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]], path: Path, url: str) -> Bytes:
     """The images of these names as (N, 3, H, W); Pillow decodes beside Python, so threads do help."""
     from PIL import Image  # with matplotlib; 30 ms that only this data set needs
 
     from gatelab.linalg.interruptible import on_threads  # with torch, which lists of problems do without
 
-    def one(name: str) -> Bytes:
+    def decoded(name: str) -> Bytes:
         try:
             with Image.open(io.BytesIO(tree[name]())) as image:
                 return np.asarray(image.convert("RGB")).transpose(2, 0, 1)  # some of them are grey
         except (OSError, SyntaxError, zlib.error, zipfile.BadZipFile) as error:
             raise spoilt(path / name, error, url) from error
 
-    first = one(names[0])
+    first = decoded(names[0])
     images = np.empty((len(names), *first.shape), np.uint8)
-
-    def place(i: int) -> None:
-        image = one(names[i])
-        if image.shape != first.shape:
-            raise spoilt(path / names[i], f"it has the shape {image.shape}, others {first.shape}", url)
-        images[i] = image
 
     def place_many(start: int) -> None:
         for i in range(start, min(start + 64, len(names))):
-            place(i)
+            image = decoded(names[i])
+            if image.shape != first.shape:
+                raise spoilt(path / names[i], f"it has the shape {image.shape}, others {first.shape}", url)
+            images[i] = image
 
     for _ in on_threads(place_many, range(0, len(names), 64), threads=os.cpu_count() or 1):
         pass

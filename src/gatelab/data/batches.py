@@ -1,12 +1,11 @@
-"""Batches as a function of the step: training that was cut off goes on with the very batches that it would have had.
+"""Batches as a function of the step, and augmentations of whole batches of images (N, C, H, W).
 
-Augmentations of whole batches of images (N, C, H, W), each image with draws of its own.
-
-Everything is tensor arithmetic on the device of the images. Draws come from a generator and are moved there, so that a
-generator on the CPU gives the same augmentation on every device. The formulas and default ranges are the usual ones:
-crops after padding by 4; erased rectangles of 2 to 33 % of the area in half of the images (Zhong et al. 2020); resized
-crops of 8 to 100 % of the area (Szegedy et al. 2015); brightness, contrast and saturation changed by up to 40 %, in an
-order drawn for each image. Hues are left alone.
+Training that was cut off goes on with the very batches that it would have had. Each image of a batch is augmented by
+draws of its own. Everything is tensor arithmetic on the device of the images. Draws come from a generator and are moved
+there, so that a generator on the CPU gives the same augmentation on every device. The formulas and default ranges are
+the usual ones: crops after padding by 4; erased rectangles of 2 to 33 % of the area in half of the images (Zhong et al.
+2020); resized crops of 8 to 100 % of the area (Szegedy et al. 2015); brightness, contrast and saturation changed by up
+to 40 %, in an order drawn for each image. Hues are left alone.
 """
 
 from __future__ import annotations
@@ -48,11 +47,12 @@ def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= int(size) <= n:
         raise GatelabError(f"the batch size is {size!r} of {n} rows; give a whole number from 1 to {n}")
     epoch, place = divmod(step, n // size)
-    return _order(n, seed, epoch)[place * size : (place + 1) * size]
+    return row_order(n, seed, epoch)[place * size : (place + 1) * size]
 
 
 @lru_cache(maxsize=64)
-def _order(n: int, seed: int, epoch: int) -> Tensor:
+def row_order(n: int, seed: int, epoch: int) -> Tensor:
+    """The order of the rows in an epoch."""
     return torch.randperm(n, generator=stream(seed, ORDER, epoch))
 
 
@@ -63,16 +63,19 @@ Augmentation = Callable[[Tensor, Statistics, Statistics, Generator], Tensor]
 
 def normalised(images: Tensor, mean: Statistics, std: Statistics) -> Tensor:
     """Bytes, or numbers from 0 to 1, less the mean of each channel and over its deviation."""
-    values = images.float() / 255 if images.dtype == torch.uint8 else images
-    return (values - _channels(mean, values)) / _channels(std, values)
+    values = images
+    if images.dtype == torch.uint8:
+        values = images.float() / 255
+    return (values - per_channel(mean, values)) / per_channel(std, values)
 
 
 def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tensor:
     """Zeros around each image, then a window of its old size anywhere."""
     n, _, height, width = images.shape
-    corners = _whole(generator, (n, 2), 2 * padding + 1, images.device) - padding
-    rows, r = _window(corners[:, 0], height)
-    columns, c = _window(corners[:, 1], width)
+    corners = torch.randint(2 * padding + 1, (n, 2), generator=generator, device=generator.device).to(images.device)
+    corners = corners - padding
+    rows, r = window(corners[:, 0], height)
+    columns, c = window(corners[:, 1], width)
     everyone = torch.arange(n, device=images.device)[:, None, None]
     moved = images.permute(0, 2, 3, 1)[everyone, rows[:, :, None], columns[:, None, :]]
     inside = r[:, :, None, None] & c[:, None, :, None]
@@ -81,7 +84,7 @@ def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tenso
 
 def random_flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
     """Left and right exchanged in a share p of the images."""
-    flipped = _uniform(generator, (len(images),), images.device) < p
+    flipped = uniform(generator, (len(images),), images.device) < p
     return torch.where(flipped[:, None, None, None], images.flip(-1), images)
 
 
@@ -96,7 +99,7 @@ def random_erasing(
     """A rectangle of `value` in a share p of the images: the mean colour where they are normalised."""
     n, _, height, width = images.shape
     top, left, h, w = boxes(n, height, width, generator, scale, ratio, strict=True).to(images.device).unbind(1)
-    chosen = _uniform(generator, (n,), images.device) < p
+    chosen = uniform(generator, (n,), images.device) < p
     rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
     in_rows = (rows >= top[:, None]) & (rows < (top + h)[:, None])
     in_columns = (columns >= left[:, None]) & (columns < (left + w)[:, None])
@@ -119,7 +122,7 @@ def resized_crop(
     top, left, h, w = box.unbind(1)
     whole = h == 0
     h, w = torch.where(whole, height, h), torch.where(whole, width, w)
-    rows, columns = _bilinear(top, h, height, images), _bilinear(left, w, width, images)
+    rows, columns = bilinear(top, h, height, images), bilinear(left, w, width, images)
     return torch.einsum("nyi,ncij,nxj->ncyx", rows, images, columns)
 
 
@@ -144,30 +147,34 @@ def colour_jitter(
     for k in range(3):
         kind = order[:, k, None, None, None]
         weight = weights.gather(1, order[:, k, None])[:, :, None, None]
-        grey = _grey(images)
+        # The luminance of Rec. 601.
+        grey = (images * per_channel((0.299, 0.587, 0.114), images)).sum(1, keepdim=True)
         other = torch.where(kind == 0, torch.zeros_like(grey), torch.where(kind == 1, grey.mean((2, 3), True), grey))
         images = (weight * images + (1 - weight) * other).clamp(0, 1)
     return images
 
 
-def _none(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+def unchanged(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    """The images as they are."""
     return normalised(images, mean, std)
 
 
-def _crop_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+def crop_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    """What the paper does to CIFAR-10."""
     moved = random_flip(random_crop(images, generator), generator)
     return random_erasing(normalised(moved, mean, std), generator)
 
 
-def _crop_jitter_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+def crop_jitter_flip_erase(images: Tensor, mean: Statistics, std: Statistics, generator: Generator) -> Tensor:
+    """What the paper does to Tiny ImageNet."""
     coloured = colour_jitter(resized_crop(images.float() / 255, generator), generator)
     return random_erasing(normalised(random_flip(coloured, generator), mean, std), generator)
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {
-    "none": _none,
-    "crop-flip-erase": _crop_flip_erase,
-    "resized-crop-jitter-flip-erase": _crop_jitter_flip_erase,
+    "none": unchanged,
+    "crop-flip-erase": crop_flip_erase,
+    "resized-crop-jitter-flip-erase": crop_jitter_flip_erase,
 }
 
 
@@ -197,7 +204,7 @@ def boxes(
     area = height * width * (scale[0] + area * (scale[1] - scale[0]))
     shape = torch.exp(math.log(ratio[0]) + shape * math.log(ratio[1] / ratio[0]))
     h, w = torch.round(torch.sqrt(area * shape)), torch.round(torch.sqrt(area / shape))
-    most_h, most_w = (height - 1, width - 1) if strict else (height, width)
+    most_h, most_w = height - strict, width - strict
     fits = (h >= 1) & (w >= 1) & (h <= most_h) & (w <= most_w)
     drawn = torch.stack([torch.floor(y * (height - h + 1)), torch.floor(x * (width - w + 1)), h, w], -1)
     first = fits.to(torch.uint8).argmax(1)
@@ -205,36 +212,29 @@ def boxes(
     return torch.where(fits.any(1)[:, None], chosen, torch.zeros_like(chosen)).long()
 
 
-def _bilinear(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
+def bilinear(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
     """(n, size, size): what each new pixel takes of each old one, when `length` pixels from `start` on become `size`.
 
     Pixels are squares whose centres lie at halves; beyond the outermost centres of the window the value stays.
     """
-    at = (torch.arange(size, device=like.device, dtype=like.dtype) + 0.5) * (length.to(like.dtype) / size)[:, None]
+    centres = (torch.arange(size, device=like.device, dtype=like.dtype) + 0.5) * (length.to(like.dtype) / size)[:, None]
     last = (length - 1).to(like.dtype)[:, None]
-    at = torch.minimum((at - 0.5).clamp(min=0), last) + start.to(like.dtype)[:, None]
+    places = torch.minimum((centres - 0.5).clamp(min=0), last) + start.to(like.dtype)[:, None]
     pixels = torch.arange(size, device=like.device, dtype=like.dtype)
-    return (1 - (at[:, :, None] - pixels).abs()).clamp(min=0)
+    return (1 - (places[:, :, None] - pixels).abs()).clamp(min=0)
 
 
-def _grey(images: Tensor) -> Tensor:
-    """The luminance of Rec. 601."""
-    return (images * _channels((0.299, 0.587, 0.114), images)).sum(1, keepdim=True)
-
-
-def _channels(values: Statistics, like: Tensor) -> Tensor:
+def per_channel(values: Statistics, like: Tensor) -> Tensor:
+    """A number for each channel as a tensor (C, 1, 1) of the kind of the images."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
 
 
-def _window(start: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Rows of a window, held inside the image, and whether they were."""
-    at = start[:, None] + torch.arange(size, device=start.device)
-    return at.clamp(0, size - 1), (at >= 0) & (at < size)
+def window(start: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The rows of a window, moved to the nearest inside the image, and whether they were inside."""
+    rows = start[:, None] + torch.arange(size, device=start.device)
+    return rows.clamp(0, size - 1), (rows >= 0) & (rows < size)
 
 
-def _uniform(generator: Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def uniform(generator: Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Uniform numbers of a generator, drawn on its device and moved to another."""
     return torch.rand(shape, generator=generator, device=generator.device).to(device)
-
-
-def _whole(generator: Generator, shape: tuple[int, ...], below: int, device: torch.device) -> Tensor:
-    return torch.randint(below, shape, generator=generator, device=generator.device).to(device)

@@ -21,7 +21,7 @@ MAX_POINTS = 10**8
 # Squares of errors and fourth powers of widths are computed: beyond, they overflow or vanish.
 LEAST, MOST = 1e-60, 1e60
 # How pandas and R head the column of row labels in a CSV file, and pandas when it reads that file.
-_UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
+UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)?)?")
 
 
 def checked_interval(interval: Any) -> tuple[float, float]:
@@ -50,9 +50,10 @@ def matrix(value: Any, what: str) -> Array:
     refuse_masked(value, what)
     value = without_row_labels(value, what)
     if isinstance(value, torch.Tensor):
-        # Half-precision tensors have no counterpart in numpy, float64 has. Complex ones are refused below.
         value = value.detach().cpu()
-        value = (value if value.is_complex() else value.double()).numpy()
+        if not value.is_complex():  # which are refused below
+            value = value.double()  # half-precision tensors have no counterpart in numpy, float64 has
+        value = value.numpy()
     try:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biufO":
@@ -64,7 +65,14 @@ def matrix(value: Any, what: str) -> Array:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise GatelabError(f"{what} has the shape {rows.shape}; give (N,) or (N, columns), one row for each example")
-    _require_finite(rows, what)
+    bad = ~np.isfinite(rows)
+    if bad.any():
+        nans = int(np.isnan(rows).sum())
+        first = int(np.argmax(bad.any(axis=1)))
+        raise GatelabError(
+            f"{what} holds {nans} NaN and {int(bad.sum()) - nans} infinite values, the first in row {first}"
+            " (counted from 0); remove or replace those rows"
+        )
     return rows
 
 
@@ -81,14 +89,14 @@ def names_of(value: Any) -> tuple[str, ...]:
     names: list[Any] = list(getattr(value, "columns", ()))
     if not names and len(getattr(value, "shape", ())) == 1:
         names = [getattr(value, "name", None)]
-    distinct = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
-    return tuple(names) if distinct else ()
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        return ()
+    return tuple(names)
 
 
 def refuse_masked(value: Any, what: str) -> None:
     """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
-    masked = int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0
-    if masked:
+    if isinstance(value, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(value))):
         raise GatelabError(
             f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
             " numpy.ma.filled(array, value)"
@@ -101,8 +109,10 @@ def unnamed(names: Sequence[str]) -> list[int]:
     >>> unnamed(["", "width", "area"]), unnamed(["Unnamed: 0", "area"]), unnamed(["", ""])
     ([0], [0], [])
     """
-    bare = [i for i, name in enumerate(names) if _UNNAMED.fullmatch(str(name).strip())]
-    return bare if len(bare) < len(names) else []
+    bare = [i for i, name in enumerate(names) if UNNAMED.fullmatch(str(name).strip())]
+    if len(bare) == len(names):
+        return []
+    return bare
 
 
 def are_row_labels(values: Any) -> bool:
@@ -132,6 +142,7 @@ def without_row_labels(value: Any, what: str) -> Any:
 
 
 def warn_of_labels(message: str) -> None:
+    """Warn of a column that is left out."""
     # The level of whoever called from_arrays, from_file or fit is not one number, so that it points at gatelab.
     warnings.warn(message, UserWarning, stacklevel=2)
 
@@ -146,23 +157,12 @@ def require_range(x: Array, y: Array) -> None:
     """
     for rows, what in ((x, "inputs"), (y, "targets")):
         size = np.abs(rows).max(axis=0)
-        far = (size > MOST) | ((size > 0) & (size < LEAST))
-        if far.any():
+        extreme = (size > MOST) | ((size > 0) & (size < LEAST))
+        if extreme.any():
             raise GatelabError(
-                f"the {what} reach {size[far][0]:.3g}; sizes from {LEAST:g} to {MOST:g} work: give them in other units,"
-                " or standardise=True"
+                f"the {what} reach {size[extreme][0]:.3g}; sizes from {LEAST:g} to {MOST:g} work: give them in other"
+                " units, or standardise=True"
             )
-
-
-def _require_finite(rows: Array, what: str) -> None:
-    bad = ~np.isfinite(rows)
-    if bad.any():
-        nans = int(np.isnan(rows).sum())
-        first = int(np.argmax(bad.any(axis=1)))
-        raise GatelabError(
-            f"{what} holds {nans} NaN and {int(bad.sum()) - nans} infinite values, the first in row {first}"
-            " (counted from 0); remove or replace those rows"
-        )
 
 
 def varying(rows: Array) -> NDArray[np.bool_]:
@@ -176,10 +176,12 @@ def varying(rows: Array) -> NDArray[np.bool_]:
     return half_range > 8 * np.finfo(np.float64).eps * np.abs(rows).max(axis=0)
 
 
-def first_row(rows: Array) -> str:
-    """The first row, as an error shows it."""
+def first_row(rows: Array, most: int | None = 5) -> str:
+    """The first row as an error shows it, with `most` of its values at most."""
     values = [f"{v:.6g}" for v in rows[0]]
-    return values[0] if len(values) == 1 else f"({', '.join(values[:5])}{', ...' * (len(values) > 5)})"
+    if len(values) == 1:
+        return values[0]
+    return f"({', '.join(values[:most])}{', ...' * (len(values) > (most or len(values)))})"
 
 
 def require_varying(y: Array) -> None:
@@ -204,10 +206,9 @@ def seeds(seed: Any) -> np.random.SeedSequence:
 
 def deviation(noise: Any) -> float:
     """The standard deviation of noise."""
-    value = float(noise) if isinstance(noise, Real) else math.nan
-    if not (math.isfinite(value) and value >= 0):
+    if not (isinstance(noise, Real) and math.isfinite(float(noise)) and float(noise) >= 0):
         raise GatelabError(f"noise is {noise!r}; give a standard deviation, 0 or more")
-    return value
+    return float(noise)
 
 
 def checked_protocol(protocol: Any) -> bool:

@@ -102,7 +102,7 @@ class Problem:
             )
         require_varying(self.train.y)
         if self.interval is not None:
-            object.__setattr__(self, "interval", self._checked_interval())
+            object.__setattr__(self, "interval", self.interval_around_inputs(self.interval))
         if self.columns and len(self.columns) != self.d_in:
             raise GatelabError(
                 f"{len(self.columns)} names {self.columns} are given for {self.d_in} inputs; give one for each, or none"
@@ -142,22 +142,26 @@ class Problem:
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
 
+        interval = "none"
+        if self.interval is not None:
+            interval = f"[{self.interval[0]:g}, {self.interval[1]:g}]"
         rows = [
             ("inputs", ", ".join(self.columns) or str(self.d_in)),
             ("outputs", str(self.d_out)),
             ("training rows", str(self.train.n)),
             ("test rows", str(self.test.n)),
-            ("interval", "none" if self.interval is None else f"[{self.interval[0]:g}, {self.interval[1]:g}]"),
+            ("interval", interval),
             ("about", self.description),
         ]
         return html(f"Problem {self.name}", rows, figure=self.plot())
 
-    def _checked_interval(self) -> tuple[float, float]:
+    def interval_around_inputs(self, interval: Any) -> tuple[float, float]:
+        """The interval, refused unless all inputs lie in it."""
         if self.d_in != 1:
             raise GatelabError(
                 f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
             )
-        a, b = checked_interval(self.interval)
+        a, b = checked_interval(interval)
         x = np.concatenate([self.train.x, self.test.x])
         outside = int(((x < a) | (x > b)).sum())
         if outside:
@@ -215,15 +219,17 @@ class Problem:
             train_data, test_data = Data(x, y), given_test(test)
         if interval is None and train_data.d_in == 1:
             lows, highs = zip(*[(d.x.min(), d.x.max()) for d in (train_data, test_data)], strict=True)
-            # An interval needs a < b; a single distinct x is for the problem itself to refuse.
-            interval = (float(min(lows)), float(max(highs))) if min(lows) < max(highs) else None
-        told = f"{train_data.n} rows for training and test" if paper else ""
-        description = told or f"{train_data.n} training and {test_data.n} test rows"
-        name = PAPER.format(name) if paper else name
+            if min(lows) < max(highs):  # a single distinct x is for the problem itself to refuse
+                interval = (float(min(lows)), float(max(highs)))
+        description = f"{train_data.n} training and {test_data.n} test rows"
+        if paper:
+            name, description = PAPER.format(name), f"{train_data.n} rows for training and test"
         problem = cls(name, train_data, test_data, interval, None, description, columns=columns, targets=targets)
         if test is not None:
             refuse_shared_rows(train_data, test_data)
-        return standardised(problem) if standardise else problem
+        if standardise:
+            return standardised(problem)
+        return problem
 
     @classmethod
     def from_file(
@@ -310,10 +316,14 @@ class Problem:
         ((9, 2), 'xy on [-1, 1]^2, grid of 3^2 = 9 points')
         """
         interval = checked_interval(interval)
-        inputs = f.d_in if isinstance(f, Expression) else 1
-        d_in = inputs if d_in is None else whole("d_in", d_in, 1, 10_000)
-        if isinstance(f, Expression) and d_in != inputs:
-            raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {inputs} inputs; leave d_in out")
+        if d_in is not None:
+            d_in = whole("d_in", d_in, 1, 10_000)
+            if isinstance(f, Expression) and d_in != f.d_in:
+                raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {f.d_in} inputs; leave d_in out")
+        elif isinstance(f, Expression):
+            d_in = f.d_in
+        else:
+            d_in = 1
         n = whole("n", n, 2, MAX_POINTS)
         paper = checked_protocol(protocol)
         if paper and n_test is not None:
@@ -343,6 +353,12 @@ class Problem:
             description += f"^{d_in}"
             if sampling == "grid":
                 description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
-        name = PAPER.format(name) if paper else name
-        problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)
-        return standardised(problem) if standardise else problem
+        if paper:
+            name = PAPER.format(name)
+        where = None
+        if d_in == 1:
+            where = interval
+        problem = cls(name, train, test, where, f, description, noise=noise)
+        if standardise:
+            return standardised(problem)
+        return problem

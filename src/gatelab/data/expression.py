@@ -25,31 +25,34 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 100
 
-_Inputs = Mapping[str, Array]
+Inputs = Mapping[str, Array]
 # A part of a formula is a number where no input occurs in it, a function of the inputs where one does.
-_Part = float | Callable[[_Inputs], Array]
+Part = float | Callable[[Inputs], Array]
 
 
-def _relu(x: Array) -> Array:
+def relu(x: Array) -> Array:
+    """max(x, 0)."""
     return np.maximum(x, 0.0)
 
 
-def _gelu(x: Array) -> Array:
+def gelu(x: Array) -> Array:
+    """x times the normal distribution function."""
     return x * special.ndtr(x)
 
 
-def _silu(x: Array) -> Array:
+def silu(x: Array) -> Array:
+    """x sigmoid(x)."""
     return x * special.expit(x)
 
 
-_CONSTANTS = {"pi": math.pi, "e": math.e}
-_UNARY: dict[str, Callable[..., Any]] = {
+CONSTANTS = {"pi": math.pi, "e": math.e}
+UNARY: dict[str, Callable[..., Any]] = {
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -68,19 +71,19 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "sign": np.sign,
     "erf": special.erf,
-    "relu": _relu,
-    "gelu": _gelu,
-    "silu": _silu,
+    "relu": relu,
+    "gelu": gelu,
+    "silu": silu,
     "sigmoid": special.expit,
 }
-_BINARY: dict[str, Callable[..., Any]] = {"minimum": np.minimum, "maximum": np.maximum}
-_FUNCTIONS = {**{name: (f, 1) for name, f in _UNARY.items()}, **{name: (f, 2) for name, f in _BINARY.items()}}
-_LETTERS = ("x", "y", "z")
-_NUMBERED = tuple(f"x{i}" for i in range(1, 10))
-INPUTS = (*_LETTERS, *_NUMBERED)
-_NAMES = (*INPUTS, *_CONSTANTS, *_FUNCTIONS)
+BINARY: dict[str, Callable[..., Any]] = {"minimum": np.minimum, "maximum": np.maximum}
+FUNCTIONS = {**{name: (f, 1) for name, f in UNARY.items()}, **{name: (f, 2) for name, f in BINARY.items()}}
+LETTERS = ("x", "y", "z")
+NUMBERED = tuple(f"x{i}" for i in range(1, 10))
+INPUTS = (*LETTERS, *NUMBERED)
+NAMES = (*INPUTS, *CONSTANTS, *FUNCTIONS)
 
-_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -89,7 +92,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-_REFUSED: dict[type[ast.AST], str] = {
+REFUSED: dict[type[ast.AST], str] = {
     ast.Attribute: "an attribute (a.b)",
     ast.Subscript: "an index (a[b])",
     ast.Compare: "a comparison",
@@ -117,15 +120,18 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Invert: "the operator ~",
     ast.Not: "'not'",
 }
-_GRAMMAR = "use numbers, x (y, z, or x1 to x9), pi, e, + - * / **, parentheses and functions such as sin(x)"
+GRAMMAR = "use numbers, x (y, z, or x1 to x9), pi, e, + - * / **, parentheses and functions such as sin(x)"
 
 
 @dataclass(frozen=True)
 class Expression:
     """A formula, callable on arrays; `parse` makes one.
 
-    `inputs` are the names of its variables, x for a formula without any. Of one input it maps an array of any shape
-    to one of the same shape, of d inputs an array (..., d) to one (...).
+    Of one input it maps an array of any shape to one of the same shape, of d inputs an array (..., d) to one (...).
+
+    Attributes:
+        text: the formula.
+        inputs: the names of its variables, x for a formula without any.
 
     Two expressions are equal when their texts are. Pickling keeps the text alone, so that an expression can
     be sent to another process, which reads it against its own whitelist.
@@ -140,17 +146,17 @@ class Expression:
 
     text: str
     inputs: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    _value: _Part = field(init=False, repr=False, compare=False)
+    _value: Part = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return one_line(self, repr(self.text))
 
     def __post_init__(self) -> None:
-        text = _checked_text(self.text)
-        tree = _syntax_tree(text)
-        object.__setattr__(self, "text", text)
-        object.__setattr__(self, "_value", _part(tree, text, 0))
-        object.__setattr__(self, "inputs", _inputs(tree, text))
+        reader = Reader(checked_text(self.text))
+        tree = reader.tree()
+        object.__setattr__(self, "text", reader.text)
+        object.__setattr__(self, "_value", reader.part(tree))
+        object.__setattr__(self, "inputs", reader.inputs(tree))
 
     @property
     def d_in(self) -> int:
@@ -169,7 +175,9 @@ class Expression:
                 f" of shape {x.shape}; give (N, {self.d_in})"
             )
         with np.errstate(all="ignore"):
-            y = self._value(columns) if callable(self._value) else self._value
+            y = self._value
+            if callable(y):
+                y = y(columns)
         # A copy, since the formula "x" would otherwise hand back the caller's own array.
         return np.array(np.broadcast_to(y, shape), dtype=np.float64)
 
@@ -181,7 +189,13 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Read a formula in x, in x and y, in x, y and z, or in x1, x2 and so on up to x9.
+    """Read a formula.
+
+    Args:
+        text: a formula in x, in x and y, in x, y and z, or in x1, x2 and so on up to x9.
+
+    Returns:
+        The formula, callable on arrays.
 
     >>> parse("sin(4*x)*sin(4*y)").d_in, parse("x1 + x2*x3").d_in
     (2, 3)
@@ -195,7 +209,8 @@ def parse(text: str) -> Expression:
     return Expression(text)
 
 
-def _checked_text(text: object) -> str:
+def checked_text(text: object) -> str:
+    """The text without spaces around it, refused unless it is one line of ASCII and not too long or too deep."""
     if not isinstance(text, str):
         raise GatelabError(f"an expression is a text, not {type(text).__name__}; give one such as 'sin(3*x)'")
     if len(text) > MAX_LENGTH:
@@ -205,6 +220,7 @@ def _checked_text(text: object) -> str:
     text = text.strip()
     if not text:
         raise GatelabError("the expression is empty; give one such as 'sin(3*x)'")
+    depth = 0
     for i, c in enumerate(text):
         # Python folds lookalike letters into ASCII names; we read only what a reader of the text can see.
         if not " " <= c <= "~":
@@ -213,172 +229,178 @@ def _checked_text(text: object) -> str:
                 f" ({unicodedata.name(c, 'a control character')});"
                 " write plain ASCII on one line, such as sin(pi*x)"
             )
-    if _bracket_depth(text) > MAX_DEPTH:
-        raise _too_deep()
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        if depth > MAX_DEPTH:
+            raise too_deep()
     return text
 
 
-def _bracket_depth(text: str) -> int:
-    depth = deepest = 0
-    for c in text:
-        depth += (c in "([{") - (c in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
+@dataclass(frozen=True)
+class Reader:
+    """A formula's text, and how its syntax tree becomes a function; every error quotes the text."""
+
+    text: str
+
+    def tree(self) -> ast.expr:
+        """Python's syntax tree of the text."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(self.text, mode="eval").body
+        except SyntaxError as error:
+            where = min(max(error.offset or 1, 1), len(self.text) + 1)
+            before = f" (after {self.text[: where - 1]!r})" * (where > 1)
+            # Python's advice after the first sentence is about Python, not about formulas.
+            reason = error.msg.partition(". ")[0]
+            raise GatelabError(
+                f"cannot read the expression {self.text!r}: {reason} at character {where}{before};"
+                " write products with * and powers with **, as in 3*x**2"
+            ) from None
+        except (RecursionError, MemoryError):
+            raise too_deep() from None
+        except ValueError as error:
+            raise GatelabError(f"cannot read the expression {self.text!r}: {error}; {GRAMMAR}") from None
+
+    def inputs(self, tree: ast.expr) -> tuple[str, ...]:
+        """The names of the inputs, from the first to the last that occurs."""
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}.intersection(INPUTS)
+        if not used:
+            return ("x",)
+        if used.intersection(LETTERS) and used.intersection(NUMBERED):
+            raise GatelabError(
+                f"the expression {self.text!r} mixes {' and '.join(sorted(used))}; call the inputs x, y, z or x1 to"
+                " x9, not both"
+            )
+        order = NUMBERED
+        if used.intersection(LETTERS):
+            order = LETTERS
+        inputs = order[: max(map(order.index, used)) + 1]
+        if missing := [name for name in inputs if name not in used]:
+            raise GatelabError(
+                f"the expression {self.text!r} has {inputs[-1]} but not {' and '.join(missing)}; the inputs are"
+                f" {', '.join(order[:3])}{', ...' * (order is NUMBERED)} in this order and none is left out:"
+                f" rename them, or add 0*{missing[0]} for an input that does not matter"
+            )
+        return inputs
+
+    def part(self, node: ast.expr, depth: int = 0) -> Part:
+        """The number or function that a node stands for."""
+        if depth > MAX_DEPTH:
+            raise too_deep()
+        if isinstance(node, ast.Constant):
+            return self.number(node)
+        if isinstance(node, ast.Name):
+            return named(node.id)
+        if isinstance(node, ast.UnaryOp):
+            function, arguments = self.operator(node.op), [node.operand]
+        elif isinstance(node, ast.BinOp):
+            function, arguments = self.operator(node.op), [node.left, node.right]
+        elif isinstance(node, ast.Call):
+            function, arguments = self.function(node), node.args
+        else:
+            raise self.refusal(node)
+        parts = [self.part(argument, depth + 1) for argument in arguments]
+        numbers = [p for p in parts if not callable(p)]
+        if len(numbers) == len(parts):
+            # numpy's floats overflow to inf and give nan for (-8)**0.5, where Python's raise or turn complex.
+            with np.errstate(all="ignore"):
+                return self.finite(float(function(*map(np.float64, numbers))), node)
+        return partial(evaluated, function, parts)
+
+    def number(self, node: ast.Constant) -> float:
+        """The number that is written there."""
+        # bool is an int to Python, hence the exact types.
+        if type(node.value) not in (int, float):
+            raise GatelabError(
+                f"the expression {self.text!r} contains {self.source(node)},"
+                f" a {type(node.value).__name__}; only real numbers are read"
+            )
+        try:
+            value = float(node.value)  # pyright: ignore[reportArgumentType]
+        except OverflowError:
+            value = math.inf
+        return self.finite(value, node)
+
+    def operator(self, op: ast.operator | ast.unaryop) -> Callable[..., Any]:
+        """The function of an operator."""
+        if isinstance(op, ast.BitXor):
+            raise GatelabError(f"the expression {self.text!r} uses ^; write a power with **, as in x**2")
+        if type(op) not in OPERATORS:
+            raise self.refusal(op)
+        return OPERATORS[type(op)]
+
+    def function(self, node: ast.Call) -> Callable[..., Any]:
+        """The function that is called there, with as many arguments as it takes."""
+        if isinstance(node.func, ast.Constant) or (
+            isinstance(node.func, ast.Name) and node.func.id in (*INPUTS, *CONSTANTS)
+        ):
+            raise GatelabError(
+                f"{self.source(node.func)} is called as a function in {self.text!r}; write a product with *, as in"
+                " 2*(x + 1)"
+            )
+        if not isinstance(node.func, ast.Name):
+            if type(node.func) in REFUSED:
+                raise self.refusal(node.func)
+            raise GatelabError(
+                f"the expression {self.text!r} calls {self.source(node.func)}, which is not a function's name;"
+                " write a product with *, as in (x + 1)*(x - 1)"
+            )
+        name = node.func.id
+        if name not in FUNCTIONS:
+            raise unknown_name("function in an expression", name, FUNCTIONS)
+        if node.keywords:
+            raise GatelabError(
+                f"{name} is given a keyword argument in {self.text!r}; give plain arguments, as in {name}(x)"
+            )
+        function, arity = FUNCTIONS[name]
+        if len(node.args) != arity:
+            raise GatelabError(
+                f"{name} takes {arity} argument{'s' * (arity > 1)} and was given {len(node.args)} in {self.text!r};"
+                f" write {name}({', '.join(['x', '0.5'][:arity])})"
+            )
+        return function
+
+    def finite(self, value: float, node: ast.expr) -> float:
+        """The value of a part without inputs, refused unless it is finite."""
+        if math.isinf(value):
+            raise GatelabError(
+                f"{self.source(node)} in the expression is {value} in double precision; choose smaller numbers"
+            )
+        if math.isnan(value):
+            raise GatelabError(f"{self.source(node)} in the expression is not defined (nan); correct it")
+        return value
+
+    def refusal(self, node: ast.AST) -> GatelabError:
+        """The error for a construct that is not read."""
+        construct = REFUSED.get(type(node), f"the Python construct {type(node).__name__}")
+        return GatelabError(f"the expression {self.text!r} contains {construct}, which is not read; {GRAMMAR}")
+
+    def source(self, node: ast.expr) -> str:
+        """What stands there in the text, in quotes; the text is one line of ASCII, so that columns are characters."""
+        part = self.text[node.col_offset : node.end_col_offset]
+        return repr(shorten(part, 60))
 
 
-def _too_deep() -> GatelabError:
+def too_deep() -> GatelabError:
+    """The error for a formula whose evaluation would go too deep."""
     return GatelabError(
         f"the expression is nested more than {MAX_DEPTH} levels deep (a sum of k terms counts as k levels);"
         " simplify it or give a Python function instead"
     )
 
 
-def _syntax_tree(text: str) -> ast.expr:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        where = min(max(error.offset or 1, 1), len(text) + 1)
-        before = f" (after {text[: where - 1]!r})" if where > 1 else ""
-        # Python's advice after the first sentence is about Python, not about formulas.
-        reason = error.msg.partition(". ")[0]
-        raise GatelabError(
-            f"cannot read the expression {text!r}: {reason} at character {where}{before};"
-            " write products with * and powers with **, as in 3*x**2"
-        ) from None
-    except (RecursionError, MemoryError):
-        raise _too_deep() from None
-    except ValueError as error:
-        raise GatelabError(f"cannot read the expression {text!r}: {error}; {_GRAMMAR}") from None
-
-
-def _inputs(tree: ast.expr, text: str) -> tuple[str, ...]:
-    """The names of the inputs, from the first to the last that occurs."""
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}.intersection(INPUTS)
-    if not used:
-        return ("x",)
-    if used.intersection(_LETTERS) and used.intersection(_NUMBERED):
-        raise GatelabError(
-            f"the expression {text!r} mixes {' and '.join(sorted(used))}; call the inputs x, y, z or x1 to x9, not both"
-        )
-    order = _LETTERS if used.intersection(_LETTERS) else _NUMBERED
-    inputs = order[: max(map(order.index, used)) + 1]
-    if missing := [name for name in inputs if name not in used]:
-        raise GatelabError(
-            f"the expression {text!r} has {inputs[-1]} but not {' and '.join(missing)}; the inputs are"
-            f" {', '.join(order[:3])}{', ...' * (order is _NUMBERED)} in this order and none is left out:"
-            f" rename them, or add 0*{missing[0]} for an input that does not matter"
-        )
-    return inputs
-
-
-def _part(node: ast.expr, text: str, depth: int) -> _Part:
-    """The number or function that a node stands for."""
-    if depth > MAX_DEPTH:
-        raise _too_deep()
-    if isinstance(node, ast.Constant):
-        return _number(node, text)
-    if isinstance(node, ast.Name):
-        return _named(node.id)
-    if isinstance(node, ast.UnaryOp):
-        return _applied(_operator(node.op, text), [node.operand], node, text, depth)
-    if isinstance(node, ast.BinOp):
-        return _applied(_operator(node.op, text), [node.left, node.right], node, text, depth)
-    if isinstance(node, ast.Call):
-        return _applied(_function(node, text), node.args, node, text, depth)
-    raise _refusal(node, text)
-
-
-def _number(node: ast.Constant, text: str) -> float:
-    # bool is an int to Python, hence the exact types.
-    if type(node.value) not in (int, float):
-        raise GatelabError(
-            f"the expression {text!r} contains {_source(node, text)},"
-            f" a {type(node.value).__name__}; only real numbers are read"
-        )
-    try:
-        value = float(node.value)  # pyright: ignore[reportArgumentType]
-    except OverflowError:
-        value = math.inf
-    return _finite(value, node, text)
-
-
-def _named(name: str) -> _Part:
+def named(name: str) -> Part:
+    """The input or constant of that name."""
     if name in INPUTS:
         return operator.itemgetter(name)
-    if name in _CONSTANTS:
-        return _CONSTANTS[name]
-    if name in _FUNCTIONS:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if name in FUNCTIONS:
         raise GatelabError(f"{name} is a function and stands here without arguments; write {name}(x)")
-    raise unknown_name("name in an expression", name, _NAMES)
+    raise unknown_name("name in an expression", name, NAMES)
 
 
-def _operator(op: ast.operator | ast.unaryop, text: str) -> Callable[..., Any]:
-    if isinstance(op, ast.BitXor):
-        raise GatelabError(f"the expression {text!r} uses ^; write a power with **, as in x**2")
-    if type(op) not in _OPERATORS:
-        raise _refusal(op, text)
-    return _OPERATORS[type(op)]
-
-
-def _function(node: ast.Call, text: str) -> Callable[..., Any]:
-    if isinstance(node.func, ast.Constant) or (
-        isinstance(node.func, ast.Name) and node.func.id in (*INPUTS, *_CONSTANTS)
-    ):
-        called = _source(node.func, text)
-        raise GatelabError(f"{called} is called as a function in {text!r}; write a product with *, as in 2*(x + 1)")
-    if not isinstance(node.func, ast.Name):
-        if type(node.func) in _REFUSED:
-            raise _refusal(node.func, text)
-        raise GatelabError(
-            f"the expression {text!r} calls {_source(node.func, text)}, which is not a function's name;"
-            " write a product with *, as in (x + 1)*(x - 1)"
-        )
-    name = node.func.id
-    if name not in _FUNCTIONS:
-        raise unknown_name("function in an expression", name, _FUNCTIONS)
-    if node.keywords:
-        raise GatelabError(f"{name} is given a keyword argument in {text!r}; give plain arguments, as in {name}(x)")
-    function, arity = _FUNCTIONS[name]
-    if len(node.args) != arity:
-        raise GatelabError(
-            f"{name} takes {arity} argument{'s' * (arity > 1)} and was given {len(node.args)} in {text!r};"
-            f" write {name}({', '.join(['x', '0.5'][:arity])})"
-        )
-    return function
-
-
-def _applied(function: Callable[..., Any], arguments: list[ast.expr], node: ast.expr, text: str, depth: int) -> _Part:
-    parts = [_part(argument, text, depth + 1) for argument in arguments]
-    numbers = [p for p in parts if not callable(p)]
-    if len(numbers) == len(parts):
-        # numpy's floats overflow to inf and give nan for (-8)**0.5, where Python's raise or turn complex.
-        with np.errstate(all="ignore"):
-            return _finite(float(function(*map(np.float64, numbers))), node, text)
-    return partial(_evaluated, function, parts)
-
-
-def _evaluated(function: Callable[..., Any], parts: list[_Part], inputs: _Inputs) -> Array:
+def evaluated(function: Callable[..., Any], parts: list[Part], inputs: Inputs) -> Array:
+    """A function of parts, at given inputs."""
     return function(*[p(inputs) if callable(p) else p for p in parts])
-
-
-def _finite(value: float, node: ast.expr, text: str) -> float:
-    if not math.isfinite(value):
-        raise GatelabError(
-            f"{_source(node, text)} in the expression is {value} in double precision; choose smaller numbers"
-            if math.isinf(value)
-            else f"{_source(node, text)} in the expression is not defined (nan); correct it"
-        )
-    return value
-
-
-def _refusal(node: ast.AST, text: str) -> GatelabError:
-    construct = _REFUSED.get(type(node), f"the Python construct {type(node).__name__}")
-    return GatelabError(f"the expression {text!r} contains {construct}, which is not read; {_GRAMMAR}")
-
-
-def _source(node: ast.expr, text: str) -> str:
-    # The text is one line of ASCII, so columns are characters.
-    part = text[node.col_offset : node.end_col_offset]
-    return repr(part if len(part) <= 60 else part[:57] + "...")

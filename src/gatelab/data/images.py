@@ -62,7 +62,12 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Bytes (N, channels, height, width) and the number of the class of each."""
+    """Images and the class of each.
+
+    Attributes:
+        images: bytes (N, channels, height, width).
+        labels: the numbers of their classes, (N,).
+    """
 
     images: Tensor
     labels: Tensor
@@ -76,10 +81,17 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """Training and test images, the names of their classes, and mean and deviation of each channel, from 0 to 1.
+    """Training and test images.
 
-    `augmentation` is what the paper does to the training images, a name of `augment.AUGMENTATIONS`; `description` says
-    what was found, and how much of the whole it is.
+    Attributes:
+        name: that of the data set.
+        train: the training images.
+        test: the test images.
+        classes: the names of the classes.
+        mean: the mean of each channel of the training images, from 0 to 1.
+        std: the deviation of each channel, likewise.
+        augmentation: what the paper does to the training images, a name of `batches.AUGMENTATIONS`.
+        description: what was read, and how much of the whole it is.
     """
 
     name: str
@@ -99,7 +111,7 @@ class ImageData:
 
     def to(self, device: str | torch.device) -> ImageData:
         """The same with its images there: batches are then made there too."""
-        parts = {part: Images(v.images.to(device), v.labels.to(device)) for part, v in self._parts().items()}
+        parts = {part: Images(v.images.to(device), v.labels.to(device)) for part, v in self.parts.items()}
         return replace(self, **parts)
 
     def normalised(self, images: Tensor) -> Tensor:
@@ -117,45 +129,140 @@ class ImageData:
 
     def batches(self, part: str, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of "train" or "test" in their order and as they are; the last batch may be smaller."""
-        if part not in self._parts():
-            raise unknown_name("part", part, self._parts())
-        rows = self._parts()[part]
+        if part not in self.parts:
+            raise unknown_name("part", part, self.parts)
+        rows = self.parts[part]
         for images, labels in zip(rows.images.split(size), rows.labels.split(size), strict=True):
             yield self.normalised(images), labels
 
-    def _parts(self) -> dict[str, Images]:
+    @property
+    def parts(self) -> dict[str, Images]:
+        """Training and test images by the names that `batches` takes."""
         return {"train": self.train, "test": self.test}
 
 
 def image_data(name: str, progress: Progress | None = None) -> ImageData:
-    """MNIST ("mnist"), CIFAR-10 ("cifar10") or Tiny ImageNet ("tiny-imagenet").
+    """Images with labels, from `GATELAB_DATA`, from the cache or downloaded.
 
-    `progress` is called with the bytes received and the bytes there are while something is downloaded.
+    Args:
+        name: "mnist", "cifar10" or "tiny-imagenet".
+        progress: called with the bytes received and the bytes there are while something is downloaded.
+
+    Returns:
+        An `ImageData` with training and test images.
     """
-    if name not in _LOADERS:
-        raise unknown_name("image data set", name, _LOADERS)
-    return _LOADERS[name](progress)
+    if name not in LOADERS:
+        raise unknown_name("image data set", name, LOADERS)
+    return LOADERS[name](progress)
 
 
-def _made(name: str, train: Rows, test: Rows, classes: tuple[str, ...], augmentation: str, of: tuple) -> ImageData:
-    for part, (images, labels) in (("training", train), ("test", test)):
+def load_mnist(progress: Progress | None) -> ImageData:
+    """MNIST from its four idx files, gzipped or not."""
+    folders = places("mnist")
+    arrays = []
+    for archive in MNIST:
+        if folders is None:
+            path = fetched(archive, progress)
+        else:
+            names = archive.file, archive.file.removesuffix(".gz")
+            path = first_file(folders, names)
+            if path is None:
+                raise missing("mnist", (folder / name for folder in folders for name in names), archive.url)
+        arrays.append(read_idx(path, 3 if "idx3" in archive.file else 1, archive.url))
+    train, test = ((arrays[i][:, None], arrays[i + 1].astype(np.int64)) for i in (0, 2))
+    return labelled("mnist", train, test, classes=tuple("0123456789"), augmentation="none", counts=(60000, 10000))
+
+
+def load_cifar10(progress: Progress | None) -> ImageData:
+    """The official archive, or its binary files, plain or gzipped; of these as many as there are."""
+    url = CIFAR10.url
+    official = [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]
+    folders = places("cifar10") or []
+    if folders:
+        path = first_file(folders, [CIFAR10.file])
+    else:
+        path = fetched(CIFAR10, progress)
+    parts: list[list[Rows]]
+    if path is not None:
+        files = tar_members(path, official[0] + official[1], url)
+        parts = [[cifar_rows(files[name], path / name, url, CIFAR10_ROWS) for name in names] for names in official]
+    else:
+        folders = [inner for outer in folders for inner in (outer, outer / "cifar-10-batches-bin")]
+        batches = [[first_file(folders, (name, name + ".gz")) for name in names] for names in official]
+        parts = [[cifar_rows(content(p, url), p, url, CIFAR10_ROWS) for p in paths if p] for paths in batches]
+        if not parts[1]:
+            # A test batch under another name, such as test_batch_first2000.bin.gz, is a part of the official one.
+            some = sorted(p for folder in folders for p in folder.glob("test_batch*.bin*"))[:1]
+            parts[1] = [cifar_rows(content(p, url), p, url, None) for p in some]
+        if not all(parts):
+            looked = [f"{folder}/{name}[.gz]" for folder in folders[:1] for name in (*official[0], *official[1])]
+            raise missing("cifar10", (folders[0] / CIFAR10.file, *looked), url)
+    train, test = ((np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts)
+    return labelled(
+        "cifar10", train, test, classes=CIFAR10_CLASSES, augmentation="crop-flip-erase", counts=(50000, 10000)
+    )
+
+
+def load_tiny_imagenet(progress: Progress | None) -> ImageData:
+    """The official zip, or the folder that it unpacks to; its validation images are the test images."""
+    url = TINY_IMAGENET.url
+    folders = places("tiny-imagenet")
+    if folders is None:
+        path = fetched(TINY_IMAGENET, progress)
+    else:
+        inside = [base / name for base in folders for name in ("tiny-imagenet-200", "tiny-imagenet-200.zip")]
+        path = next((p for p in (*inside, folders[0]) if p.is_file() or (p / "train").is_dir()), None)
+        if path is None:
+            raise missing("tiny-imagenet", inside, url)
+    train, test, classes = read_tiny_imagenet(path, url)
+    return labelled(
+        "tiny-imagenet",
+        train,
+        test,
+        classes=classes,
+        augmentation="resized-crop-jitter-flip-erase",
+        counts=(100000, 10000),
+    )
+
+
+LOADERS: dict[str, Callable[[Progress | None], ImageData]] = {
+    "mnist": load_mnist,
+    "cifar10": load_cifar10,
+    "tiny-imagenet": load_tiny_imagenet,
+}
+
+
+def labelled(
+    name: str, train: Rows, test: Rows, *, classes: tuple[str, ...], augmentation: str, counts: tuple[int, int]
+) -> ImageData:
+    """The data of images and labels that were read; `counts` says how many of each part the whole has."""
+    described, parts = [], []
+    for part, (images, labels), count in (("training", train, counts[0]), ("test", test, counts[1])):
         if len(images) != len(labels):
             raise GatelabError(
                 f"{name} has {len(images)} {part} images and {len(labels)} labels; copy its files again, all of them"
             )
         if labels.max() >= len(classes):
             raise GatelabError(f"{name} has a label {labels.max()}, but {len(classes)} classes; copy its files again")
-    mean, std = _statistics(train[0])
-    counts = [f"{len(p[0])} of {n}" if len(p[0]) != n else f"{n}" for p, n in zip((train, test), of, strict=True)]
-    description = f"{name}: {counts[0]} training images, {counts[1]} test images, {len(classes)} classes"
-    # Arrays over the bytes of a file are read-only, which tensors cannot be.
-    parts = [
-        Images(torch.from_numpy(np.require(x, requirements=["C", "W"])), torch.from_numpy(y)) for x, y in (train, test)
-    ]
-    return ImageData(name, parts[0], parts[1], classes, mean, std, augmentation, description)
+        share = f"{len(images)} of " * (len(images) != count)
+        described.append(f"{share}{count} {part} images")
+        # Arrays over the bytes of a file are read-only, which tensors cannot be.
+        writable = np.require(images, requirements=["C", "W"])
+        parts.append(Images(torch.from_numpy(writable), torch.from_numpy(labels)))
+    mean, std = channel_statistics(train[0])
+    return ImageData(
+        name,
+        train=parts[0],
+        test=parts[1],
+        classes=classes,
+        mean=mean,
+        std=std,
+        augmentation=augmentation,
+        description=f"{name}: {', '.join(described)}, {len(classes)} classes",
+    )
 
 
-def _statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each channel, of bytes over 255; by counting them, which is exact and takes no memory."""
     values = np.arange(256) / 255
     mean, std = [], []
@@ -168,70 +275,3 @@ def _statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...
     if min(std) == 0:
         raise GatelabError("a channel of the images has one value throughout; give images that differ")
     return tuple(mean), tuple(std)
-
-
-def _mnist(progress: Progress | None) -> ImageData:
-    folders = places("mnist")
-    arrays = []
-    for archive in MNIST:
-        if folders is None:
-            path = fetched(archive, progress)
-        else:
-            names = archive.file, archive.file.removesuffix(".gz")
-            found = first_file(folders, names)
-            if found is None:
-                raise missing("mnist", (folder / name for folder in folders for name in names), archive.url)
-            path = found
-        arrays.append(read_idx(path, 3 if "idx3" in archive.file else 1, archive.url))
-    pairs = [(arrays[i][:, None], arrays[i + 1].astype(np.int64)) for i in (0, 2)]
-    return _made("mnist", pairs[0], pairs[1], tuple("0123456789"), "none", (60000, 10000))
-
-
-def _cifar10(progress: Progress | None) -> ImageData:
-    """The official archive, or its binary files, plain or gzipped; of these as many as there are."""
-    url = CIFAR10.url
-    official = [f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]
-    folders = places("cifar10")
-    path = fetched(CIFAR10, progress) if folders is None else first_file(folders, [CIFAR10.file])
-    parts: list[list[Rows]]
-    if path is not None:
-        files = tar_members(path, official[0] + official[1], url)
-        parts = [[cifar_rows(files[name], path / name, url, CIFAR10_ROWS) for name in names] for names in official]
-    else:
-        assert folders is not None
-        folders = [inner for outer in folders for inner in (outer, outer / "cifar-10-batches-bin")]
-        found = [[first_file(folders, (name, name + ".gz")) for name in names] for names in official]
-        parts = [[cifar_rows(content(p, url), p, url, CIFAR10_ROWS) for p in paths if p] for paths in found]
-        if not parts[1]:
-            # A test batch under another name, such as test_batch_first2000.bin.gz, is a part of the official one.
-            some = sorted(p for folder in folders for p in folder.glob("test_batch*.bin*"))[:1]
-            parts[1] = [cifar_rows(content(p, url), p, url, None) for p in some]
-        if not all(parts):
-            looked = [f"{folder}/{name}[.gz]" for folder in folders[:1] for name in (*official[0], *official[1])]
-            raise missing("cifar10", (folders[0] / CIFAR10.file, *looked), url)
-    train, test = ((np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts)
-    return _made("cifar10", train, test, CIFAR10_CLASSES, "crop-flip-erase", (50000, 10000))
-
-
-def _tiny_imagenet(progress: Progress | None) -> ImageData:
-    """The official zip, or the folder that it unpacks to; its validation images are the test images."""
-    url = TINY_IMAGENET.url
-    folders = places("tiny-imagenet")
-    if folders is None:
-        path = fetched(TINY_IMAGENET, progress)
-    else:
-        inside = [base / name for base in folders for name in ("tiny-imagenet-200", "tiny-imagenet-200.zip")]
-        found = next((p for p in (*inside, folders[0]) if p.is_file() or (p / "train").is_dir()), None)
-        if found is None:
-            raise missing("tiny-imagenet", inside, url)
-        path = found
-    train, test, classes = read_tiny_imagenet(path, url)
-    name = "resized-crop-jitter-flip-erase"
-    return _made("tiny-imagenet", train, test, classes, name, (100000, 10000))
-
-
-_LOADERS: dict[str, Callable[[Progress | None], ImageData]] = {
-    "mnist": _mnist,
-    "cifar10": _cifar10,
-    "tiny-imagenet": _tiny_imagenet,
-}

@@ -1,4 +1,4 @@
-"""Measured data: airfoil self-noise and California housing, from a folder, from the cache or from where they live.
+"""Measured data, from a folder, from the cache or from where they live.
 
 `GATELAB_DATA` names a folder that holds them; with it nothing is downloaded, ever. Without it the cache is looked into
 (`GATELAB_CACHE`, or `~/.cache/gatelab`), and what is not there is downloaded once, as the original file, and kept
@@ -8,11 +8,8 @@ only if its checksum is right.
 from __future__ import annotations
 
 import hashlib
-import io
 import tarfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
@@ -20,7 +17,8 @@ from urllib.request import urlopen
 import numpy as np
 
 from gatelab.data.archives import cache_folder, data_folder
-from gatelab.data.tables import Table, read_table
+from gatelab.data.specification import Dataset
+from gatelab.data.tables import Table
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -28,65 +26,19 @@ TIMEOUT = 30.0
 LIMIT = 2**26
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """A data set: its shape, the files that may hold it, the first of them the original, and where that one lives."""
-
-    name: str
-    rows: int
-    columns: tuple[str, ...]
-    files: tuple[str, ...]
-    url: str
-    sha256: str
-    read: Callable[[Path], Table]
-
-
-def _california(path: Path) -> Table:
-    """California housing in scikit-learn's columns, as such or out of the archive of StatLib's original."""
-    if path.suffix.lower() != ".tgz":
-        return read_table(path)
-    with tarfile.open(path, mode="r:gz") as archive:
-        file = archive.extractfile("CaliforniaHousing/cal_housing.data")
-        raw = np.loadtxt(io.BytesIO(file.read() if file else b""), delimiter=",", ndmin=2)
-    longitude, latitude, age, rooms, bedrooms, population, households, income, value = raw.T
-    averages = rooms / households, bedrooms / households, population, population / households
-    return Table(np.column_stack([income, age, *averages, latitude, longitude]), value[:, None] / 100_000.0)
-
-
-AIRFOIL = Dataset(
-    "airfoil",
-    1503,
-    ("frequency", "angle", "chord", "speed", "thickness"),
-    ("airfoil_self_noise.dat",),
-    "https://archive.ics.uci.edu/ml/machine-learning-databases/00291/airfoil_self_noise.dat",
-    "74c75fd71783f1e6b71f8a622b993dc592897a97cd689c5090a07147a1b097b3",
-    read_table,
-)
-CALIFORNIA = Dataset(
-    "california",
-    20640,
-    ("MedInc", "HouseAge", "AveRooms", "AveBedrms", "Population", "AveOccup", "Latitude", "Longitude"),
-    ("cal_housing.tgz", "california_housing.csv.gz"),
-    "https://ndownloader.figshare.com/files/5976036",
-    "aaa5c9a6afe2225cc2aed2723682ae403280c4a3695a2ddda4ffb5d8215ea681",
-    _california,
-)
-DATASETS = {data.name: data for data in (AIRFOIL, CALIFORNIA)}
-
-
 def load(data: Dataset) -> Table:
     """The data set, every row and column, in its own units."""
-    path = _found(data)
+    path = file_of(data)
     try:
         table = data.read(path)
     except (tarfile.TarError, KeyError, ValueError, EOFError, OSError, zlib.error) as error:
         if isinstance(error, GatelabError):
             raise
         raise GatelabError(f"{path} cannot be read as {data.name} ({error}); copy it again from {data.url}") from error
-    found = (*table.x.shape, table.y.shape[1])
-    if found != (data.rows, len(data.columns), 1):
+    rows, inputs, targets = (*table.x.shape, table.y.shape[1])
+    if (rows, inputs, targets) != (data.rows, len(data.columns), 1):
         raise GatelabError(
-            f"{path} holds {found[0]} rows of {found[1]} inputs and {found[2]} targets, {data.name} has {data.rows} of"
+            f"{path} holds {rows} rows of {inputs} inputs and {targets} targets, {data.name} has {data.rows} of"
             f" {len(data.columns)} and 1; copy it again from {data.url}, or fit your own file with Problem.from_file"
         )
     if table.columns and table.columns != data.columns:
@@ -109,7 +61,8 @@ def fingerprint(table: Table) -> str:
     return digest.hexdigest()[:12]
 
 
-def _found(data: Dataset) -> Path:
+def file_of(data: Dataset) -> Path:
+    """The file that holds a data set, downloaded if need be and allowed."""
     folder = data_folder()
     if folder is not None:
         places = [base / file for file in data.files for base in (folder / "tabular", folder)]
@@ -121,12 +74,13 @@ def _found(data: Dataset) -> Path:
             f" ({data.url}), or unset GATELAB_DATA to download it"
         )
     cached = cache_folder() / "tabular" / data.files[0]
-    if not (cached.is_file() and _sha256(cached.read_bytes()) == data.sha256):
-        write_whole(cached, _downloaded(data))
+    if not (cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == data.sha256):
+        write_whole(cached, download(data))
     return cached
 
 
-def _downloaded(data: Dataset) -> bytes:
+def download(data: Dataset) -> bytes:
+    """The original file of a data set from where it lives."""
     way_out = (
         f"download it by hand as {data.files[0]} into a folder and set GATELAB_DATA to that folder, or fit a file of"
         " your own with Problem.from_file"
@@ -136,13 +90,10 @@ def _downloaded(data: Dataset) -> bytes:
             content = answer.read(LIMIT)
     except (OSError, HTTPException) as error:
         raise GatelabError(f"{data.name} cannot be downloaded from {data.url} ({error}); {way_out}") from error
-    if (found := _sha256(content)) != data.sha256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != data.sha256:
         raise GatelabError(
             f"the download of {data.name} from {data.url} is cut short or altered: {len(content)} bytes with sha256"
-            f" {found} instead of {data.sha256}; try again, or {way_out}"
+            f" {digest} instead of {data.sha256}; try again, or {way_out}"
         )
     return content
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -1,10 +1,7 @@
-"""Rows of inputs and targets, and how they are parted into training and test.
+"""Rows of inputs and targets: parted into training and test, sampled from a function, and standardised.
 
-Where a function is sampled, and its values there.
-
-Points of one input are arrays (N,), points of d inputs are arrays (N, d).
-
-Inputs and targets in units of their own spread: mean 0 and standard deviation 1 on the training part.
+Points of one input at which a function is sampled are arrays (N,), points of d inputs are arrays (N, d). Standardised
+inputs and targets have mean 0 and standard deviation 1 on the training part.
 """
 
 from __future__ import annotations
@@ -22,13 +19,23 @@ from gatelab.data.checks import MAX_POINTS, first_row, matrix, refuse_masked, se
 from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 
+if TYPE_CHECKING:
+    from gatelab.data.definition import Problem
+
+Function = Callable[[Array], Array]
+SAMPLINGS = ("random", "grid", "gauss")
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """N rows of inputs x (N, d_in) and targets y (N, d_out), finite and float64.
+    """Rows of inputs and targets, finite and float64.
 
     One-dimensional arrays are read as columns. The arrays are copies: what happens to the caller's own
     afterwards does not reach them.
+
+    Attributes:
+        x: the inputs, (N, d_in).
+        y: the targets, (N, d_out).
 
     >>> data = Data([0.0, 0.5, 1.0], [[1, 2], [3, 4], [5, 6]])
     >>> data.n, data.d_in, data.d_out
@@ -63,7 +70,7 @@ class Data:
         return self.y.shape[1]
 
 
-def _row_keys(*parts: Array) -> NDArray[np.void]:
+def row_keys(*parts: Array) -> NDArray[np.void]:
     """One opaque value for each row, equal where the rows are."""
     # Adding zero turns -0.0 into 0.0, whose bytes differ although the numbers are equal.
     rows = np.ascontiguousarray(np.hstack(parts)) + 0.0
@@ -82,7 +89,7 @@ def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Da
     everything = Data(x, y)
     if not varying(x).any():
         raise GatelabError(f"every x is {first_row(x)}; give inputs with at least 2 distinct values")
-    distinct, group = np.unique(_row_keys(everything.x), return_inverse=True)
+    distinct, group = np.unique(row_keys(everything.x), return_inverse=True)
     groups = len(distinct)
     if groups < 4:
         raise GatelabError(
@@ -109,17 +116,13 @@ def refuse_shared_rows(train: Data, test: Data) -> None:
 
     Another target at an x that was trained on is a measurement of its own, and a fair test.
     """
-    known = {key.tobytes() for key in _row_keys(train.x, train.y)}
-    shared = sum(key.tobytes() in known for key in _row_keys(test.x, test.y))
+    known = {key.tobytes() for key in row_keys(train.x, train.y)}
+    shared = sum(key.tobytes() in known for key in row_keys(test.x, test.y))
     if shared:
         raise GatelabError(
             f"{shared} of {test.n} test rows are training rows too, so the test error would partly be"
             " training error; remove them from one side, or leave test out for a split"
         )
-
-
-Function = Callable[[Array], Array]
-SAMPLINGS = ("random", "grid", "gauss")
 
 
 def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng: np.random.Generator) -> Array:
@@ -130,10 +133,14 @@ def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng:
     """
     if sampling not in SAMPLINGS:
         raise unknown_name("sampling", str(sampling), SAMPLINGS)
+    if sampling == "random" and d_in == 1:
+        return rng.uniform(*interval, n)
     if sampling == "random":
-        return rng.uniform(*interval, n if d_in == 1 else (n, d_in))
+        return rng.uniform(*interval, (n, d_in))
+    if sampling == "grid" and d_in == 1:
+        return np.linspace(*interval, n)
     if d_in == 1:
-        return np.linspace(*interval, n) if sampling == "grid" else _gauss_nodes(interval, n)
+        return gauss_nodes(interval, n)
     if sampling == "gauss":
         raise GatelabError(f"sampling 'gauss' is for one input, the function has {d_in}; take 'random' or 'grid'")
     if grid_side(n, d_in) ** d_in > MAX_POINTS:
@@ -151,9 +158,12 @@ def grid_side(n: int, d_in: int) -> int:
     return max(2, round(n ** (1 / d_in)))
 
 
-def _gauss_nodes(interval: tuple[float, float], n: int) -> Array:
+def gauss_nodes(interval: tuple[float, float], n: int) -> Array:
+    """n Gauss-Legendre nodes: of a single rule up to 64, beyond that of equal panels with about 8 each."""
     a, b = interval
-    panels = 1 if n <= 64 else n // 8
+    panels = 1
+    if n > 64:
+        panels = n // 8
     h = (b - a) / panels
     # Panels of two sizes, spread evenly, so that exactly n nodes come out whatever n is.
     counts = np.diff(np.arange(panels + 1) * n // panels)
@@ -166,7 +176,11 @@ def _gauss_nodes(interval: tuple[float, float], n: int) -> Array:
 
 def values(f: Function, x: Array) -> Array:
     """The function's values at x, finite and float64: (N,) for one input, (N,) or (N, d_out) for several."""
-    shapes = "an (N,) array to an (N,) array" if x.ndim == 1 else f"an (N, {x.shape[1]}) array to (N,) or (N, d_out)"
+    shapes, result = "an (N,) array to an (N,) array", "one real number for each x"
+    hint = ", or wrap it in numpy.vectorize"
+    if x.ndim > 1:
+        shapes, result = f"an (N, {x.shape[1]}) array to (N,) or (N, d_out)", "real numbers, (N,) or (N, d_out)"
+        hint = f"; it maps {shapes}"
     if not callable(f):
         raise GatelabError(f"f is {f!r}; give a function that maps {shapes}")
     try:
@@ -178,39 +192,33 @@ def values(f: Function, x: Array) -> Array:
     except GatelabError:
         raise
     except Exception as error:
-        hint = ", or wrap it in numpy.vectorize" if x.ndim == 1 else f"; it maps {shapes}"
         raise GatelabError(
             f"the function failed on an array of {len(x)} points: {type(error).__name__}: {error};"
             f" write it with numpy functions{hint}"
         ) from error
-    fits = y.shape == x.shape if x.ndim == 1 else y.shape[:1] == x.shape[:1] and y.ndim <= 2 and y.size > 0
+    fits = y.shape[:1] == x.shape[:1] and y.ndim <= 2 and y.size > 0
+    if x.ndim == 1:
+        fits = y.shape == x.shape
     if not fits or y.dtype.kind not in "biuf":
         raise GatelabError(
             f"the function returned {y.dtype} of shape {y.shape} for an array of shape {x.shape};"
-            f" it must return {'one real number for each x' if x.ndim == 1 else 'real numbers, (N,) or (N, d_out)'}"
+            f" it must return {result}"
         )
     y = y.astype(np.float64)
-    _require_finite(x, y)
+    bad = ~np.isfinite(y.reshape(len(y), -1)).all(axis=1)
+    if bad.any():
+        first = np.flatnonzero(bad)[0]
+        if x.ndim == 1:
+            first = np.flatnonzero(bad)[np.argmin(x[bad])]
+        place = first_row(x[first].reshape(1, -1), most=None)
+        raise GatelabError(
+            f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
+            f" x = {place} (value {y[first]}); choose an interval where it is defined"
+        )
     return y
 
 
-def _require_finite(x: Array, y: Array) -> None:
-    bad = ~np.isfinite(y.reshape(len(y), -1)).all(axis=1)
-    if not bad.any():
-        return
-    where = np.flatnonzero(bad)
-    first = where[np.argmin(x[bad])] if x.ndim == 1 else where[0]
-    at = f"{x[first]:.6g}" if x.ndim == 1 else f"({', '.join(f'{v:.6g}' for v in x[first])})"
-    raise GatelabError(
-        f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
-        f" x = {at} (value {y[first]}); choose an interval where it is defined"
-    )
-
-
-if TYPE_CHECKING:
-    from gatelab.data.definition import Problem
-
-TOLD = "inputs and target standardised by the mean and standard deviation of the training part"
+STANDARDISED = "inputs and target standardised by the mean and standard deviation of the training part"
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,19 +322,23 @@ def standardised(problem: Problem) -> Problem:
         raise GatelabError(f"the problem {problem.name!r} is standardised already; leave standardise out")
     x, y = Scale.of(problem.train.x), Scale.of(problem.train.y)
     train = Data(x.shrink(problem.train.x), y.shrink(problem.train.y))
-    paper = problem.test is problem.train
-    interval = problem.interval
+    test, interval, noise, f = train, problem.interval, problem.noise, problem.f
+    if problem.test is not problem.train:  # else it is the paper's protocol
+        test = Data(x.shrink(problem.test.x), y.shrink(problem.test.y))
     if interval is not None:
         a, b = (float(x.shrink(np.array([end]))[0]) for end in interval)
         interval = (a, b)
-    noise = None if problem.noise is None else float(problem.noise * np.sqrt(np.mean(y.deviation**-2.0)))
+    if noise is not None:
+        noise = float(noise * np.sqrt(np.mean(y.deviation**-2.0)))
+    if f is not None:
+        f = Standardised(f, Scales(x, y))
     return replace(
         problem,
         train=train,
-        test=train if paper else Data(x.shrink(problem.test.x), y.shrink(problem.test.y)),
+        test=test,
         interval=interval,
-        f=None if problem.f is None else Standardised(problem.f, Scales(x, y)),
-        description="; ".join(filter(None, (problem.description, TOLD))),
+        f=f,
+        description="; ".join(filter(None, (problem.description, STANDARDISED))),
         scales=Scales(x, y),
         noise=noise,
     )

@@ -1,11 +1,9 @@
-"""CSV, Parquet and numpy files as columns of numbers; nothing is ever unpickled.
+"""Files of a user as inputs and targets: CSV, Parquet and numpy files; nothing is ever unpickled.
 
 A file is opened first, for the names and the number of its columns, and the columns that are wanted are read then, in
-parts: text in a column that nobody asked for does no harm, and a file may be larger than the memory.
-
-Files of a user as inputs and targets: which columns are which.
-
-How each kind of file is read is said in `formats`.
+parts: text in a column that nobody asked for does no harm, and a file may be larger than the memory. Parquet is read by
+pyarrow and numpy's files by numpy. CSV is read by Python's `csv`, row by row, since pandas says neither the line nor
+the column of a value that is no number, and fills up lines that are too short.
 """
 
 from __future__ import annotations
@@ -30,20 +28,41 @@ from gatelab.arrays import Array
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_labels
 from gatelab.errors import GatelabError, unknown_name
 
-_PART = 2**20  # numbers that are read at once
+PART = 2**20  # numbers that are read at once
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
-_OUT = "remove or replace it, or leave the column out by naming the inputs"
-
-
+WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
+Selector = str | int
 Parts = Iterator[tuple[Array, float]]
 """Rows of a file, part by part, each with the fraction of the file that is read then."""
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
-    """What a file holds: how many columns, how to read some, their names if any, how many of the last are targets.
+class Table:
+    """Inputs and targets of a file.
 
-    `labels` are columns that number or name the rows, such as the index of a data frame: no inputs unless asked for.
+    Attributes:
+        x: the inputs, (N, d_in).
+        y: the targets, (N, d_out).
+        columns: the names of the inputs, none where the file has none.
+        targets: the names of the targets, likewise.
+    """
+
+    x: Array
+    y: Array
+    columns: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What a file holds, before it is read.
+
+    Attributes:
+        count: how many columns there are.
+        parts: reads all rows of some columns, part by part.
+        names: the names of the columns, none where the file has none.
+        targets: how many of the last columns are targets.
+        labels: columns that number or name the rows, such as the index of a data frame: no inputs unless asked for.
     """
 
     count: int
@@ -54,18 +73,126 @@ class Columns:
 
     def take(self, wanted: Sequence[int]) -> Array:
         """All rows of these columns."""
-        parts = [values for values, _ in self.parts(wanted)]
-        return np.concatenate(parts) if parts else np.empty((0, len(wanted)))
+        return np.concatenate([np.empty((0, len(wanted))), *(values for values, _ in self.parts(wanted))])
 
     def label(self, i: int) -> str:
-        return repr(self.names[i]) if self.names else f"column {i}"
+        """A column as messages call it."""
+        return label_of(self.names, i)
+
+
+def label_of(names: Sequence[str], i: int) -> str:
+    """A column as messages call it: by its name in quotes, or by its number where there are no names."""
+    if names:
+        return repr(names[i])
+    return f"column {i}"
+
+
+def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
+    """The columns of a file as inputs and targets.
+
+    Columns are given by name or by number, counted from 0, one or several. A column that labels the rows, such as the
+    index that a data frame writes along, is no input unless it is given; a warning says so.
+
+    Args:
+        path: a CSV, Parquet, .npy or .npz file.
+        target: the target columns; the last one, or what the file calls y, unless given.
+        inputs: the input columns; all others unless given.
+
+    Returns:
+        A `Table`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "points.csv"
+    ...     _ = file.write_text("when,height,speed\\n0,1,2\\n1,3,4\\n")
+    ...     table = read_table(file, target="height")
+    >>> table.columns, table.y.ravel()
+    (('when', 'speed'), array([1., 3.]))
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+    source = open_columns(path)
+    if source.count < 2:
+        raise GatelabError(
+            f"{path} has one column; give a column for each input and one for the target, in a CSV file with commas,"
+            " semicolons or tabs between"
+        )
+    outs: Sequence[int] = range(source.count)[-source.targets :]
+    if target is not None:
+        outs = indices("target", target, source, path)
+    if inputs is None:
+        ins = other_columns(source, outs, path)
+    else:
+        ins = indices("inputs", inputs, source, path)
+    if both := [source.label(i) for i in ins if i in outs]:
+        raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
+    if not ins:
+        raise GatelabError(f"{path}: every column is a target, none is left as input; give fewer targets")
+    values = source.take([*ins, *outs])
+    table = Table(values[:, : len(ins)], values[:, len(ins) :])
+    if not source.names:
+        return table
+    return Table(table.x, table.y, tuple(source.names[i] for i in ins), tuple(source.names[i] for i in outs))
+
+
+def other_columns(source: Columns, outs: Sequence[int], path: Path) -> list[int]:
+    """Every column that is no target and does not merely number the rows."""
+    others = [i for i in range(source.count) if i not in outs]
+    labels = ", ".join(source.label(i) for i in others if i in source.labels)
+    if not labels:
+        return others
+    if all(i in source.labels for i in others):
+        raise GatelabError(f"{path}: {labels} labels the rows and nothing else is left as input; give it as inputs")
+    warn_of_labels(f"{path}: {labels} labels the rows and is left out; give the inputs by name to use it")
+    return [i for i in others if i not in source.labels]
+
+
+def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
+    """The places of columns that are given by name or by number, one or several, each once."""
+    selectors = [columns]
+    if isinstance(columns, Sequence | np.ndarray) and not isinstance(columns, str):
+        selectors = list(columns)
+    if not selectors:
+        raise GatelabError(f"{what} is empty; give one column of {path} or more, or leave {what} out")
+    places = [index_of(what, selector, source, path) for selector in selectors]
+    if len(set(places)) < len(places):
+        raise GatelabError(f"{what} names a column of {path} twice: {selectors}; give each once")
+    return places
+
+
+def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
+    """The place of a column that is given by name or by number."""
+    if isinstance(selector, str):
+        if source.names.count(selector) > 1:
+            raise GatelabError(
+                f"{path} has {source.names.count(selector)} columns called {selector!r}; give {what} by number,"
+                f" 0 to {source.count - 1}"
+            )
+        if selector in source.names:
+            return source.names.index(selector)
+        if not selector.isdecimal() and source.names:
+            raise unknown_name(f"column of {path}", selector, source.names)
+    try:
+        number = int(selector) if isinstance(selector, str) else selector.__index__()
+    except (AttributeError, ValueError):
+        without = " without names" * (not source.names)
+        raise GatelabError(
+            f"{what} is {selector!r} and {path} has {source.count} columns{without}; give numbers, 0 to"
+            f" {source.count - 1}"
+        ) from None
+    if not -source.count <= number < source.count:
+        raise GatelabError(
+            f"{what} is column {number} and {path} has {source.count} columns; give 0 to {source.count - 1}"
+        )
+    return number % source.count
 
 
 def open_columns(path: Path) -> Columns:
     """The columns of a file, by its ending; whatever has no ending of ours is read as text."""
-    readers = {".parquet": _parquet, ".pq": _parquet, ".npy": _npy, ".npz": _npz}
+    readers = {".parquet": open_parquet, ".pq": open_parquet, ".npy": open_npy, ".npz": open_npz}
     try:
-        return readers.get(path.suffix.lower(), _text)(path)
+        return readers.get(path.suffix.lower(), open_text)(path)
     except OSError as error:
         raise GatelabError(
             f"{path} cannot be read ({error.strerror or error}); give a file that you may read"
@@ -75,73 +202,116 @@ def open_columns(path: Path) -> Columns:
 # ---- text
 
 
-def _text(path: Path) -> Columns:
-    with path.open("rb") as raw:
-        beginning = [line for line in islice(_lines(raw, path), 1000) if line.strip()][:2]
-    # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
-    delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
+def open_text(path: Path) -> Columns:
+    """The columns of a CSV file, with commas, semicolons or tabs between, packed by gzip or not."""
+    text = TextTable.open(path)
+    labels = tuple(i for i in unnamed(text.first) if text.names and text.labels_rows(i))
+    return Columns(len(text.first), text.parts, text.names, labels=labels)
 
-    def rows(raw: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(_lines(raw, path), delimiter=delimiter, skipinitialspace=True)
+
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """A CSV file: what parts its columns, its first row with the line that it is on, and the names in it, if any."""
+
+    path: Path
+    delimiter: str
+    line: int = 0
+    first: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, path: Path) -> TextTable:
+        """The file with its first row read."""
+        text = cls(path, ",")
+        with path.open("rb") as raw:
+            beginning = [line for line in islice(text.lines(raw), 1000) if line.strip()][:2]
+        # Semicolons before commas, since with them commas are decimal; a comma alone decides nothing.
+        delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
+        text = cls(path, delimiter)
+        with path.open("rb") as raw:
+            first = next(text.rows(raw), None)
+        if first is None:
+            raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
+        line, cells = first
+        names: tuple[str, ...] = ()
+        if not any(is_number(cell) for cell in cells):
+            names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(cells))
+        return cls(path, delimiter, line, tuple(cells), names)
+
+    def lines(self, raw: IO[bytes]) -> Iterator[str]:
+        """The lines, unpacked if need be, whatever ends them: csv alone refuses those of old spreadsheets."""
+        binary: Any = raw
+        if self.path.suffix.lower() == ".gz":
+            binary = gzip.GzipFile(fileobj=raw)
+        try:
+            yield from io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None)
+        except UnicodeDecodeError:
+            raise GatelabError(
+                f"{self.path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz"
+            ) from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise GatelabError(f"{self.path} is not a whole gzip file ({error}); copy or pack it again") from None
+
+    def rows(self, raw: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
+        """The cells of every row that has any, with the line that it ends on."""
+        reader = csv.reader(self.lines(raw), delimiter=self.delimiter, skipinitialspace=True)
         try:
             for cells in reader:
                 if any(cell.strip() for cell in cells):
                     yield reader.line_num, cells
         except csv.Error as error:
-            raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
+            raise GatelabError(f"{self.path} line {reader.line_num}: {error}; give a plain CSV file") from None
 
-    with path.open("rb") as raw:
-        first = next(rows(raw), None)
-    if first is None:
-        raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
-    line, cells = first
-    header = not any(_is_number(cell) for cell in cells)
-    names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(cells)) if header else ()
+    def labels_rows(self, i: int) -> bool:
+        """Whether a column numbers or names the rows."""
+        with self.path.open("rb") as raw:
+            rows = islice(self.rows(raw), 1, None)
+            return are_row_labels([row[i] for _, row in rows if len(row) == len(self.first)])
 
-    def parts(wanted: Sequence[int]) -> Parts:
-        size, values, last = path.stat().st_size, array("d"), 0
-        with path.open("rb") as raw:
-            body = rows(raw)
-            if header:
+    def parts(self, wanted: Sequence[int]) -> Parts:
+        """All rows of these columns as numbers, part by part."""
+        size, values, last = self.path.stat().st_size, array("d"), 0
+        with self.path.open("rb") as raw:
+            body = self.rows(raw)
+            if self.names:
                 next(body)
             for last, row in body:
-                if len(row) != len(cells):
+                if len(row) != len(self.first):
                     raise GatelabError(
-                        f"{path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {line} has"
-                        f" {len(cells)}: give every line as many"
+                        f"{self.path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {self.line} has"
+                        f" {len(self.first)}: give every line as many"
                     )
                 for k in wanted:
-                    values.append(_number(row[k], path, last, columns.label(k)))
-                if len(values) >= _PART:
+                    values.append(self.number(row[k], last, k))
+                if len(values) >= PART:
                     yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), raw.tell() / size
                     values = array("d")
         if not last:
-            raise GatelabError(f"{path} has a header and no rows; give a CSV file with one example a line")
+            raise GatelabError(f"{self.path} has a header and no rows; give a CSV file with one example a line")
         if values:
             yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), 1.0
 
-    def labels_rows(i: int) -> bool:
-        with path.open("rb") as raw:
-            return are_row_labels([row[i] for _, row in islice(rows(raw), 1, None) if len(row) == len(cells)])
-
-    labels = tuple(i for i in unnamed(cells) if header and labels_rows(i))
-    columns = Columns(len(cells), parts, names, labels=labels)
-    return columns
-
-
-def _lines(raw: IO[bytes], path: Path) -> Iterator[str]:
-    """The lines of a text, unpacked if need be, whatever ends them: csv alone refuses those of old spreadsheets."""
-    packed = path.suffix.lower() == ".gz"
-    binary = gzip.GzipFile(fileobj=raw) if packed else raw
-    try:
-        yield from io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None)  # pyright: ignore[reportArgumentType]
-    except UnicodeDecodeError:
-        raise GatelabError(f"{path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise GatelabError(f"{path} is not a whole gzip file ({error}); copy or pack it again") from None
+    def number(self, cell: str, line: int, column: int) -> float:
+        """A cell as a number, or the error that says where it is and what is wrong with it."""
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        # Python reads 1_000 as a number; in a file it is a slip.
+        if math.isfinite(value) and "_" not in cell:
+            return value
+        cell, where = cell.strip(), f"{self.path} line {line}"
+        label = label_of(self.names, column)
+        if cell.lower() in MISSING:
+            raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
+        if math.isinf(value):
+            raise GatelabError(f"{where}: the value in {label} is infinite ({cell!r}); {WAY_OUT}")
+        comma = " with a decimal point," * bool(re.fullmatch(r"[-+]?[0-9]+,[0-9]+", cell))
+        raise GatelabError(f"{where}: {cell!r} in {label} is not a number; write numbers{comma} or {WAY_OUT}")
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number, nan and inf among them."""
     try:
         float(cell)
     except ValueError:
@@ -149,31 +319,16 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _number(cell: str, path: Path, line: int, label: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    # Python reads 1_000 as a number; in a file it is a slip.
-    if math.isfinite(value) and "_" not in cell:
-        return value
-    cell = cell.strip()
-    if cell.lower() in MISSING:
-        raise GatelabError(f"{path} line {line}: the value in {label} is missing ({cell!r}); {_OUT}")
-    if math.isinf(value):
-        raise GatelabError(f"{path} line {line}: the value in {label} is infinite ({cell!r}); {_OUT}")
-    comma = " with a decimal point," if re.fullmatch(r"[-+]?[0-9]+,[0-9]+", cell) else ""
-    raise GatelabError(f"{path} line {line}: {cell!r} in {label} is not a number; write numbers{comma} or {_OUT}")
-
-
 # ---- numpy
 
 
-def _npy(path: Path) -> Columns:
+def open_npy(path: Path) -> Columns:
+    """The columns of numpy's array."""
+    mode = None
+    if path.stat().st_size > 8 * PART:  # a large file stays on the disk, and its rows are read as they are wanted
+        mode = "r"
     try:
-        # A large file stays on the disk, and its rows are read as they are wanted.
-        large = path.stat().st_size > 8 * _PART
-        return _of_array(np.load(path, mmap_mode="r" if large else None, allow_pickle=False), path)
+        return array_columns(np.load(path, mmap_mode=mode, allow_pickle=False), path)
     except (ValueError, EOFError) as error:
         if isinstance(error, GatelabError):
             raise
@@ -182,7 +337,8 @@ def _npy(path: Path) -> Columns:
         ) from None
 
 
-def _npz(path: Path) -> Columns:
+def open_npz(path: Path) -> Columns:
+    """The columns of numpy's file of one array, or of two that are called x and y."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -191,7 +347,7 @@ def _npz(path: Path) -> Columns:
             f"{path} is not a plain .npz file ({error}); write it with numpy.savez(x=..., y=...)"
         ) from None
     if len(arrays) == 1:
-        return _of_array(next(iter(arrays.values())), path)
+        return array_columns(next(iter(arrays.values())), path)
     by_axis = {name.lower(): array for name, array in arrays.items()}
     if len(arrays) != 2 or set(by_axis) != {"x", "y"}:
         raise GatelabError(
@@ -204,20 +360,21 @@ def _npz(path: Path) -> Columns:
             f"{path} holds x of shape {by_axis['x'].shape} and y of shape {by_axis['y'].shape}; give one row for each"
             " example in both"
         )
-    _require_real(x, path)
-    _require_real(y, path)
-    return _of_array(np.hstack([x, y]), path, y.shape[1])
+    require_real(x, path)
+    require_real(y, path)
+    return array_columns(np.hstack([x, y]), path, y.shape[1])
 
 
-def _of_array(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
+def array_columns(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
+    """The columns of an array that a file holds."""
     if values.ndim != 2 or values.shape[1] == 0:
         raise GatelabError(
             f"{path} holds an array of shape {values.shape}; give N x k numbers, an example a row, the target last"
         )
-    _require_real(values, path)
+    require_real(values, path)
 
     def parts(wanted: Sequence[int]) -> Parts:
-        step = max(1, _PART // values.shape[1])
+        step = max(1, PART // values.shape[1])
         for start in range(0, len(values), step):
             rows = np.array(values[start : start + step, list(wanted)], dtype=np.float64)
             bad = ~np.isfinite(rows)
@@ -225,14 +382,15 @@ def _of_array(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
                 row, k = np.argwhere(bad)[0]
                 raise GatelabError(
                     f"{path} row {start + row} (counted from 0): the value in column {wanted[k]} is {rows[row, k]};"
-                    f" {_OUT}"
+                    f" {WAY_OUT}"
                 )
             yield rows, min(1.0, (start + step) / len(values))
 
     return Columns(values.shape[1], parts, (), targets)
 
 
-def _require_real(values: np.ndarray, path: Path) -> None:
+def require_real(values: np.ndarray, path: Path) -> None:
+    """Refuse an array of anything but real numbers."""
     if values.dtype.kind not in "biuf":
         raise GatelabError(f"{path} holds {values.dtype}, not real numbers; give an array of N x k numbers")
 
@@ -240,7 +398,8 @@ def _require_real(values: np.ndarray, path: Path) -> None:
 # ---- Parquet
 
 
-def _parquet(path: Path) -> Columns:
+def open_parquet(path: Path) -> Columns:
+    """The columns of a Parquet file."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -264,9 +423,9 @@ def _parquet(path: Path) -> Columns:
         chosen = [names[i] for i in wanted]
         start = 0
         try:
-            for batch in file.iter_batches(max(1, _PART // len(chosen)), columns=chosen):
+            for batch in file.iter_batches(max(1, PART // len(chosen)), columns=chosen):
                 table = pa.Table.from_batches([batch])
-                rows = np.column_stack([_numeric(table.column(name), name, path, start) for name in chosen])
+                rows = np.column_stack([numeric_column(table.column(name), name, path, start) for name in chosen])
                 start += len(rows)
                 yield rows, start / file.metadata.num_rows
         except pa.ArrowException as error:
@@ -277,111 +436,19 @@ def _parquet(path: Path) -> Columns:
     return Columns(len(names), parts, names, labels=labels)
 
 
-def _numeric(column: Any, name: str, path: Path, start: int) -> Array:
+def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
+    """A column of a part that begins in row `start` as finite numbers, or the error that says where it has none."""
     import pyarrow as pa
 
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise GatelabError(f"{path}: the column {name!r} holds {kind}, not numbers; {_OUT}")
+        raise GatelabError(f"{path}: the column {name!r} holds {kind}, not numbers; {WAY_OUT}")
     values = np.asarray(column.to_numpy(), dtype=np.float64)  # null becomes nan
     bad = ~np.isfinite(values)
     if bad.any():
         row = int(np.argmax(bad))
-        told = "missing" if np.isnan(values[row]) else "infinite"
-        raise GatelabError(f"{path} row {start + row} (counted from 0): the value in {name!r} is {told}; {_OUT}")
+        fault = "infinite"
+        if np.isnan(values[row]):
+            fault = "missing"
+        raise GatelabError(f"{path} row {start + row} (counted from 0): the value in {name!r} is {fault}; {WAY_OUT}")
     return values
-
-
-Selector = str | int
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Inputs x (N, d_in), targets y (N, d_out) and the names of both, none where the file has none."""
-
-    x: Array
-    y: Array
-    columns: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-
-
-def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
-    """The columns of a file: the target is the last, or what the file calls y, and the inputs are all others, unless
-    they are given by name or by number, counted from 0, one or several. A column that labels the rows, such as the
-    index that a data frame writes along, is no input unless it is given; a warning says so.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "points.csv"
-    ...     _ = file.write_text("when,height,speed\\n0,1,2\\n1,3,4\\n")
-    ...     table = read_table(file, target="height")
-    >>> table.columns, table.y.ravel()
-    (('when', 'speed'), array([1., 3.]))
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
-    source = open_columns(path)
-    if source.count < 2:
-        raise GatelabError(
-            f"{path} has one column; give a column for each input and one for the target, in a CSV file with commas,"
-            " semicolons or tabs between"
-        )
-    everything = range(source.count)
-    outs = everything[-source.targets :] if target is None else indices("target", target, source, path)
-    ins = _others(source, outs, path) if inputs is None else indices("inputs", inputs, source, path)
-    if both := [source.label(i) for i in ins if i in outs]:
-        raise GatelabError(f"{path}: {', '.join(both)} is both input and target; give it to one of them")
-    if not ins:
-        raise GatelabError(f"{path}: every column is a target, none is left as input; give fewer targets")
-    values = source.take([*ins, *outs])
-    columns, targets = (tuple(source.names[i] for i in some) if source.names else () for some in (ins, outs))
-    return Table(values[:, : len(ins)], values[:, len(ins) :], columns, targets)
-
-
-def _others(source: Columns, outs: Sequence[int], path: Path) -> list[int]:
-    """Every column that is no target and does not merely number the rows."""
-    others = [i for i in range(source.count) if i not in outs]
-    labels = ", ".join(source.label(i) for i in others if i in source.labels)
-    if not labels:
-        return others
-    if all(i in source.labels for i in others):
-        raise GatelabError(f"{path}: {labels} labels the rows and nothing else is left as input; give it as inputs")
-    warn_of_labels(f"{path}: {labels} labels the rows and is left out; give the inputs by name to use it")
-    return [i for i in others if i not in source.labels]
-
-
-def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
-    """The places of columns that are given by name or by number, one or several, each once."""
-    many = list(columns) if isinstance(columns, Sequence | np.ndarray) and not isinstance(columns, str) else [columns]
-    if not many:
-        raise GatelabError(f"{what} is empty; give one column of {path} or more, or leave {what} out")
-    places = [_index(what, one, source, path) for one in many]
-    if len(set(places)) < len(places):
-        raise GatelabError(f"{what} names a column of {path} twice: {many}; give each once")
-    return places
-
-
-def _index(what: str, one: Any, source: Columns, path: Path) -> int:
-    if isinstance(one, str):
-        if source.names.count(one) > 1:
-            raise GatelabError(
-                f"{path} has {source.names.count(one)} columns called {one!r}; give {what} by number,"
-                f" 0 to {source.count - 1}"
-            )
-        if one in source.names:
-            return source.names.index(one)
-        if not one.isdecimal() and source.names:
-            raise unknown_name(f"column of {path}", one, source.names)
-    try:
-        number = int(one) if isinstance(one, str) else one.__index__()
-    except (AttributeError, ValueError):
-        has = "columns" if source.names else "columns without names"
-        raise GatelabError(
-            f"{what} is {one!r} and {path} has {source.count} {has}; give numbers, 0 to {source.count - 1}"
-        ) from None
-    if not -source.count <= number < source.count:
-        raise GatelabError(
-            f"{what} is column {number} and {path} has {source.count} columns; give 0 to {source.count - 1}"
-        )
-    return number % source.count

@@ -14,9 +14,16 @@ from gatelab.feedforward.registry import unit as as_unit
 
 
 def two_thirds(width: int, factors: int) -> int:
-    """The width that keeps a gated block's parameters at those of an MLP block of `width`.
+    """The width that keeps a gated block's parameters at those of an MLP block.
 
     An MLP block has 2 d_model n weights, one of order q has (q + 2) d_model n: a GLU gets 2/3 of the width.
+
+    Args:
+        width: that of the MLP block.
+        factors: the order q of the gated unit.
+
+    Returns:
+        The width of the gated block, 1 or more.
 
     >>> two_thirds(3072, 1)
     2048
@@ -27,9 +34,15 @@ def two_thirds(width: int, factors: int) -> int:
 class FeedForward(nn.Module):
     """y = D [ act(Gx) * (Ux) * ... ] on the last dimension, as Llama has it.
 
-    `match_mlp=True` shrinks the width by the usual 2/3 rule, so blocks of different units cost the same. With
-    `bias=True` it is d + D [ act(Gx + g) * (Ux + u) * ... ], the biases zero at first. `device` and `dtype` are
-    as those of `torch.nn.Linear`; a seed gives the same weights on every device.
+    Args:
+        d_model: how many numbers go in and come out.
+        width: how many neurons an MLP block would have.
+        unit: the product unit, by name, as a value or as a function.
+        match_mlp: shrink the width by the usual 2/3 rule, so that blocks of different units cost the same.
+        bias: add biases that are zero at first: d + D [ act(Gx + g) * (Ux + u) * ... ].
+        seed: of the weights, which are then the same on every device; None draws from torch's global generator.
+        device: where the parameters lie, as for `torch.nn.Linear`.
+        dtype: what they are, likewise.
 
     >>> FeedForward(64, 256, "swiglu", match_mlp=True).width
     171
@@ -54,7 +67,9 @@ class FeedForward(nn.Module):
         if not isinstance(chosen, Unit):
             raise GatelabError(f"{chosen.name!r} is a module of its own; FeedForward builds product units")
         self.unit = chosen
-        self.width = two_thirds(check_width(width), chosen.factors) if match_mlp else check_width(width)
+        self.width = check_width(width)
+        if match_mlp:
+            self.width = two_thirds(self.width, chosen.factors)
         self.d_model = d_model
         generator = None if seed is None else torch.Generator().manual_seed(check_seed(seed))
         shapes = dict.fromkeys(("G", *factor_names(chosen.factors)), (self.width, d_model))
@@ -65,9 +80,10 @@ class FeedForward(nn.Module):
             zeros = nn.Parameter(torch.zeros(rows, dtype=dtype, device=device)) if bias else None
             self.register_parameter(name.lower(), zeros)
 
-    def _affine(self, name: str, x: Tensor) -> Tensor:
+    def affine(self, name: str, x: Tensor) -> Tensor:
+        """The affine map of that name, such as Gx + g; without the bias where the block has none."""
         return nn.functional.linear(x, getattr(self, name), getattr(self, name.lower()))
 
     def forward(self, x: Tensor) -> Tensor:
         names = ("G", *factor_names(self.unit.factors))
-        return self._affine("D", self.unit.neuron(*(self._affine(name, x) for name in names)))
+        return self.affine("D", self.unit.neuron(*(self.affine(name, x) for name in names)))

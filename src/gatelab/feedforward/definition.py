@@ -17,14 +17,20 @@ from torch import Tensor, nn
 
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, check_seed
-from gatelab.feedforward.catalogue import check_width, parameter_count, spline_order
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.feedforward.network import Network, initialise
+from gatelab.feedforward.specification import check_width, parameter_count, spline_order
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A gate times `factors` affine factors.
+    """A gate times affine factors.
+
+    Attributes:
+        activation: the gate, by name or as a function of one tensor; it is kept as an `Activation`.
+        factors: how many affine factors the gate is multiplied by.
+        name: what the unit is called; made of the gate and the factors where none is given.
+        description: a line on what it is, which does not count when units are compared.
 
     >>> Unit(activation="relu", factors=1).parameter_count(50)
     251
@@ -46,7 +52,8 @@ class Unit:
         gate = activation(self.activation)
         object.__setattr__(self, "activation", gate)
         if not self.name:
-            object.__setattr__(self, "name", f"{gate.name}*{self.factors}" if self.factors else gate.name)
+            times = f"*{self.factors}" * (self.factors > 0)
+            object.__setattr__(self, "name", f"{gate.name}{times}")
 
     @property
     def gate(self) -> Activation:
@@ -60,7 +67,9 @@ class Unit:
     @property
     def degree(self) -> int | None:
         """The polynomial degree of an open neuron of a relu-power gate, else None."""
-        return None if self.gate_power is None else self.gate_power + self.factors
+        if self.gate_power is None:
+            return None
+        return self.gate_power + self.factors
 
     @property
     def order(self) -> int | None:
@@ -95,21 +104,21 @@ class Unit:
         return net
 
 
-def _arguments(function: Callable[..., Tensor]) -> int:
-    """How many tensors a function needs."""
+def tensors_taken(function: Callable[..., Tensor]) -> int:
+    """How many tensors a function needs: its positional arguments without a default."""
     try:
-        given = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except ValueError:  # torch's own functions, such as torch.sin, do not tell: they take one
         return 1
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in kinds and p.default is p.empty for p in given)
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
 class FunctionUnit(Unit):
-    """A user's own neuron: any elementwise function of q + 1 affine maps of x."""
+    """A user's own neuron: any elementwise function of q + 1 affine maps of x; the fields are those of `Unit`."""
 
     def __init__(self, function: Callable[..., Tensor], name: str = "") -> None:
-        lines = _arguments(function)
+        lines = tensors_taken(function)
         if not lines:
             raise GatelabError("a unit given as a function takes at least one tensor, the gate's Gx + g")
         name = name or getattr(function, "__name__", "custom")
@@ -122,7 +131,16 @@ class FunctionUnit(Unit):
 
 @dataclass(frozen=True)
 class ModuleUnit:
-    """A user's own class: any `nn.Module` built as `cls(width, d_in, d_out)` that maps (N, d_in) to (N, d_out)."""
+    """A user's own class: any `nn.Module` built as `cls(width, d_in, d_out)` that maps (N, d_in) to (N, d_out).
+
+    Attributes:
+        module: the class.
+        name: what it is called; the class may have a `name`, and else its own is taken.
+        order: the order m in RMSE ~ n^-m on smooth 1-D targets, if the class has an `order`.
+        gate_power: None, as nothing is known of its gate.
+        degree: None, likewise.
+        description: a line on what it is.
+    """
 
     module: Callable[..., nn.Module]
     name: str = ""

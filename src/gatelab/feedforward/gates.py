@@ -16,12 +16,20 @@ from torch.nn import functional
 
 from gatelab.display import one_line
 from gatelab.errors import unknown_name
-from gatelab.feedforward.catalogue import POWERS
+from gatelab.feedforward.catalogue import CATALOGUE
+from gatelab.feedforward.specification import POWERS
 
 
 @dataclass(frozen=True)
 class Activation:
     """A named gate.
+
+    Attributes:
+        name: what it is called.
+        function: the gate itself, entry by entry.
+        growth: the degree in z that an open neuron approaches, None where it is not known.
+        power: the k of a truncated power relu(z)^k, None for everything else.
+        derivative: the slope in closed form, None where autodiff is to find it.
 
     >>> activation("relu2")(torch.tensor([-1.0, 3.0]))
     tensor([0., 9.])
@@ -48,75 +56,104 @@ class Activation:
             return torch.autograd.grad(self.function(z).sum(), z)[0]
 
 
-def _relu2(z: Tensor) -> Tensor:
+def relu2(z: Tensor) -> Tensor:
+    """relu(z)^2."""
     return torch.relu(z).square()
 
 
-def _relu3(z: Tensor) -> Tensor:
+def relu3(z: Tensor) -> Tensor:
+    """relu(z)^3."""
     r = torch.relu(z)
     return r * r * r
 
 
-def _identity(z: Tensor) -> Tensor:
+def identity(z: Tensor) -> Tensor:
+    """z itself: the gate of a unit that has none."""
     return z
 
 
-def _step(z: Tensor) -> Tensor:
+def step(z: Tensor) -> Tensor:
+    """The slope of relu: 1 where z is above 0, else 0."""
     return (z > 0).to(z.dtype)
 
 
-def _relu2_slope(z: Tensor) -> Tensor:
+def relu2_slope(z: Tensor) -> Tensor:
+    """The slope of relu(z)^2."""
     return 2 * torch.relu(z)
 
 
-def _relu3_slope(z: Tensor) -> Tensor:
+def relu3_slope(z: Tensor) -> Tensor:
+    """The slope of relu(z)^3."""
     return 3 * torch.relu(z).square()
 
 
-def _gelu_slope(z: Tensor) -> Tensor:
+def gelu_slope(z: Tensor) -> Tensor:
+    """The slope of z times the normal distribution function."""
     return torch.special.ndtr(z) + z * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
-def _silu_slope(z: Tensor) -> Tensor:
+def silu_slope(z: Tensor) -> Tensor:
+    """The slope of z sigmoid(z)."""
     s = torch.sigmoid(z)
     return s * (1 + z * (1 - s))
 
 
-def _sigmoid_slope(z: Tensor) -> Tensor:
+def sigmoid_slope(z: Tensor) -> Tensor:
+    """The slope of sigmoid(z)."""
     s = torch.sigmoid(z)
     return s * (1 - s)
 
 
-def _tanh_slope(z: Tensor) -> Tensor:
+def tanh_slope(z: Tensor) -> Tensor:
+    """The slope of tanh(z)."""
     return 1 - torch.tanh(z).square()
 
 
-_ACTIVATIONS = {
-    a.name: a
-    for a in (
-        Activation("relu", torch.relu, growth=1, power=POWERS["relu"], derivative=_step),
-        Activation("relu2", _relu2, growth=2, power=POWERS["relu2"], derivative=_relu2_slope),
-        Activation("relu3", _relu3, growth=3, power=POWERS["relu3"], derivative=_relu3_slope),
-        Activation("gelu", functional.gelu, growth=1, derivative=_gelu_slope),
-        Activation("silu", functional.silu, growth=1, derivative=_silu_slope),
-        Activation("sigmoid", torch.sigmoid, growth=0, derivative=_sigmoid_slope),
-        Activation("tanh", torch.tanh, growth=0, derivative=_tanh_slope),
-        Activation("identity", _identity, growth=1, derivative=torch.ones_like),
+GATES = {
+    gate.name: gate
+    for gate in (
+        Activation("relu", torch.relu, growth=1, power=POWERS["relu"], derivative=step),
+        Activation("relu2", relu2, growth=2, power=POWERS["relu2"], derivative=relu2_slope),
+        Activation("relu3", relu3, growth=3, power=POWERS["relu3"], derivative=relu3_slope),
+        Activation("gelu", functional.gelu, growth=1, derivative=gelu_slope),
+        Activation("silu", functional.silu, growth=1, derivative=silu_slope),
+        Activation("sigmoid", torch.sigmoid, growth=0, derivative=sigmoid_slope),
+        Activation("tanh", torch.tanh, growth=0, derivative=tanh_slope),
+        Activation("identity", identity, growth=1, derivative=torch.ones_like),
+        # A registered unit may bring a gate of its own.
+        *(Activation(s.gate_name, s.gate, growth=None) for s in CATALOGUE.values() if callable(s.gate)),
     )
 }
 
 
 def activations() -> tuple[str, ...]:
-    """The names that `activation` knows."""
-    return tuple(_ACTIVATIONS)
+    """The names of the gates.
+
+    Returns:
+        Every name that `activation` knows.
+
+    >>> activations()[:3]
+    ('relu', 'relu2', 'relu3')
+    """
+    return tuple(GATES)
 
 
 def activation(gate: str | Activation | Callable[[Tensor], Tensor]) -> Activation:
-    """The gate of that name, or a function of one tensor wrapped as one."""
+    """The gate that is meant.
+
+    Args:
+        gate: a name of `activations`, a gate, or a function of one tensor that works entry by entry.
+
+    Returns:
+        The gate; a function is wrapped as one of which nothing more is known.
+
+    >>> activation("relu").power, activation(torch.sin).name
+    (1, 'sin')
+    """
     if isinstance(gate, Activation):
         return gate
     if callable(gate):
         return Activation(getattr(gate, "__name__", "custom"), gate, growth=None)
-    if gate not in _ACTIVATIONS:
-        raise unknown_name("activation", gate, _ACTIVATIONS)
-    return _ACTIVATIONS[gate]
+    if gate not in GATES:
+        raise unknown_name("activation", gate, GATES)
+    return GATES[gate]

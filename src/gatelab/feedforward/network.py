@@ -1,20 +1,17 @@
-"""Initialisers: where a network's knots and weights begin.
-
-- `spline` and `spline-alternating`: G = 1 or +-1 and knots on linspace(a, b, n) (fig. 3), the rest from N(0, 1).
-- `normal`: everything from N(0, 1).
-- `lecun`: weights from N(0, 1/fan-in), biases zero, as in the tangent-kernel paper; in 1-D with biases at zero every
-  knot would sit at x = 0, so the gate's biases are drawn so that knots cover the interval.
-
-The network of a product unit, with its parameters named as in the paper.
+"""The network of a product unit, with its parameters named as in the paper, and where they begin.
 
     y = d + D [ act(Gx + g) * (Ux + u) * (Qx + q) * ... ]          eq. 1 (GLU) and eq. 17 (GQU)
 
-Factors beyond the second are called U3, U4, ... with biases u3, u4, ...
+Factors beyond the second are called U3, U4, ... with biases u3, u4, ... A network begins in one of these ways:
+
+- `spline` and `spline-alternating`: G = 1 or +-1 and knots on linspace(a, b, n) (fig. 3), all else from N(0, 1).
+- `normal`: everything from N(0, 1).
+- `lecun`: weights from N(0, 1/fan-in), biases zero, as in the tangent-kernel paper; in 1-D with biases at zero every
+  knot would sit at x = 0, so the gate's biases are drawn so that knots cover the interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,64 +20,19 @@ from torch import Tensor, nn
 from gatelab.errors import GatelabError, check_seed, unknown_name
 
 if TYPE_CHECKING:
-    pass
+    from gatelab.feedforward.definition import Unit
 
 INITIALISERS = ("spline", "spline-alternating", "normal", "lecun")
 
 
-def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:
-    """Fill the parameters of `net` in place; equal seeds give bit-equal parameters."""
-    if init not in INITIALISERS:
-        raise unknown_name("initialiser", init, INITIALISERS)
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    with torch.no_grad():
-        if init == "lecun":
-            _lecun(net, interval, generator)
-            return
-        for p in net.parameters():
-            p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
-        if init != "normal":
-            _spline_gates(net, interval, alternating=init == "spline-alternating")
-
-
-def _spline_gates(net: Network, interval: tuple[float, float], alternating: bool) -> None:
-    if net.d_in != 1:
-        raise GatelabError(
-            f"the spline initialisers place knots on a line, but the input has {net.d_in} dimensions; "
-            "use init='normal' or 'lecun'"
-        )
-    sign = torch.ones(net.width, dtype=net.G.dtype)
-    if alternating:
-        sign[1::2] = -1.0
-    knots = torch.linspace(*interval, net.width, dtype=net.G.dtype)
-    net.G[:, 0] = sign
-    net.g.copy_(-sign * knots)
-
-
-def _lecun(net: Network, interval: tuple[float, float], generator: torch.Generator) -> None:
-    def draw(p: torch.Tensor, fan_in: int) -> None:
-        p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype) / fan_in**0.5)
-
-    for name in ("G", *factor_names(net.unit.factors)):
-        draw(getattr(net, name), net.d_in)
-        getattr(net, name.lower()).zero_()
-    draw(net.D, net.width)
-    net.d.zero_()
-    if net.d_in == 1:
-        a, b = interval
-        knots = a + (b - a) * torch.rand(net.width, generator=generator, dtype=net.G.dtype)
-        net.g.copy_(-net.G[:, 0] * knots)
-        for name in factor_names(net.unit.factors):
-            bias = getattr(net, name.lower())
-            bias.copy_(torch.randn(bias.shape, generator=generator, dtype=bias.dtype))
-
-
-if TYPE_CHECKING:
-    from gatelab.feedforward.definition import Unit
-
-
 def factor_names(factors: int) -> tuple[str, ...]:
     """The weight names of the affine factors.
+
+    Args:
+        factors: how many there are.
+
+    Returns:
+        A name for each; its bias has the same in small letters.
 
     >>> factor_names(3)
     ('U', 'Q', 'U3')
@@ -89,9 +41,17 @@ def factor_names(factors: int) -> tuple[str, ...]:
 
 
 class Network(nn.Module):
-    """One hidden layer of a product unit: weights (width, d_in), D (d_out, width), biases alongside.
+    """One hidden layer of a product unit, its parameters zero until `initialise` or a solver fills them.
 
-    Parameters start at zero; an initialiser of `gatelab.feedforward.network` or a solver fills them.
+    Attributes:
+        unit: the product unit.
+        width: how many neurons there are.
+        d_in: how many inputs.
+        d_out: how many outputs.
+        G: the weights of the gate, (width, d_in); U, Q, U3, ... are those of the factors.
+        g: the biases of the gate, (width,); u, q, u3, ... are those of the factors.
+        D: the output weights, (d_out, width).
+        d: the output biases, (d_out,).
     """
 
     G: nn.Parameter
@@ -146,12 +106,63 @@ class Network(nn.Module):
             raise ValueError(f"an open neuron of {self.unit.name!r} is a polynomial only for a relu-power gate")
         lines = [(self.g, self.G[:, 0])] * gates
         lines += [(getattr(self, n.lower()), getattr(self, n)[:, 0]) for n in factor_names(self.unit.factors)]
-        return _multiply_lines(self.D[0], lines).detach()
+        product = self.D[0][:, None]
+        for constant, slope in lines:
+            zero = torch.zeros_like(product[:, :1])
+            product = torch.cat([product * constant[:, None], zero], 1) + torch.cat([zero, product * slope[:, None]], 1)
+        return product.detach()
+
+    def space_knots(self, interval: tuple[float, float], *, alternating: bool) -> None:
+        """Put equally spaced knots on the interval, G being 1 or, where they alternate, +-1 in turn."""
+        if self.d_in != 1:
+            raise GatelabError(
+                f"the spline initialisers place knots on a line, but the input has {self.d_in} dimensions; "
+                "use init='normal' or 'lecun'"
+            )
+        sign = torch.ones(self.width, dtype=self.G.dtype)
+        if alternating:
+            sign[1::2] = -1.0
+        knots = torch.linspace(*interval, self.width, dtype=self.G.dtype)
+        self.G[:, 0] = sign
+        self.g.copy_(-sign * knots)
+
+    def draw_lecun(self, interval: tuple[float, float], generator: torch.Generator) -> None:
+        """Draw weights from N(0, 1/fan-in) and set biases to zero; in 1-D draw knots on the interval, and biases."""
+
+        def draw(p: Tensor, fan_in: int) -> None:
+            p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype) / fan_in**0.5)
+
+        for name in ("G", *factor_names(self.unit.factors)):
+            draw(getattr(self, name), self.d_in)
+            getattr(self, name.lower()).zero_()
+        draw(self.D, self.width)
+        self.d.zero_()
+        if self.d_in == 1:
+            a, b = interval
+            knots = a + (b - a) * torch.rand(self.width, generator=generator, dtype=self.G.dtype)
+            self.g.copy_(-self.G[:, 0] * knots)
+            for name in factor_names(self.unit.factors):
+                bias = getattr(self, name.lower())
+                bias.copy_(torch.randn(bias.shape, generator=generator, dtype=bias.dtype))
 
 
-def _multiply_lines(scale: Tensor, lines: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    product = scale[:, None]
-    for constant, slope in lines:
-        zero = torch.zeros_like(product[:, :1])
-        product = torch.cat([product * constant[:, None], zero], 1) + torch.cat([zero, product * slope[:, None]], 1)
-    return product
+def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:
+    """Fill the parameters of a network in place.
+
+    Args:
+        net: the network.
+        init: a name of `INITIALISERS`.
+        seed: of all draws; equal seeds give bit-equal parameters.
+        interval: where the knots of a 1-D network lie.
+    """
+    if init not in INITIALISERS:
+        raise unknown_name("initialiser", init, INITIALISERS)
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    with torch.no_grad():
+        if init == "lecun":
+            net.draw_lecun(interval, generator)
+            return
+        for p in net.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
+        if init != "normal":
+            net.space_knots(interval, alternating=init == "spline-alternating")

@@ -1,6 +1,7 @@
-"""The units by name, and the one place where whatever a user gives becomes a unit.
+"""Units by name: the one place where whatever a user gives becomes a unit.
 
-Units as plain values, for runs that are hashed, stored and computed elsewhere.
+`describe` and `restore` make plain values of units and units of plain values, for runs that are hashed, stored and
+computed elsewhere.
 """
 
 from __future__ import annotations
@@ -18,20 +19,30 @@ from gatelab.feedforward.catalogue import CATALOGUE, unit_name
 from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import activation, activations
 
-_UNITS = {spec.name: Unit(spec.gate, spec.factors, spec.name, spec.description) for spec in CATALOGUE.values()}
+UNITS = {spec.name: Unit(spec.gate_name, spec.factors, spec.name, spec.description) for spec in CATALOGUE.values()}
 
 
 def units() -> tuple[Unit, ...]:
     """Every registered unit.
 
+    Returns:
+        The units in the order of the list that `gatelab units` prints.
+
     >>> [u.name for u in units()][:5]
     ['mlp', 'relu2', 'relu3', 'glu', 'gqu']
     """
-    return tuple(_UNITS.values())
+    return tuple(UNITS.values())
 
 
 def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUnit:
-    """The unit that `spec` means: a name, a unit, a function of affine maps, or a module class.
+    """The unit that is meant.
+
+    Args:
+        spec: a registered name, a unit, a function of the affine maps Gx + g, Ux + u, ..., or a module class that is
+            built as `cls(width, d_in, d_out)`.
+
+    Returns:
+        The unit: a `Unit`, of a function a `FunctionUnit`, of a class a `ModuleUnit`.
 
     >>> unit("reglu").name
     'glu'
@@ -43,7 +54,7 @@ def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUn
     if isinstance(spec, Unit | ModuleUnit):
         return spec
     if isinstance(spec, str):
-        return _UNITS[unit_name(spec)]
+        return UNITS[unit_name(spec)]
     if inspect.isclass(spec) and issubclass(spec, nn.Module):
         return ModuleUnit(spec)
     if callable(spec):
@@ -53,45 +64,60 @@ def unit(spec: str | AnyUnit | Callable[..., object] | type[nn.Module]) -> AnyUn
     )
 
 
-def describe(unit: AnyUnit) -> dict[str, Any]:
-    """The unit in plain values: gate and factors, or for a user's own the name it can be imported by.
+def describe(chosen: AnyUnit) -> dict[str, Any]:
+    """The unit in plain values; `restore` makes it again.
 
-    >>> describe(as_unit("glu"))
+    Args:
+        chosen: the unit.
+
+    Returns:
+        Its name with its gate and factors, or, for a user's own, with the name that it can be imported by.
+
+    >>> describe(unit("glu"))
     {'name': 'glu', 'gate': 'relu', 'factors': 1}
-    >>> describe(as_unit(lambda z: z))
+    >>> describe(unit(lambda z: z))
     Traceback (most recent call last):
         ...
     gatelab.errors.GatelabError: the unit '<lambda>' cannot be found by name from another process; ...
     """
-    if isinstance(unit, FunctionUnit | ModuleUnit):
-        own = unit.gate.function if isinstance(unit, FunctionUnit) else unit.module
+    if isinstance(chosen, FunctionUnit | ModuleUnit):
+        own: Any = getattr(chosen, "module", None)
+        if isinstance(chosen, FunctionUnit):
+            own = chosen.gate.function
         dotted = f"{getattr(own, '__module__', '?')}:{getattr(own, '__qualname__', '?')}"
-        if dotted.startswith("__main__:") or _find(dotted) is not own:
+        if dotted.startswith("__main__:") or imported(dotted) is not own:
             raise GatelabError(
-                f"the unit {unit.name!r} cannot be found by name from another process; to keep its runs in a store, "
+                f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a store, "
                 "move it into a module of its own and import it from there"
             )
-        return {"name": unit.name, "import": dotted}
-    if unit.gate.name not in activations() or activation(unit.gate.name) != unit.gate:
+        return {"name": chosen.name, "import": dotted}
+    if chosen.gate.name not in activations() or activation(chosen.gate.name) != chosen.gate:
         raise GatelabError(
-            f"the gate of unit {unit.name!r} is a function of your own; to keep its runs in a store, give the whole "
+            f"the gate of unit {chosen.name!r} is a function of your own; to keep its runs in a store, give the whole "
             "unit as a function in a module"
         )
-    return {"name": unit.name, "gate": unit.gate.name, "factors": unit.factors}
+    return {"name": chosen.name, "gate": chosen.gate.name, "factors": chosen.factors}
 
 
 def restore(description: Mapping[str, Any]) -> AnyUnit:
     """The unit that was described.
 
-    >>> restore(describe(as_unit("gqu"))) == as_unit("gqu")
+    Args:
+        description: what `describe` gave.
+
+    Returns:
+        The unit; one of a user's own is imported.
+
+    >>> restore(describe(unit("gqu"))) == unit("gqu")
     True
     """
     if "import" in description:
-        return unit(_find(description["import"]))
+        return unit(imported(description["import"]))
     return Unit(description["gate"], description["factors"], description["name"])
 
 
-def _find(dotted: str) -> Any:
+def imported(dotted: str) -> Any:
+    """What is called so in a module, such as "package.module:Class.name"; None where there is nothing."""
     module, _, name = dotted.partition(":")
     try:
         return reduce(getattr, name.split("."), importlib.import_module(module))

@@ -48,8 +48,15 @@ def feed_forward(
     chosen = as_unit(unit)
     if not isinstance(chosen, ModuleUnit):
         return FeedForward(d_model, width, chosen, match_mlp=match_mlp, seed=seed, dtype=dtype)
-    n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
+    n = block_width(chosen, d_model, width, match_mlp)
     return UserBlock(chosen.network(n, d_model, d_model, seed=seed, dtype=dtype))
+
+
+def block_width(unit: AnyUnit, d_model: int, width: int, match_mlp: bool) -> int:
+    """The width of a block of `unit`: that of a plain one, or with `match_mlp` the one that costs the same."""
+    if match_mlp:
+        return matched_width(unit, d_model, width)
+    return check_width(width)
 
 
 def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
@@ -64,14 +71,19 @@ def matched_width(unit: AnyUnit, d_model: int, width: int) -> int:
     low, high = 1, 4 * width
     while low < high:
         middle = (low + high) // 2
-        low, high = (middle + 1, high) if excess(middle) < 0 else (low, middle)
-    return low if low == 1 or abs(excess(low)) <= abs(excess(low - 1)) else low - 1
+        if excess(middle) < 0:
+            low = middle + 1
+        else:
+            high = middle
+    if low > 1 and abs(excess(low)) > abs(excess(low - 1)):
+        return low - 1
+    return low
 
 
 def feed_forward_count(d_model: int, width: int, unit: UnitLike, match_mlp: bool) -> int:
     """The parameters of such a part, without building it: (q + 2) d_model n of a product unit."""
     chosen = as_unit(unit)
-    n = matched_width(chosen, d_model, width) if match_mlp else check_width(width)
+    n = block_width(chosen, d_model, width, match_mlp)
     if isinstance(chosen, ModuleUnit):
         return chosen.parameter_count(n, d_model, d_model)
     return chosen.parameter_count(n, d_model, d_model, bias=False)
@@ -92,7 +104,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout * self.training
         if self.fused:
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, dropout_p=dropout)
         else:

@@ -94,8 +94,10 @@ class LinearMap(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1)
-        made = self.psi(rows) @ self.A.mT
-        return (made.real if made.is_complex() else made) + self.b2
+        values = self.psi(rows) @ self.A.mT
+        if values.is_complex():
+            values = values.real
+        return values + self.b2
 
 
 class BlockMaps(Protocol):
@@ -106,10 +108,17 @@ class BlockMaps(Protocol):
     def psi(self, X: Tensor, /) -> Tensor: ...
 
 
-def folded(block: Block, made: BlockMaps) -> LinearMap:
+def folded(block: Block, maps: BlockMaps) -> LinearMap:
     """The whole block by maps of d + 1 inputs, the last always 1: A = W2 Phi([W1, b1]), worked out in float64.
 
     The hidden layer is gone: m features times d outputs are left, whatever the width was.
+
+    Args:
+        block: the block, as `blocks` gives it.
+        maps: Phi and Psi, as `gatelab.linearize` makes them.
+
+    Returns:
+        A module that maps (..., d) to (..., d).
 
     >>> from gatelab.models import GPT2
     >>> block = blocks(GPT2("tiny", lambda z: z))[0]
@@ -120,26 +129,40 @@ def folded(block: Block, made: BlockMaps) -> LinearMap:
     True
     """
     rows = torch.cat([block.W1, block.b1[:, None]], dim=1).double()
-    phi = made.phi(rows)
+    phi = maps.phi(rows)
     A = block.W2.to(phi.dtype) @ phi
-    own = block.W2.dtype
-    return LinearMap(made.psi, A.to(own.to_complex() if A.is_complex() else own), block.b2)
+    dtype = block.W2.dtype
+    if A.is_complex():
+        dtype = dtype.to_complex()
+    return LinearMap(maps.psi, A.to(dtype), block.b2)
 
 
 def blocks(model: nn.Module) -> tuple[Block, ...]:
-    """The feed-forward blocks of a model in the order of its layers.
+    """The feed-forward blocks of a model.
+
+    Args:
+        model: a model of Transformers built as BERT or GPT-2 are, or gatelab's GPT2 or ViT.
+
+    Returns:
+        A `Block` for each layer, in their order.
 
     >>> from gatelab.models import GPT2
     >>> [tuple(b.W1.shape) for b in blocks(GPT2("tiny", "gelu"))]
     [(96, 32), (96, 32)]
     """
-    return tuple(_read(name, layer) for name, layer in _layers(model))
+    return tuple(layer.read() for layer in layers_of(model))
 
 
-def replace_activation(model: nn.Module, made: Any) -> nn.Module:
-    """A copy of the model with another activation: in every block, or {layer: activation} in those alone.
+def replace_activation(model: nn.Module, activation: Any) -> nn.Module:
+    """A copy of the model with another activation.
 
-    An activation is a function of one tensor, a module, or what `gatelab.linearize` makes of a polynomial.
+    Args:
+        model: the model, which stays as it was.
+        activation: a function of one tensor, a module, or what `gatelab.linearize` makes of a polynomial; or
+            {layer: activation}, for these layers alone.
+
+    Returns:
+        The changed copy.
 
     >>> from gatelab.models import GPT2
     >>> model = GPT2("tiny", "gelu")
@@ -147,41 +170,60 @@ def replace_activation(model: nn.Module, made: Any) -> nn.Module:
     >>> [b.activation(torch.tensor(-1.0)).item() < -0.5 for b in blocks(changed)]
     [False, True]
     """
-    each = {i: _pointwise(one) for i, one in made.items()} if isinstance(made, Mapping) else _pointwise(made)
-    return _changed(model, each, _put_activation)
+    if isinstance(activation, Mapping):
+        by_layer = {i: pointwise(function) for i, function in activation.items()}
+    else:
+        by_layer = dict.fromkeys(range(len(layers_of(model))), pointwise(activation))
+    return changed(model, by_layer, Layer.put_activation)
 
 
-def replace_map(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
-    """A copy of the model in which layer i computes `made[i](x)` instead of W2 act(W1 x + b1) + b2; dropout stays."""
-    for i, module in dict(made).items():
+def replace_map(model: nn.Module, maps: Mapping[int, nn.Module]) -> nn.Module:
+    """A copy of the model with other maps for whole blocks; dropout stays.
+
+    Args:
+        model: the model, which stays as it was.
+        maps: by the number of a layer, the module that it computes instead of W2 act(W1 x + b1) + b2.
+
+    Returns:
+        The changed copy.
+    """
+    for i, module in dict(maps).items():
         if not isinstance(module, nn.Module):
             raise GatelabError(f"the map of layer {i} is a {type(module).__name__}; give a module, such as LinearMap")
-    return _changed(model, made, _put_map)
+    return changed(model, dict(maps), Layer.put_map)
 
 
 @torch.no_grad()
 def trace(model: nn.Module, run: Callable[[nn.Module], Any]) -> Trace:
-    """What flows through every feed-forward block while `run(model)` calls the model once.
+    """What flows through every feed-forward block.
+
+    Args:
+        model: the model.
+        run: a function that calls the model it is given once.
+
+    Returns:
+        A `Trace` with the input of every block and the output of the layer around it.
 
     >>> from gatelab.models import GPT2
-    >>> seen = trace(GPT2("tiny", "gelu"), lambda model: model(torch.arange(8)[None]))
-    >>> [tuple(x.shape) for x in seen.inputs]
+    >>> flow = trace(GPT2("tiny", "gelu"), lambda model: model(torch.arange(8)[None]))
+    >>> [tuple(x.shape) for x in flow.inputs]
     [(1, 8, 32), (1, 8, 32)]
     """
-    layers = [layer for _, layer in _layers(model)]
+    layers = layers_of(model)
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
     hooks = []
     for i, layer in enumerate(layers):
 
-        def enter(_: nn.Module, given: tuple[Any, ...], i: int = i) -> None:
-            inputs[i] = given[0].detach()
+        def enter(_: nn.Module, arguments: tuple[Any, ...], i: int = i) -> None:
+            inputs[i] = arguments[0].detach()
 
-        def leave(_: nn.Module, __: Any, made: Any, i: int = i) -> None:
-            outputs[i] = (made[0] if isinstance(made, tuple) else made).detach()
+        def leave(_: nn.Module, __: Any, result: Any, i: int = i) -> None:
+            if isinstance(result, tuple):
+                result = result[0]
+            outputs[i] = result.detach()
 
-        entrance = getattr(layer, _ENTRANCE[_kind(layer) or ""])
-        hooks += [entrance.register_forward_pre_hook(enter), layer.register_forward_hook(leave)]
+        hooks += [layer.entrance.register_forward_pre_hook(enter), layer.module.register_forward_hook(leave)]
     try:
         run(model)
     finally:
@@ -189,7 +231,7 @@ def trace(model: nn.Module, run: Callable[[nn.Module], Any]) -> Trace:
             hook.remove()
     if len(outputs) < len(layers):
         raise GatelabError(f"{len(outputs)} of {len(layers)} layers were called; give a function that calls the model")
-    return Trace(*(tuple(found[i] for i in range(len(layers))) for found in (inputs, outputs)))
+    return Trace(*(tuple(rows[i] for i in range(len(layers))) for rows in (inputs, outputs)))
 
 
 # ---- the three ways in which models hold a block
@@ -198,108 +240,130 @@ def trace(model: nn.Module, run: Callable[[nn.Module], Any]) -> Trace:
 class Replaced(nn.Module):
     """A map that stands for a whole block, and the dropout that the block had."""
 
-    def __init__(self, made: nn.Module, dropout: nn.Module) -> None:
+    def __init__(self, function: nn.Module, dropout: nn.Module) -> None:
         super().__init__()
-        self.made, self.dropout = made, dropout
+        self.made, self.dropout = function, dropout  # names that saved weights have
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.dropout(self.made(hidden_states))
 
 
-_ENTRANCE = {"own": "feed_forward", "gpt2": "mlp", "bert": "intermediate"}  # is called with the input of the block
+ENTRANCE = {"own": "feed_forward", "gpt2": "mlp", "bert": "intermediate"}  # is called with the input of the block
 
 
-def _kind(layer: nn.Module) -> str | None:
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer that holds a feed-forward block: its name in the model, the module, and which of the three ways it is."""
+
+    name: str
+    module: Any
+    kind: str
+
+    @property
+    def entrance(self) -> nn.Module:
+        """The module that is called with the input of the block."""
+        return getattr(self.module, ENTRANCE[self.kind])
+
+    def require_weights(self) -> None:
+        """Refuse a layer whose whole map was replaced."""
+        if isinstance(self.entrance, Replaced):
+            raise GatelabError(
+                f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
+            )
+
+    def read(self) -> Block:
+        """The block."""
+        self.require_weights()
+        if self.kind == "own":
+            feed = self.module.feed_forward
+            weights = feed.G, feed.g, feed.D, feed.d, feed.unit.gate
+        elif self.kind == "gpt2":
+            mlp = self.module.mlp  # its Conv1D keeps weights as (inputs, outputs)
+            weights = mlp.c_fc.weight.T, mlp.c_fc.bias, mlp.c_proj.weight.T, mlp.c_proj.bias, mlp.act
+        else:
+            first, last = self.module.intermediate.dense, self.module.output.dense
+            gate = self.module.intermediate.intermediate_act_fn
+            weights = first.weight, first.bias, last.weight, last.bias, gate
+        W1, b1, W2, b2, activation = weights
+        if b1 is None:
+            b1 = W1.new_zeros(len(W1))
+        if b2 is None:
+            b2 = W2.new_zeros(len(W2))
+        return Block(self.name, W1.detach(), b1.detach(), W2.detach(), b2.detach(), activation)
+
+    def put_activation(self, activation: Elementwise) -> None:
+        """Give the block another activation."""
+        self.require_weights()
+        if self.kind == "own":
+            self.module.feed_forward.unit = Unit(activation=activation)
+            return
+        module = activation
+        if not isinstance(activation, nn.Module):
+            module = Pointwise(activation)
+        if self.kind == "gpt2":
+            self.module.mlp.act = module
+        else:
+            self.module.intermediate.intermediate_act_fn = module
+
+    def put_map(self, module: nn.Module) -> None:
+        """Put another map in the place of the block."""
+        self.require_weights()
+        if self.kind == "bert":
+            # The second part keeps its dropout, its residual and its norm.
+            self.module.intermediate = Replaced(module, nn.Identity())
+            self.module.output.dense = nn.Identity()
+        elif self.kind == "gpt2":
+            self.module.mlp = Replaced(module, self.module.mlp.dropout)
+        else:
+            self.module.feed_forward = Replaced(module, nn.Identity())
+
+
+def kind_of(layer: nn.Module) -> str | None:
+    """How a layer holds a feed-forward block; None where it holds none that can be replaced."""
     if isinstance(layer, TransformerBlock):
         feed = layer.feed_forward
-        return "own" if isinstance(feed, Replaced) or _is_plain(feed) else None
+        if isinstance(feed, Replaced) or (isinstance(feed, FeedForward) and feed.unit.factors == 0):
+            return "own"
+        return None
     inner, outer, mlp = (getattr(layer, name, None) for name in ("intermediate", "output", "mlp"))
     if hasattr(outer, "dense") and (isinstance(inner, Replaced) or hasattr(inner, "intermediate_act_fn")):
         return "bert"
-    whole = hasattr(mlp, "c_fc") and hasattr(mlp, "c_proj") and hasattr(mlp, "act")
-    return "gpt2" if whole or isinstance(mlp, Replaced) else None
+    if isinstance(mlp, Replaced) or (hasattr(mlp, "c_fc") and hasattr(mlp, "c_proj") and hasattr(mlp, "act")):
+        return "gpt2"
+    return None
 
 
-def _is_plain(feed: nn.Module) -> bool:
-    return isinstance(feed, FeedForward) and feed.unit.factors == 0
-
-
-def _layers(model: nn.Module) -> list[tuple[str, Any]]:
-    found = [(name, module) for name, module in model.named_modules() if _kind(module) is not None]
-    if not found:
+def layers_of(model: nn.Module) -> list[Layer]:
+    """The layers of a model that hold a feed-forward block, in their order."""
+    kinds = ((name, module, kind_of(module)) for name, module in model.named_modules())
+    layers = [Layer(name, module, kind) for name, module, kind in kinds if kind is not None]
+    if not layers:
         raise GatelabError(
             f"{type(model).__name__} has no feed-forward block W2 act(W1 x + b1) + b2 that can be replaced; give a "
             "model of Transformers built as BERT or GPT-2 are, or gatelab's GPT2 or ViT with a unit without factors"
         )
-    return found
+    return layers
 
 
-def _unreplaced(name: str, layer: Any) -> str:
-    kind = _kind(layer) or ""
-    if isinstance(getattr(layer, _ENTRANCE[kind]), Replaced):
-        raise GatelabError(f"the map of {name} was replaced before and has no weights left; give the model as it was")
-    return kind
+def changed(model: nn.Module, by_layer: Mapping[int, Any], put: Callable[[Layer, Any], None]) -> nn.Module:
+    """A copy of the model in which something else was put into some layers, by their numbers."""
+    count = len(layers_of(model))
+    for i, function in by_layer.items():
+        if i not in range(count):
+            raise GatelabError(f"there is no layer {i!r}; the model has {count}, give 0 to {count - 1}")
+        if not callable(function):
+            raise GatelabError(f"layer {i} was given {function!r}; give a function of one tensor or a module")
+    copied = copy.deepcopy(model)
+    for i, layer in enumerate(layers_of(copied)):
+        if i in by_layer:
+            put(layer, by_layer[i])
+    return copied
 
 
-def _read(name: str, layer: Any) -> Block:
-    kind = _unreplaced(name, layer)
-    if kind == "own":
-        feed = layer.feed_forward
-        return _block(name, feed.G, feed.g, feed.D, feed.d, feed.unit.gate)
-    if kind == "gpt2":
-        mlp = layer.mlp  # its Conv1D keeps weights as (inputs, outputs)
-        return _block(name, mlp.c_fc.weight.T, mlp.c_fc.bias, mlp.c_proj.weight.T, mlp.c_proj.bias, mlp.act)
-    first, last = layer.intermediate.dense, layer.output.dense
-    return _block(name, first.weight, first.bias, last.weight, last.bias, layer.intermediate.intermediate_act_fn)
-
-
-def _block(name: str, W1: Tensor, b1: Tensor | None, W2: Tensor, b2: Tensor | None, activation: Elementwise) -> Block:
-    biases = [W.new_zeros(len(W)) if b is None else b for W, b in ((W1, b1), (W2, b2))]
-    return Block(name, W1.detach(), biases[0].detach(), W2.detach(), biases[1].detach(), activation)
-
-
-def _changed(model: nn.Module, made: Any, put: Callable[[str, Any, Any], None]) -> nn.Module:
-    layers = _layers(model)
-    chosen = dict(made) if isinstance(made, Mapping) else dict.fromkeys(range(len(layers)), made)
-    for i, one in chosen.items():
-        if i not in range(len(layers)):
-            raise GatelabError(f"there is no layer {i!r}; the model has {len(layers)}, give 0 to {len(layers) - 1}")
-        if not callable(one):
-            raise GatelabError(f"layer {i} was given {one!r}; give a function of one tensor or a module")
-    grown = copy.deepcopy(model)
-    for i, (name, layer) in enumerate(_layers(grown)):
-        if i in chosen:
-            put(name, layer, chosen[i])
-    return grown
-
-
-def _pointwise(made: Any) -> Any:
+def pointwise(function: Any) -> Any:
     """A linearisation stands for its polynomial; one that has none is no function of the pre-activation."""
-    if hasattr(made, "polynomial") and made.polynomial is None:
+    if hasattr(function, "polynomial") and function.polynomial is None:
         raise GatelabError(
-            f"{made} is no polynomial of w.x; replace whole maps: replace_map(model, {{i: folded(...)}})"
+            f"{function} is no polynomial of w.x; replace whole maps: replace_map(model, {{i: folded(...)}})"
         )
-    return getattr(made, "polynomial", made)
-
-
-def _put_activation(name: str, layer: Any, made: Elementwise) -> None:
-    kind = _unreplaced(name, layer)
-    if kind == "own":
-        layer.feed_forward.unit = Unit(activation=made)
-        return
-    module = made if isinstance(made, nn.Module) else Pointwise(made)
-    if kind == "gpt2":
-        layer.mlp.act = module
-    else:
-        layer.intermediate.intermediate_act_fn = module
-
-
-def _put_map(name: str, layer: Any, made: nn.Module) -> None:
-    kind = _unreplaced(name, layer)
-    if kind == "bert":
-        # The second part keeps its dropout, its residual and its norm.
-        layer.intermediate, layer.output.dense = Replaced(made, nn.Identity()), nn.Identity()
-    elif kind == "gpt2":
-        layer.mlp = Replaced(made, layer.mlp.dropout)
-    else:
-        layer.feed_forward = Replaced(made, nn.Identity())
+    return getattr(function, "polynomial", function)

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.network import factor_names
-from gatelab.models.block import UnitLike, UserBlock, layer_seeds, matched_width, quietly
+from gatelab.models.block import UnitLike, UserBlock, block_width, layer_seeds, quietly
 
 
 class BlockNeurons(nn.Module):
@@ -52,39 +51,41 @@ class Transplant(nn.Module):
 
 
 def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed: int = 0) -> nn.Module:
-    """A copy of a GPT-2 or ViT of Transformers with `unit` in its feed-forward blocks, initialised from `seed`.
+    """A copy of a GPT-2 or ViT of Transformers with another unit in its feed-forward blocks.
 
-    With `match_mlp` a unit of q factors gets 2 / (q + 2) of the width, so that the blocks cost what they did. Other
-    weights are copied as they are; the configuration keeps the old width. A user's module class comes with its own
-    weights and biases, at the width that costs the same. A model into which a unit was transplanted is taken too: the
-    new one gets the width that it would get in the model as it was.
+    Other weights are copied as they are; the configuration keeps the old width. A user's module class comes with its
+    own weights and biases, at the width that costs the same. A model into which a unit was transplanted is taken too:
+    the new one gets the width that it would get in the model as it was.
 
         transplant(GPT2LMHeadModel(GPT2Config()), "swiglu")
+
+    Args:
+        model: the model, which stays as it was.
+        unit: the unit, by name, as a value, a function or a class.
+        match_mlp: give a unit of q factors 2 / (q + 2) of the width, so that the blocks cost what they did.
+        seed: of the new weights.
+
+    Returns:
+        The changed copy.
     """
     chosen = as_unit(unit)
-    places = _places(model)
-    grown = copy.deepcopy(model)
-    parents = dict(grown.named_modules())
-    for name, own in zip(places, layer_seeds(seed, len(places)), strict=True):
-        with quietly():
-            torch.manual_seed(own)
-            _replace(grown, parents[name], chosen, match_mlp, own)
-    return grown
-
-
-def _places(model: nn.Module) -> list[str]:
-    """The names of the layers that hold a feed-forward block."""
-    found = [n for n, m in model.named_modules() if _kind(m) is not None] if hasattr(model, "config") else []
-    if not found:
+    names = [name for name, module in model.named_modules() if kind_of(module) is not None]
+    if not names or not hasattr(model, "config"):
         raise GatelabError(
             f"{type(model).__name__} has no feed-forward block that can be replaced; give a GPT-2 or a ViT of"
             " Transformers (GPT2LMHeadModel, GPT2Model, ViTForImageClassification, ViTModel), or build gatelab's own"
         )
-    return found
+    copied = copy.deepcopy(model)
+    layers = dict(copied.named_modules())
+    for name, own in zip(names, layer_seeds(seed, len(names)), strict=True):
+        with quietly():
+            torch.manual_seed(own)
+            replace_block(copied, layers[name], chosen, match_mlp, own)
+    return copied
 
 
 @dataclass(frozen=True)
-class _Plain:
+class PlainBlock:
     """What a model had where the block is: the width of its plain block, and its dropout."""
 
     d_model: int
@@ -92,7 +93,8 @@ class _Plain:
     dropout: nn.Module
 
 
-def _kind(module: nn.Module) -> str | None:
+def kind_of(module: nn.Module) -> str | None:
+    """Which of the three ways a layer holds its feed-forward block in; None where it holds none that is known."""
     name, mlp = type(module).__name__, getattr(module, "mlp", None)
     if name == "GPT2Block" and mlp is not None:
         return "gpt2"
@@ -103,14 +105,14 @@ def _kind(module: nn.Module) -> str | None:
     return None
 
 
-def _plain(layer: Any, kind: str) -> _Plain:
+def plain_block(layer: Any, kind: str) -> PlainBlock:
     """Of the block that the model came with, or, where it was replaced before, of the one before that."""
-    block = layer.intermediate if kind == "vit in two" else layer.mlp
+    block = getattr(layer, {"vit in two": "intermediate"}.get(kind, "mlp"))
     if hasattr(block, "plain"):
         return block.plain
     if kind == "gpt2" and hasattr(block, "c_fc"):
         d_model, width = block.c_fc.weight.shape
-        return _Plain(d_model, width, block.dropout)
+        return PlainBlock(d_model, width, block.dropout)
     first = getattr(block, "fc1", getattr(block, "dense", None))
     if first is None:
         raise GatelabError(
@@ -118,36 +120,35 @@ def _plain(layer: Any, kind: str) -> _Plain:
             "transplant into the model as it was"
         )
     width, d_model = first.weight.shape
-    return _Plain(d_model, width, nn.Identity())
+    return PlainBlock(d_model, width, nn.Identity())
 
 
-def _replace(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
-    kind = _kind(layer) or ""
+def replace_block(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: int) -> None:
+    """Put a block of the unit into a layer of the model, and remember what was there for a later unit."""
+    kind = kind_of(layer) or ""
     like = next(layer.parameters())
-    plain = _plain(layer, kind)
-    block = _block(model, like, unit, plain, match_mlp, seed)
+    plain = plain_block(layer, kind)
+    block: Any = unit_block(model, like, unit, plain, match_mlp, seed)
     if kind == "gpt2" and isinstance(block, Transplant):
         std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)
         block.D.weight.data.copy_(torch.randn(block.D.weight.shape) * std)
     if kind != "vit in two":
         layer.mlp = block
-        _remember(block, plain)
+        block.plain = plain
         return
-    whole = not isinstance(block, Transplant)
-    layer.intermediate, layer.output.dense = (block, nn.Identity()) if whole else (block.neurons, block.D)
-    _remember(layer.intermediate, plain)
+    if isinstance(block, Transplant):
+        layer.intermediate, layer.output.dense = block.neurons, block.D
+    else:
+        layer.intermediate, layer.output.dense = block, nn.Identity()
+    layer.intermediate.plain = plain
 
 
-def _remember(block: Any, plain: _Plain) -> None:
-    """What the model had, for a unit that is transplanted later."""
-    block.plain = plain
-
-
-def _block(
-    model: Any, like: Tensor, unit: AnyUnit, plain: _Plain, match_mlp: bool, seed: int
+def unit_block(
+    model: Any, like: Tensor, unit: AnyUnit, plain: PlainBlock, match_mlp: bool, seed: int
 ) -> Transplant | UserBlock:
+    """A block of the unit with the model's own initial weights, on the device and in the precision of `like`."""
     d_model = plain.d_model
-    width = matched_width(unit, d_model, plain.width) if match_mlp else check_width(plain.width)
+    width = block_width(unit, d_model, plain.width, match_mlp)
     if isinstance(unit, ModuleUnit):
         return UserBlock(unit.network(width, d_model, d_model, seed=seed, dtype=like.dtype)).to(like.device)
     block = Transplant(BlockNeurons(unit, d_model, width), nn.Linear(width, d_model), plain.dropout)

@@ -21,7 +21,7 @@ from gatelab.report.findings import opening
 from gatelab.report.pages import Markup, Section, escape, page, points, table
 from gatelab.report.records import StudyRecord, read_records
 from gatelab.report.summary import PAPERS, accounted, address, all_claims, counted, filters, own_claims, paper_of
-from gatelab.scorecard import Line, Score, Scorecard, ScoreInterval
+from gatelab.scorecard import Line, Score, Scorecard
 from gatelab.studies import Study, all_studies
 from gatelab.studies.demonstration import Demo, draw
 from gatelab.studies.inventory import ITEMS, Item
@@ -221,8 +221,8 @@ def _errors(s: Score, card: Scorecard) -> list[object]:
         _name(s, card),
         s.width,
         s.parameters,
-        str(ScoreInterval(s.rmse, s.rmse_low, s.rmse_high)),
-        str(ScoreInterval(s.behind, s.behind_low, s.behind_high)),
+        str(s.rmse_interval),
+        str(s.behind_interval),
         slope,
         "-" if s.order is None else s.order,
         # From noisy rows a limit is that of the noise.

@@ -10,7 +10,6 @@ card.recommendation.rivals, card.left_out                the lines for and again
 
 from gatelab.scorecard.comparison import UNITS, compare
 from gatelab.scorecard.evidence import Evidence, Facts, FittedNetwork, Growth, LeftOut, Line, Score
-from gatelab.scorecard.measurements import ScoreInterval
 from gatelab.scorecard.recommendation import Recommendation, Rival, recommend
 from gatelab.scorecard.result import Scorecard, Settings
 
@@ -25,7 +24,6 @@ __all__ = [
     "Recommendation",
     "Rival",
     "Score",
-    "ScoreInterval",
     "Scorecard",
     "Settings",
     "compare",

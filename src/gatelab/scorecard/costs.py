@@ -1,9 +1,9 @@
-"""What a unit costs: operations counted from shapes, and rows a second of its block, measured here and now.
+"""What a unit costs, and how well it can be linearised.
 
-The block is the transformer's: d_model numbers in and out, no biases, and a width that gives every unit about as many
-parameters as an MLP of 4 d_model neurons has.
-
-How well a unit can be linearised: Phi(w).Psi(x) of m features, and a polynomial of degree 8 of its gate.
+Costs are operations counted from shapes, and rows a second of the unit's block, measured here and now. The block is the
+transformer's: d_model numbers in and out, no biases, and a width that gives every unit about as many parameters as an
+MLP of 4 d_model neurons has. Linearised, a unit is Phi(w).Psi(x) of m features, or has a polynomial of degree 8 for a
+gate.
 
 Features: w ~ N(0, I / d) and x ~ N(0, I), d the number of inputs and one for the bias, which gives pre-activations of
 deviation near 1. A plain unit gets the best maps of m features (`optimal`); a unit of q factors those of its gate
@@ -38,6 +38,10 @@ from gatelab.scorecard.fits import widest
 TIMES_MODEL = 4
 BATCH = 1024
 REPEATS, WARM = 21, 3
+DEGREE = 8
+NEURONS = 256
+PAIRS = 2**14
+MOST_NUMBERS = 2**22  # of features for all pairs at once: beyond it the maps are measured on fewer pairs
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ def block(unit: AnyUnit, d_model: int) -> tuple[nn.Module, int]:
 
 
 def check_model(d_model: int) -> int:
+    """The size of the model as an int, refused unless it is one."""
     if isinstance(d_model, bool) or not hasattr(d_model, "__index__") or int(d_model) < 1:
         raise GatelabError(f"d_model is {d_model!r}; give the inputs and outputs of the block, such as 128")
     return int(d_model)
@@ -121,16 +126,20 @@ def measure(
 ) -> tuple[tuple[BlockCost, ...], Bench]:
     """The cost of every block. Units take turns, so that whatever else the machine does is shared by all of them."""
     d_model, where = check_model(d_model), torch.device(device)
-    made = [block(u, d_model) for u in units]
-    blocks = [module.to(where).eval() for module, _ in made]
+    built = [block(u, d_model) for u in units]
+    blocks = [module.to(where).eval() for module, _ in built]
     x = torch.randn(batch, d_model, generator=torch.Generator().manual_seed(0)).to(where)
     seconds = np.empty((repeats, len(blocks)))
     with torch.inference_mode():
         for i in range(-WARM, repeats):
             for j, module in enumerate(blocks):
-                taken = _time(module, x, where)
+                began = time.perf_counter()
+                module(x)
+                if where.type == "cuda":
+                    torch.cuda.synchronize(where)
+                duration = time.perf_counter() - began
                 if i >= 0:
-                    seconds[i, j] = taken
+                    seconds[i, j] = duration
             if progress and i >= 0:
                 progress(i + 1, repeats)
     low, middle, high = np.quantile(batch / seconds, [0.25, 0.5, 0.75], axis=0)
@@ -143,29 +152,12 @@ def measure(
             float(low[j]),
             float(high[j]),
         )
-        for j, (u, (module, width)) in enumerate(zip(units, made, strict=True))
+        for j, (u, (module, width)) in enumerate(zip(units, built, strict=True))
     )
-    return costs, Bench(d_model, batch, repeats, _name(where), torch.get_num_threads())
-
-
-def _time(module: nn.Module, x: torch.Tensor, where: torch.device) -> float:
-    began = time.perf_counter()
-    module(x)
+    name = f"{where.type}, {os.cpu_count()} cores"
     if where.type == "cuda":
-        torch.cuda.synchronize(where)
-    return time.perf_counter() - began
-
-
-def _name(where: torch.device) -> str:
-    if where.type == "cuda":
-        return torch.cuda.get_device_name(where)
-    return f"{where.type}, {os.cpu_count()} cores"
-
-
-DEGREE = 8
-NEURONS = 256
-PAIRS = 2**14
-_MOST = 2**22  # numbers of features for all pairs at once: beyond it the maps are not measured
+        name = torch.cuda.get_device_name(where)
+    return costs, Bench(d_model, batch, repeats, name, torch.get_num_threads())
 
 
 @dataclass(frozen=True)
@@ -188,6 +180,7 @@ UNKNOWN = Linearity(np.nan, np.nan, np.nan, 0, np.nan, (np.nan, np.nan))
 
 
 def check_features(m: int) -> int:
+    """The number of features as an int, refused unless it is one."""
     if isinstance(m, bool) or not hasattr(m, "__index__") or int(m) < 1:
         raise GatelabError(f"features is {m!r}; give how many there may be, 1 or more")
     return int(m)
@@ -197,41 +190,35 @@ def linearity(unit: AnyUnit, x: Array, m: int, seed: int = 0) -> Linearity:
     """Errors of a unit on rows (n, d) that are standardised and end in 1.
 
     >>> rows = np.hstack([np.random.default_rng(0).standard_normal((100, 2)), np.ones((100, 1))])
-    >>> found = linearity(Unit("gelu"), rows, 16)
-    >>> found.features, 0 < found.low < found.error < found.high < 0.1, 0 < found.minimax < 0.1
+    >>> errors = linearity(Unit("gelu"), rows, 16)
+    >>> errors.features, 0 < errors.low < errors.error < errors.high < 0.1, 0 < errors.minimax < 0.1
     (16, True, True)
     """
     m = check_features(m)
-    gate = _gate(unit)
-    if gate is None or not isinstance(unit, Unit):
-        return UNKNOWN
-    worst, interval = _minimax(gate, x, seed)
-    return Linearity(*_features(gate, unit.factors, x.shape[1], m, seed), worst, interval)
-
-
-def _gate(unit: AnyUnit) -> Activation | None:
-    """The gate, if the unit is a gate times factors: a function of several maps is not, or does not say."""
+    # A function of several maps is no gate times factors, or does not say.
     if not isinstance(unit, Unit) or (unit.factors and type(unit) is not Unit):
-        return None
-    return unit.gate
+        return UNKNOWN
+    worst, interval = minimax_error(unit.gate, x, seed)
+    return Linearity(*feature_error(unit.gate, unit.factors, x.shape[1], m, seed), worst, interval)
 
 
-def _features(gate: Activation, factors: int, d: int, m: int, seed: int) -> tuple[float, float, float, int]:
+def feature_error(gate: Activation, factors: int, d: int, m: int, seed: int) -> tuple[float, float, float, int]:
+    """The error of m features with its interval, over the deviation, and how many features there are."""
     share = m // d**factors
     if not share:
         return 1.0, 1.0, 1.0, 0  # not one feature for the gate: nothing but the mean, which is 0, is left
     # Neurons of many features are measured on fewer pairs; the interval says so.
-    pairs = max(256, min(PAIRS, _MOST // m))
+    pairs = max(256, min(PAIRS, MOST_NUMBERS // m))
+    neuron: Activation | Unit = gate
     if factors:
-        made = linearize(Unit(gate, factors), "optimal", d=d, m=share, w_scale=d**-0.5)
-    else:
-        made = linearize(gate, "optimal", d=d, m=share, w_scale=d**-0.5)
-    found = made.error("gaussian", w_scale=d**-0.5, samples=pairs, seed=seed)
-    spread = _deviation(gate, factors, d, seed)
-    return found.rmse / spread, found.low / spread, found.high / spread, found.m
+        neuron = Unit(gate, factors)
+    maps = linearize(neuron, "optimal", d=d, m=share, w_scale=d**-0.5)
+    error = maps.error("gaussian", w_scale=d**-0.5, samples=pairs, seed=seed)
+    spread = neuron_deviation(gate, factors, d, seed)
+    return error.rmse / spread, error.low / spread, error.high / spread, error.m
 
 
-def _deviation(gate: Activation, factors: int, d: int, seed: int) -> float:
+def neuron_deviation(gate: Activation, factors: int, d: int, seed: int) -> float:
     """That of act(g.x) (u.x) ... over w and x: given x, every w.x is normal with the deviation |x| / sqrt(d)."""
     draw = torch.Generator().manual_seed(seed)
     length = torch.randn(PAIRS, d, generator=draw, dtype=torch.float64).norm(dim=1) / d**0.5
@@ -241,15 +228,16 @@ def _deviation(gate: Activation, factors: int, d: int, seed: int) -> float:
     return float(value.std())
 
 
-def _minimax(gate: Activation, x: Array, seed: int) -> tuple[float, tuple[float, float]]:
+def minimax_error(gate: Activation, x: Array, seed: int) -> tuple[float, tuple[float, float]]:
+    """The largest error of the minimax polynomial of a gate, over the gate's deviation, and its interval."""
     draw = torch.Generator().manual_seed(seed)
     d = x.shape[1]
     z = torch.from_numpy(x) @ torch.randn(d, NEURONS, generator=draw, dtype=torch.float64) / d**0.5
     interval = calibrate(z, symmetric=True)
-    made = linearize(gate, "minimax", degree=DEGREE, interval=interval)
-    assert made.polynomial is not None
+    maps = linearize(gate, "minimax", degree=DEGREE, interval=interval)
+    assert maps.polynomial is not None
     try:
-        largest = made.bound().value
+        largest = maps.bound().value
     except GatelabError:
-        largest = made.polynomial.error(gate)  # of a gate of one's own nothing is known beyond its values
+        largest = maps.polynomial.error(gate)  # of a gate of one's own nothing is known beyond its values
     return largest / float(gate(z).std()), interval

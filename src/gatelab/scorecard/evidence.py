@@ -1,9 +1,8 @@
-"""What a recommendation rests on: numbers, and lines that say of two units which one a kind of number favours.
+"""What a recommendation rests on: numbers, lines that say of two units which one a kind of number favours, and caveats.
 
 Numbers alone, so that the rules can be tried on numbers made by hand. A line is *decided* where the difference is more
-than what the number is worth (`lines`); else it is *undecided*, whichever unit it leans to.
-
-What a reader of a scorecard should not forget: each caveat is said where its numbers are there, and only there.
+than what the number is worth (`lines`); else it is *undecided*, whichever unit it leans to. Caveats are what a reader
+of a scorecard should not forget: each is in the list where its numbers are there, and only there.
 """
 
 from __future__ import annotations
@@ -13,24 +12,45 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from gatelab.display import one_line
-from gatelab.scorecard.measurements import ScoreInterval
+from gatelab.statistics import Interval
+
+if TYPE_CHECKING:
+    from gatelab.scorecard.recommendation import Regime
 
 LineName = Literal["error", "parameters", "FLOPs", "steps", "condition", "throughput"]
 COUNTED = 1.1  # parameters and operations nearer than that are equal: widths are whole numbers
 PREDICTED = 2.0  # condition numbers and steps nearer than that are equal: they are of a network before it is trained
+FEW_TEST, FEW_TRAIN = 50, 200
+OUTSIDE = 0.1
+HEAVY = 0.25
 
 
 @dataclass(frozen=True)
 class Score:
-    """One unit at the budget.
+    """One unit at the budget; every number with an end in `_low` and one in `_high` where it has an interval.
 
-    `rmse` is on test rows, the mean over seeds, with its interval; `behind` is that over the best unit's, the interval
-    from the same test rows. `slope` is that of the RMSE against P; `order` what theory has for one input, `limit` the
-    free-knot limit at this width, NaN where there is none. `condition` is inf and `condition_low` all that is known
-    where not `resolved`; `kernel_networks` were sampled for a unit without a formula. `steps` of gradient descent are
-    predicted. `linear_error` is that of `linear_features` features and `minimax_error` that of a polynomial, over the
-    deviation. `flops` are those of the fitted network a row; what begins with `block` and `rows_per_second`, with its
-    quartiles, are of the transformer's block.
+    Attributes:
+        unit: its name.
+        width: the largest one within the budget.
+        parameters: of the network of that width.
+        slope: that of the RMSE against P, NaN where too few widths count for it.
+        order: what theory has for one input, None where it has nothing.
+        limit: the free-knot limit at this width, NaN where there is none.
+        rmse: on test rows, the mean over seeds.
+        train_rmse: the same on training rows.
+        behind: the RMSE over that of the best unit, the interval from the same test rows.
+        condition: the condition number of the tangent kernel, inf where it is not `resolved`.
+        resolved: whether the condition number is known; else `condition_low` is all that is.
+        kernel_networks: how many were sampled for the kernel of a unit without a formula, else 0.
+        steps: those of gradient descent, predicted.
+        linear_error: that of `linear_features` features, over the deviation.
+        linear_features: how many were used.
+        minimax_error: that of a polynomial of the gate, over the deviation.
+        flops: operations a row of the fitted network.
+        block_width: the width of the transformer's block.
+        block_parameters: its parameters.
+        block_flops: its operations a row.
+        rows_per_second: its throughput, with quartiles.
     """
 
     unit: str
@@ -72,18 +92,60 @@ class Score:
             self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse:.2g}"
         )
 
+    @property
+    def rmse_interval(self) -> Interval:
+        """The error with its interval."""
+        return Interval(self.rmse, self.rmse_low, self.rmse_high)
+
+    @property
+    def behind_interval(self) -> Interval:
+        """The error over that of the best unit, with its interval."""
+        return Interval(self.behind, self.behind_low, self.behind_high)
+
+    @property
+    def known_condition(self) -> float:
+        """The condition number, or the lower end that is all that is known."""
+        if self.resolved:
+            return self.condition
+        return self.condition_low
+
+    @property
+    def condition_text(self) -> str:
+        """The condition number as sentences have it."""
+        if self.resolved:
+            return f"{self.condition:.2g}"
+        return f"above {self.condition_low:.2g}"
+
+    def better_conditioned(self, other: Score) -> bool:
+        """Whether the proved bounds of the condition numbers are further apart than `PREDICTED`, this one's below."""
+        return self.resolved and other.condition_low > PREDICTED * self.condition_high
+
+    def faster(self, other: Score) -> bool:
+        """Whether the quartiles of rows a second are apart, this one's above."""
+        return self.rows_per_second_low > other.rows_per_second_high
+
 
 @dataclass(frozen=True)
 class FittedNetwork:
-    """One unit at one width; `behind` is its RMSE over that of the best network of all."""
+    """One unit at one width.
+
+    Attributes:
+        unit: the name of the unit.
+        width: how many neurons the network has.
+        parameters: how many parameters.
+        flops: operations a row.
+        train_rmse: on training rows, the mean over seeds.
+        rmse: on test rows, with its interval.
+        behind: its RMSE over that of the best network of all.
+    """
 
     unit: str
     width: int
     parameters: int
     flops: int
     train_rmse: float
-    rmse: ScoreInterval
-    behind: ScoreInterval
+    rmse: Interval
+    behind: Interval
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse}")
@@ -93,9 +155,19 @@ class FittedNetwork:
 class Facts:
     """What else bears on how far the numbers can be trusted.
 
-    `values` are the numbers to be fitted, `deviation` that of the test targets, `outside` the share of test rows beyond
-    the range of the training rows in some input, `heaviest` the share of the best network's squared error that one
-    test row makes, `unfinished` how many of `fits` ran out of steps.
+    Attributes:
+        train_rows: how many rows were trained on.
+        test_rows: how many were set aside.
+        values: how many numbers are to be fitted.
+        deviation: that of the test targets.
+        outside: the share of test rows beyond the range of the training rows in some input.
+        heaviest: the share of the best network's squared error that one test row makes.
+        unfinished: how many of the fits ran out of steps.
+        fits: how many there were.
+        seeds: how many of each network.
+        kernel_rows: how many rows the kernels are of.
+        threads: those of torch.
+        device: where blocks were timed.
     """
 
     train_rows: int
@@ -119,15 +191,32 @@ class Facts:
 
 @dataclass(frozen=True)
 class Growth:
-    """What more parameters do for one unit: the ratio of its RMSEs at two widths, the wider over the narrower."""
+    """What more parameters do for one unit.
+
+    Attributes:
+        unit: its name.
+        widths: the narrower and the wider one.
+        parameters: of both.
+        ratio: the RMSE of the wider network over that of the narrower.
+    """
 
     unit: str
     widths: tuple[int, int]
     parameters: tuple[int, int]
-    ratio: ScoreInterval
+    ratio: Interval
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.unit}, width {self.widths[0]} to {self.widths[1]}: RMSE times {self.ratio}")
+
+    @property
+    def step(self) -> str:
+        """The numbers of parameters, as sentences have them."""
+        return f"{self.parameters[0]} to {self.parameters[1]}"
+
+    @property
+    def shares(self) -> str:
+        """The ratio in percent, as sentences have it."""
+        return f"{100 * self.ratio.value:.3g} % [{100 * self.ratio.low:.3g} %, {100 * self.ratio.high:.3g} %]"
 
     @property
     def doubled(self) -> bool:
@@ -137,7 +226,15 @@ class Growth:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Fits of one unit at one width that do not count for the `comparison`, or for the `slope`, and why."""
+    """Fits that do not count.
+
+    Attributes:
+        unit: the name of their unit.
+        width: their width.
+        parameters: of such a network.
+        left_out_of: the "comparison" or the "slope".
+        reason: why, in a sentence.
+    """
 
     unit: str
     width: int
@@ -154,7 +251,15 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured; `growth` is of the unit with the least error, None if it has one width in the budget."""
+    """All that was measured.
+
+    Attributes:
+        scores: the units at the budget.
+        networks: every network within the budget.
+        growth: what more parameters do for the unit with the least error, None if it has one width in the budget.
+        budget: the number of parameters at which units are compared.
+        facts: what else bears on the numbers.
+    """
 
     scores: tuple[Score, ...]
     networks: tuple[FittedNetwork, ...]
@@ -178,6 +283,7 @@ class Evidence:
         return min(self.networks, key=lambda n: n.rmse.value)
 
     def network(self, unit: str, width: int) -> FittedNetwork:
+        """The network of a unit and a width."""
         return next(n for n in self.networks if (n.unit, n.width) == (unit, width))
 
 
@@ -192,8 +298,8 @@ class Contender:
     width: int
     parameters: int
     flops: int
-    rmse: ScoreInterval
-    behind: ScoreInterval
+    rmse: Interval
+    behind: Interval
     equal: bool
     score: Score
 
@@ -203,7 +309,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Line:
-    """One kind of evidence on two units: which one has the better number, if they differ, and if that is decided."""
+    """One kind of evidence on two units.
+
+    Attributes:
+        name: the kind.
+        favours: the unit with the better number, None where both have the same.
+        decided: whether the difference is more than what the number is worth.
+        text: both numbers.
+    """
 
     name: LineName
     favours: str | None
@@ -223,82 +336,60 @@ def lines(a: Contender, b: Contender) -> tuple[Line, ...]:
     comes out too large and decides nothing.
     """
     nearer, further = sorted((a, b), key=lambda c: c.rmse.value)
-    told = nearer.equal and further.behind.low > 1
-    known = not (a.score.kernel_networks or b.score.kernel_networks)
-    fewer = (min(a.score.steps, b.score.steps), max(a.score.steps, b.score.steps))
+    pair = Pair(a, b)
+    sampled = a.score.kernel_networks or b.score.kernel_networks
+    fewer, more = sorted((a.score.steps, b.score.steps))
+    conditioned = a.score.better_conditioned(b.score) or b.score.better_conditioned(a.score)
     return (
-        _line("error", a, b, (a.rmse.value, b.rmse.value), told, (str(a.rmse), str(b.rmse))),
-        _line("parameters", a, b, (a.parameters, b.parameters), _apart(a.parameters, b.parameters)),
-        _line("FLOPs", a, b, (a.flops, b.flops), _apart(a.flops, b.flops)),
-        _line("steps", a, b, (a.score.steps, b.score.steps), fewer[1] > PREDICTED * fewer[0]),
-        _line(
-            "condition",
-            a,
-            b,
-            (_known_condition(a.score), _known_condition(b.score)),
-            known and (_better_conditioned(a.score, b.score) or _better_conditioned(b.score, a.score)),
-            (condition_text(a.score), condition_text(b.score)),
+        pair.line(
+            "error",
+            (a.rmse.value, b.rmse.value),
+            nearer.equal and further.behind.low > 1,
+            (str(a.rmse), str(b.rmse)),
         ),
-        _line(
+        pair.counted("parameters", (a.parameters, b.parameters)),
+        pair.counted("FLOPs", (a.flops, b.flops)),
+        pair.line("steps", (a.score.steps, b.score.steps), more > PREDICTED * fewer),
+        pair.line(
+            "condition",
+            (a.score.known_condition, b.score.known_condition),
+            conditioned and not sampled,
+            (a.score.condition_text, b.score.condition_text),
+        ),
+        pair.line(
             "throughput",
-            a,
-            b,
             (-a.score.rows_per_second, -b.score.rows_per_second),
-            _quartiles_apart(a.score, b.score),
+            a.score.faster(b.score) or b.score.faster(a.score),
             (f"{a.score.rows_per_second:,.0f}", f"{b.score.rows_per_second:,.0f}"),
         ),
     )
 
 
-def _line(
-    name: LineName,
-    a: Contender,
-    b: Contender,
-    values: tuple[float, float],
-    decided: bool,
-    texts: tuple[str, str] | None = None,
-) -> Line:
-    """The line of one number, of which less is better."""
-    first, second = texts or (f"{values[0]:.3g}", f"{values[1]:.3g}")
-    favours = None
-    if values[0] != values[1]:
-        favours = min((values[0], a.unit), (values[1], b.unit))[1]
-    return Line(name, favours, decided and favours is not None, f"{first} beside {second}")
+@dataclass(frozen=True)
+class Pair:
+    """Two units side by side."""
 
+    a: Contender
+    b: Contender
 
-def _apart(a: float, b: float) -> bool:
-    return max(a, b) > COUNTED * min(a, b)
+    def line(
+        self, name: LineName, values: tuple[float, float], decided: bool, texts: tuple[str, str] | None = None
+    ) -> Line:
+        """The line of one number, of which less is better."""
+        first, second = texts or (f"{values[0]:.3g}", f"{values[1]:.3g}")
+        favours = None
+        if values[0] != values[1]:
+            favours = min((values[0], self.a.unit), (values[1], self.b.unit))[1]
+        return Line(name, favours, decided and favours is not None, f"{first} beside {second}")
 
-
-def _better_conditioned(a: Score, b: Score) -> bool:
-    return a.resolved and b.condition_low > PREDICTED * a.condition_high
-
-
-def _quartiles_apart(a: Score, b: Score) -> bool:
-    return a.rows_per_second_low > b.rows_per_second_high or b.rows_per_second_low > a.rows_per_second_high
-
-
-def _known_condition(s: Score) -> float:
-    if s.resolved:
-        return s.condition
-    return s.condition_low
-
-
-def condition_text(s: Score) -> str:
-    if s.resolved:
-        return f"{s.condition:.2g}"
-    return f"above {s.condition_low:.2g}"
-
-
-if TYPE_CHECKING:
-    from gatelab.scorecard.recommendation import Regime
-
-FEW_TEST, FEW_TRAIN = 50, 200
-OUTSIDE = 0.1
-HEAVY = 0.25
+    def counted(self, name: LineName, values: tuple[float, float]) -> Line:
+        """The line of a number that is counted."""
+        return self.line(name, values, max(values) > COUNTED * min(values))
 
 
 class Chosen(Protocol):
+    """A unit of a width."""
+
     @property
     def unit(self) -> str: ...
     @property
@@ -308,53 +399,48 @@ class Chosen(Protocol):
 
 
 def caveats(e: Evidence, regime: Regime, chosen: Chosen, equals: tuple[str, ...]) -> tuple[str, ...]:
-    """In the order of how much they may change."""
-    said = [
-        *_ties(equals),
-        *_rows(e),
-        *_ranges(e, regime),
-        *_slopes(e.scores, regime, chosen.unit),
-        *_kernels(e),
-        *_fits(e, regime, chosen),
-    ]
-    return tuple(said)
+    """What a reader should not forget, in the order of how much it may change."""
+    sentences = []
+    if equals:
+        sentences.append(f"{and_list(equals)} would do as well, as far as these rows can tell")
+    return (
+        *sentences,
+        *caveats_of_rows(e, regime),
+        *caveats_of_slopes(e.scores, regime, chosen.unit),
+        *caveats_of_kernels(e),
+        *caveats_of_fits(e, chosen),
+    )
 
 
-def _ties(equals: tuple[str, ...]) -> list[str]:
-    return [f"{and_list(equals)} would do as well, as far as these rows can tell"] if equals else []
-
-
-def _rows(e: Evidence) -> list[str]:
-    f, said = e.facts, []
+def caveats_of_rows(e: Evidence, regime: Regime) -> list[str]:
+    """What follows from the number of rows and of parameters."""
+    f, sentences = e.facts, []
     if f.test_rows < FEW_TEST:
-        said.append(f"{f.test_rows} test rows are few: another split may turn the order of near units around")
+        sentences.append(f"{f.test_rows} test rows are few: another split may turn the order of near units around")
     if f.train_rows < FEW_TRAIN:
-        said.append(f"{f.train_rows} training rows are few: with more of them larger networks may win")
+        sentences.append(f"{f.train_rows} training rows are few: with more of them larger networks may win")
     if f.heaviest > HEAVY:
-        said.append(f"one test row makes {f.heaviest:.0%} of the best network's squared error: look at it")
+        sentences.append(f"one test row makes {f.heaviest:.0%} of the best network's squared error: look at it")
     if f.outside > OUTSIDE:
-        said.append(f"{f.outside:.0%} of the test rows lie outside the range of the training rows in some input")
-    return said
-
-
-def _ranges(e: Evidence, regime: Regime) -> list[str]:
+        sentences.append(f"{f.outside:.0%} of the test rows lie outside the range of the training rows in some input")
     least, most = min(n.parameters for n in e.networks), max(n.parameters for n in e.networks)
-    said = []
     if regime in ("units", "open"):
-        said.append(f"measured from {least} to {most} parameters; what holds beyond is extrapolation")
+        sentences.append(f"measured from {least} to {most} parameters; what holds beyond is extrapolation")
     else:
-        said.append(
+        sentences.append(
             f"the test rows chose among {len(e.networks)} networks: on fresh rows expect a somewhat larger error"
         )
-    if 2 * most >= e.facts.values:
-        said.append(f"{most} parameters are more than half of the {e.facts.values} values: such networks interpolate")
-    return said
+    if 2 * most >= f.values:
+        sentences.append(f"{most} parameters are more than half of the {f.values} values: such networks interpolate")
+    return sentences
 
 
-def _slopes(scores: tuple[Score, ...], regime: Regime, unit: str) -> list[str]:
+def caveats_of_slopes(scores: tuple[Score, ...], regime: Regime, unit: str) -> list[str]:
     """The units whose slopes were not told from that of the one chosen, where slopes say something."""
+    if regime in ("noise", "rows"):
+        return ["slopes over a floor say nothing of the units"]
     if regime != "units":
-        return ["slopes over a floor say nothing of the units"] if regime in ("noise", "rows") else []
+        return []
     mine = next(s for s in scores if s.unit == unit)
     like = [
         s.unit for s in scores if s is not mine and s.slope_low <= mine.slope_high and mine.slope_low <= s.slope_high
@@ -366,39 +452,46 @@ def _slopes(scores: tuple[Score, ...], regime: Regime, unit: str) -> list[str]:
     ]
 
 
-def _kernels(e: Evidence) -> list[str]:
-    said = []
+def caveats_of_kernels(e: Evidence) -> list[str]:
+    """What is not known of condition numbers."""
+    sentences = []
     unsure = [s.unit for s in e.scores if not s.resolved]
     if unsure:
-        said.append(
+        sentences.append(
             f"the smallest eigenvalue of {and_list(unsure)} cannot be told from zero in float64: of the condition "
             "number only a lower end is known"
         )
     sampled = [s.unit for s in e.scores if s.kernel_networks]
     if sampled:
-        said.append(
+        sentences.append(
             f"the kernel of {and_list(sampled)} is a mean over sampled networks, whose condition number comes out too "
             "large"
         )
     if e.facts.kernel_rows < e.facts.train_rows:
-        said.append(f"kernels are of {e.facts.kernel_rows} of {e.facts.train_rows} training rows")
-    return said
+        sentences.append(f"kernels are of {e.facts.kernel_rows} of {e.facts.train_rows} training rows")
+    return sentences
 
 
-def _fits(e: Evidence, regime: Regime, chosen: Chosen) -> list[str]:
-    f, said = e.facts, []
+def caveats_of_fits(e: Evidence, chosen: Chosen) -> list[str]:
+    """What fits and timings leave open."""
+    f, sentences = e.facts, []
     if f.unfinished:
-        said.append(
+        sentences.append(
             f"{f.unfinished} of {f.fits} fits ran out of steps while still improving; gl.fit trains "
             f"{chosen.unit} of width {chosen.width} to its end"
         )
     if f.seeds < 3:
-        said.append(f"{f.seeds} seed{'s' * (f.seeds != 1)} show little of what is luck; --seeds 5 would")
-    said.append(
+        sentences.append(f"{f.seeds} seed{'s' * (f.seeds != 1)} show little of what is luck; --seeds 5 would")
+    sentences.append(
         f"rows a second are those of this machine ({f.device}, {f.threads} of torch's threads), forward, in float32"
     )
-    return said
+    return sentences
 
 
 def and_list(names: Sequence[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> and_list(["mlp"]), and_list(["mlp", "glu", "gqu"])
+    ('mlp', 'mlp, glu and gqu')
+    """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -1,8 +1,7 @@
-"""Whatever a user calls data, as a problem with rows that were held out, and not too many of them.
+"""The fits of a scorecard: data as a problem, widths at equal parameters, and what each network misses on test rows.
 
-Which networks are fitted: for every unit the widths that come nearest below the same numbers of parameters.
-
-Networks of every unit, fitted to the training rows; what each misses on every row that was held out.
+Whatever a user calls data becomes a problem with rows that were set aside, and not too many of them. For every unit the
+widths are fitted that come nearest below the same numbers of parameters.
 """
 
 from __future__ import annotations
@@ -30,34 +29,37 @@ LEAST = 20
 TEST = 2000
 POINTS = 400  # of a formula or a registered problem, which have as many as one likes
 
-Given = str | Path | Problem | Callable[..., Any] | tuple[Any, Any]
+SHARE = 4  # values of the data for each parameter of the default budget
+MOST = 160  # parameters of the default budget: what a few units can be fitted with in half a minute on one core
+RUNGS = 7  # budgets for slopes, each below the one before by the root of 2: an eighth at the end
+# One start a seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
+EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4}
+ROUNDING = 1e-10  # of the target's deviation: errors below it are rounding, and equal
+
+AnyData = str | Path | Problem | Callable[..., Any] | tuple[Any, Any]
 
 
-def problem_of(given: Given, rows: int, **columns: Any) -> Problem:
+def problem_of(data: AnyData, rows: int, **columns: Any) -> Problem:
     """A problem from a file, a pair (x, y), a registered name, a formula, a function or a problem.
 
-    `columns` are target and inputs of a file. At most `rows` training rows and 2000 test rows are kept, drawn by a
+    `columns` are target and inputs of a file. At most `rows` training rows and 2000 test rows are used, drawn by a
     fixed seed.
     """
     if isinstance(rows, bool) or not hasattr(rows, "__index__") or int(rows) < LEAST:
         raise GatelabError(f"rows is {rows!r}; give how many training rows may be used, {LEAST} or more")
     named = {name: value for name, value in columns.items() if value is not None}
-    if isinstance(given, Path) or (isinstance(given, str) and Path(given).is_file()):
-        made = Problem.from_file(given, **named)
+    if isinstance(data, Path) or (isinstance(data, str) and Path(data).is_file()):
+        problem = Problem.from_file(data, **named)
     elif named:
         raise GatelabError(f"{' and '.join(named)} name columns of a file; the data were given as something else")
-    elif isinstance(given, tuple):
-        if len(given) != 2:
-            raise GatelabError(f"the data are a tuple of {len(given)}; give (x, y), a problem, a name or a file")
-        made = Problem.from_arrays(*given)
-    elif isinstance(given, Problem):
-        made = given
+    elif isinstance(data, tuple):
+        if len(data) != 2:
+            raise GatelabError(f"the data are a tuple of {len(data)}; give (x, y), a problem, a name or a file")
+        problem = Problem.from_arrays(*data)
+    elif isinstance(data, Problem):
+        problem = data
     else:
-        made = as_problem(given, n=POINTS)
-    return _cut(_checked(made), int(rows))
-
-
-def _checked(problem: Problem) -> Problem:
+        problem = as_problem(data, n=POINTS)
     if problem.test is problem.train:
         raise GatelabError(
             f"the problem {problem.name!r} tests on its training rows, which says nothing of new ones; "
@@ -66,27 +68,19 @@ def _checked(problem: Problem) -> Problem:
     count = problem.train.n + problem.test.n
     if count < LEAST:
         raise GatelabError(f"{problem.name} has {count} rows; a comparison needs {LEAST} or more, better some hundreds")
-    return problem
-
-
-def _cut(problem: Problem, rows: int) -> Problem:
-    train, test = _some(problem.train, rows, 0), _some(problem.test, TEST, 1)
+    train, test = some_rows(problem.train, int(rows), 0), some_rows(problem.test, TEST, 1)
     if train is problem.train and test is problem.test:
         return problem
-    told = f"{problem.description}; {train.n} of {problem.train.n} training rows drawn"
-    return replace(problem, train=train, test=test, description=told, recipe=None)
+    description = f"{problem.description}; {train.n} of {problem.train.n} training rows drawn"
+    return replace(problem, train=train, test=test, description=description, recipe=None)
 
 
-def _some(data: Data, most: int, seed: int) -> Data:
+def some_rows(data: Data, most: int, seed: int) -> Data:
+    """The data, or as many rows of them as there may be, in their order."""
     if data.n <= most:
         return data
-    kept = np.sort(np.random.default_rng(seed).choice(data.n, most, replace=False))
-    return Data(data.x[kept], data.y[kept])
-
-
-SHARE = 4  # values of the data for each parameter of the default budget
-MOST = 160  # parameters of the default budget: what a few units can be fitted with in half a minute on one core
-RUNGS = 7  # budgets for slopes, each below the one before by the root of 2: an eighth at the end
+    rows = np.sort(np.random.default_rng(seed).choice(data.n, most, replace=False))
+    return Data(data.x[rows], data.y[rows])
 
 
 def default_budget(units: Sequence[AnyUnit], d_in: int, d_out: int, values: int) -> int:
@@ -109,20 +103,23 @@ def widest(unit: AnyUnit, budget: int, d_in: int, d_out: int) -> int | None:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if unit.parameter_count(middle, d_in, d_out) <= budget else (low, middle)
+        if unit.parameter_count(middle, d_in, d_out) <= budget:
+            low = middle
+        else:
+            high = middle
     return low
 
 
 def at_budget(unit: AnyUnit, budget: int, d_in: int, d_out: int) -> int:
     """`widest`, or the error that says what budget would do."""
-    found = widest(unit, budget, d_in, d_out)
-    if found is None:
+    width = widest(unit, budget, d_in, d_out)
+    if width is None:
         least = unit.parameter_count(1, d_in, d_out)
         raise GatelabError(
             f"one neuron of {unit.name} has {least} parameters on {d_in} inputs and the budget is {budget}; "
             f"give a budget of {least} or more, or leave {unit.name} out"
         )
-    return found
+    return width
 
 
 def widths_of(
@@ -142,14 +139,10 @@ def widths_of(
 
 
 def check_budget(budget: Any) -> int:
+    """The budget as an int, refused unless it is a number of parameters."""
     if isinstance(budget, bool) or not hasattr(budget, "__index__") or int(budget) < 1:
         raise GatelabError(f"budget is {budget!r}; give a number of parameters, such as 100")
     return int(budget)
-
-
-# One start a seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
-EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4}
-ROUNDING = 1e-10  # of the target's deviation: errors below it are rounding, and equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,37 +181,42 @@ def fit_units(
     total = seeds * sum(len(widths[u.name]) for u in units)
     fits: list[Fit] = []
     for u in units:
-        fits += _fits(u, problem, widths[u.name], seeds, _after(progress, len(fits), total))
+        before = len(fits)
+
+        def report(count: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + count, total)
+
+        fits += fits_of(u, problem, widths[u.name], seeds, report)
     by_network: dict[tuple[str, int], list[Fit]] = {}
-    for one in fits:
-        by_network.setdefault((one.unit, one.width), []).append(one)
-    return tuple(_trials(same, problem) for same in by_network.values()), tuple(fits)
+    for network in fits:
+        by_network.setdefault((network.unit, network.width), []).append(network)
+    return tuple(trials_of(same, problem) for same in by_network.values()), tuple(fits)
 
 
-def _after(progress: Told | None, before: int, total: int) -> Told | None:
-    if progress is None:
-        return None
-    return lambda done, _: progress(before + done, total)
-
-
-def _fits(unit: AnyUnit, problem: Problem, widths: Sequence[int], seeds: int, progress: Told | None) -> list[Fit]:
-    """In one batch where the solver takes batches, else one after the other."""
-    count = len(widths) * seeds
+def fits_of(
+    unit: AnyUnit, problem: Problem, widths: Sequence[int], seeds: int, report: Callable[[int], None]
+) -> list[Fit]:
+    """The fits of one unit, in one batch where the solver takes batches, else one after the other."""
     solver, _ = check_fit(unit, problem, widths[-1], "auto")
     if solver == "varpro" and isinstance(unit, Unit):
-        told = None if progress is None else lambda done, total: progress(done * count // total, count)
-        return list(fit_many(unit, problem, widths, seeds=seeds, progress=told, **EFFORT))
-    options: Mapping[str, Any] = EFFORT if solver == "varpro" else {}
-    made = []
+        count = len(widths) * seeds
+
+        def progress(done: int, total: int) -> None:
+            report(done * count // total)
+
+        return list(fit_many(unit, problem, widths, seeds=seeds, progress=progress, **EFFORT))
+    options: Mapping[str, Any] = {"varpro": EFFORT}.get(solver, {})
+    fits = []
     for width in widths:
         for seed in range(seeds):
-            made.append(fit(unit, problem, width, seed=seed, **options))
-            if progress:
-                progress(len(made), count)
-    return made
+            fits.append(fit(unit, problem, width, seed=seed, **options))
+            report(len(fits))
+    return fits
 
 
-def _trials(fits: Sequence[Fit], problem: Problem) -> Trials:
+def trials_of(fits: Sequence[Fit], problem: Problem) -> Trials:
+    """The seeds of one network, and what each misses on the test rows."""
     first = fits[0]
     squares = [np.square(f.predict(problem.test.x) - problem.test.y).mean(axis=1) for f in fits]
     train = np.array([f.train_rmse for f in fits])
@@ -232,20 +230,26 @@ def study(units: Sequence[AnyUnit], problem: Problem, fits: Sequence[Fit]) -> Sc
     Points are flagged "floor" and "interpolation" as `gl.scaling` does it. None is flagged for lying above its limit:
     that of given rows is an estimate, and a slope over what rows of one's own allow is what is asked for.
     """
-    limits = {u.name: _limits(u, problem, sorted({f.width for f in fits if f.unit == u.name})) for u in units}
+    limits = {u.name: limits_of(u, problem, sorted({f.width for f in fits if f.unit == u.name})) for u in units}
     values, size = problem.train.n * problem.d_out, float(np.abs(problem.train.y).max())
     points = []
     for f in fits:
         bound = limits[f.unit][f.width]
-        exact = str(f.status) == "floor" or f.test_rmse <= 1e-12 * size
-        flag = "floor" if exact else "interpolation" if 2 * f.parameters >= values else ""
-        ratio = f.test_rmse / bound if bound > 0 else np.nan
+        flag = ""
+        if str(f.status) == "floor" or f.test_rmse <= 1e-12 * size:
+            flag = "floor"
+        elif 2 * f.parameters >= values:
+            flag = "interpolation"
+        ratio = np.nan
+        if bound > 0:
+            ratio = f.test_rmse / bound
         numbers = (f.unit, f.width, f.parameters, f.seed, f.train_rmse, f.test_rmse, bound, ratio)
         points.append(Point(*numbers, flag, str(f.status), f.seconds))
     return Scaling(problem.name, tuple(points))
 
 
-def _limits(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
+def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
+    """The free-knot limit at each width, NaN where theory has none."""
     try:
         return dict(zip(widths, map(float, limit(unit, problem, np.array(widths))), strict=True))
     except GatelabError:  # smooth gates, several inputs, too few rows for a derivative: theory has no number

@@ -1,16 +1,15 @@
-"""Whether one network's error is less than another's: the same test rows are drawn again for both.
+"""How far errors can be told apart, and how well a unit trains on given rows.
 
 Two networks err on the same hard rows, so that their errors go up and down together; drawn apart, their intervals
-overlap long after the difference is certain. Test rows are drawn with replacement, the same for every network, and the
-seeds of each network apart. Intervals are percentiles of 2000 draws. With the usual three seeds they cover somewhat
-less than they say. Pure functions of arrays.
+overlap long after the difference is certain. So test rows are drawn with replacement, the same for every network, and
+the seeds of each network apart. Intervals are percentiles of 2000 draws. With the usual three seeds they cover somewhat
+less than they say.
 
-How well a unit trains on given rows: the condition number of its tangent kernel, and steps to a loss.
-
-Rows are standardised, and have a 1 appended: the networks that are compared have biases, and without them rows of few
-inputs are multiples of each other, whose kernels are singular. The kernel is that of LeCun's weights, expected over
-initialisations, of as many neurons as the budget allows. Units without a formula for it get the mean kernel of many
-networks, whose smallest eigenvalue is too small rather than too large.
+How a unit trains is told by the condition number of its tangent kernel, and by steps to a loss. Rows are standardised,
+and have a 1 appended: the networks that are compared have biases, and without them rows of few inputs are multiples of
+each other, whose kernels are singular. The kernel is that of LeCun's weights, expected over initialisations, of as many
+neurons as the budget allows. Units without a formula for it get the mean kernel of many networks, whose smallest
+eigenvalue is too small rather than too large.
 
 Steps are those of gradient descent on all rows in the kernel regime (`gl.dynamics.expected_loss`), at 1 / lambda_max,
 half of the largest rate that is stable for that unit, until the given share of the targets' mean square is left.
@@ -36,22 +35,13 @@ from gatelab.dynamics import expected_loss
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.ntk import Kernel, analytic, empirical, spectrum
+from gatelab.statistics import DRAWS, Interval, percentile_interval, resampled
 
-LEVEL = 0.95
-DRAWS = 2000
-_PART = 2**22  # numbers held at once
-
-
-@dataclass(frozen=True)
-class ScoreInterval:
-    """A value and the interval that it lies in, at `LEVEL`."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+PART = 2**22  # numbers in memory at once
+MOST = 1000  # rows: a kernel of more takes seconds
+PER_ROW = 8  # parameters of all sampled networks together, for each row
+NETWORKS = 64
+LONGEST = 1e12  # steps: beyond it the directions that are left are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +54,13 @@ class Draws:
     def __repr__(self) -> str:
         return one_line(self, f"{len(self.measured)} networks, {self.drawn.shape[1]} draws")
 
-    def rmse(self, i: int) -> ScoreInterval:
-        return _estimate(float(self.measured[i]), self.drawn[i])
+    def rmse(self, i: int) -> Interval:
+        """The error of network i."""
+        return percentile_interval(float(self.measured[i]), self.drawn[i])
 
-    def ratio(self, i: int, j: int) -> ScoreInterval:
+    def ratio(self, i: int, j: int) -> Interval:
         """The error of network i over that of network j; the interval of a network with itself is 1."""
-        return _estimate(float(self.measured[i] / self.measured[j]), self.drawn[i] / self.drawn[j])
+        return percentile_interval(float(self.measured[i] / self.measured[j]), self.drawn[i] / self.drawn[j])
 
 
 def draw(squares: Sequence[Array], *, least: float = 0.0, draws: int = DRAWS, seed: int = 0) -> Draws:
@@ -79,8 +70,8 @@ def draw(squares: Sequence[Array], *, least: float = 0.0, draws: int = DRAWS, se
 
     >>> rng = np.random.default_rng(0)
     >>> hard = rng.exponential(size=200)                     # how hard each row is, for both networks
-    >>> found = draw([hard[None], 1.1 * hard[None]])
-    >>> print(found.rmse(0)); print(found.ratio(1, 0))
+    >>> errors = draw([hard[None], 1.1 * hard[None]])
+    >>> print(errors.rmse(0)); print(errors.ratio(1, 0))
     1.06 [0.996, 1.13]
     1.05 [1.05, 1.05]
     """
@@ -89,26 +80,15 @@ def draw(squares: Sequence[Array], *, least: float = 0.0, draws: int = DRAWS, se
     generator = np.random.default_rng(seed)
     counts = generator.multinomial(rows, np.full(rows, 1 / rows), size=draws)
     measured, drawn = [], []
-    for given in squares:
-        per_seed = np.empty((draws, len(given)))
-        step = max(1, _PART // rows)
+    for errors in squares:
+        per_seed = np.empty((draws, len(errors)))
+        step = max(1, PART // rows)
         for i in range(0, draws, step):
-            per_seed[i : i + step] = np.sqrt(counts[i : i + step] @ given.T / rows)
-        picked = generator.integers(len(given), size=(draws, len(given)))
-        drawn.append(np.maximum(np.take_along_axis(per_seed, picked, axis=1), least).mean(axis=1))
-        measured.append(np.maximum(np.sqrt(given.mean(axis=1)), least).mean())
+            per_seed[i : i + step] = np.sqrt(counts[i : i + step] @ errors.T / rows)
+        seeds = resampled(len(errors), draws, generator)
+        drawn.append(np.maximum(np.take_along_axis(per_seed, seeds, axis=1), least).mean(axis=1))
+        measured.append(np.maximum(np.sqrt(errors.mean(axis=1)), least).mean())
     return Draws(np.array(measured), np.array(drawn))
-
-
-def _estimate(value: float, drawn: Array) -> ScoreInterval:
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return ScoreInterval(value, float(low), float(high))
-
-
-MOST = 1000  # rows: a kernel of more takes seconds
-PER_ROW = 8  # parameters of all sampled networks together, for each row
-NETWORKS = 64
-LONGEST = 1e12  # steps: beyond it the directions that are left are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +123,12 @@ def rows_of(problem: Problem, most: int = MOST, seed: int = 0) -> MeasuredRows:
     x = np.hstack([x, np.ones((len(x), 1))])
     if len(x) <= most:
         return MeasuredRows(x, y)
-    kept = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
-    return MeasuredRows(x[kept], y[kept], True)
+    rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
+    return MeasuredRows(x[rows], y[rows], True)
 
 
 def check_loss(loss: float) -> float:
+    """The loss as a float, refused unless it is a share."""
     if not isinstance(loss, int | float) or not 0 < loss < 1:
         raise GatelabError(
             f"loss is {loss!r}; give the share of the target's variance that may be left, between 0 and 1"
@@ -161,12 +142,17 @@ def training(unit: AnyUnit, rows: MeasuredRows, width: int, loss: float) -> Trai
     with warnings.catch_warnings():
         # What they warn of is in the bounds, and becomes a caveat.
         warnings.simplefilter("ignore", UserWarning)
-        kernel, start = _kernel(unit, rows, width)
-        found = spectrum(kernel)
-    low, high = found.condition_bounds
-    count = len(start["start"]) if "start" in start else 0
-    steps = steps_to(kernel, rows.y, loss, **start)
-    return TrainingEstimate(found.condition, low, high, found.status == "resolved", steps, count)
+        kernel, start = expected_kernel(unit, rows, width)
+        eigenvalues = spectrum(kernel)
+    low, high = eigenvalues.condition_bounds
+    return TrainingEstimate(
+        condition=eigenvalues.condition,
+        condition_low=low,
+        condition_high=high,
+        resolved=eigenvalues.status == "resolved",
+        steps=steps_to(kernel, rows.y, loss, **start),
+        networks=len(start.get("start", ())),
+    )
 
 
 def steps_to(kernel: Any, y: Array, loss: float, **start: Any) -> float:
@@ -188,11 +174,11 @@ def steps_to(kernel: Any, y: Array, loss: float, **start: Any) -> float:
     if above(LONGEST) > 0:
         return math.inf
     # The loss falls at every step, for no direction overshoots at this rate.
-    found: Any = brentq(lambda power: above(10.0**power), -6, math.log10(LONGEST), xtol=1e-9)
-    return float(math.ceil(10.0**found - 1e-6))
+    power: Any = brentq(lambda power: above(10.0**power), -6, math.log10(LONGEST), xtol=1e-9)
+    return float(math.ceil(10.0**power - 1e-6))
 
 
-def _kernel(unit: AnyUnit, rows: MeasuredRows, width: int) -> tuple[Kernel, dict[str, Any]]:
+def expected_kernel(unit: AnyUnit, rows: MeasuredRows, width: int) -> tuple[Kernel, dict[str, Any]]:
     """The kernel, and the initial outputs as `expected_loss` takes them."""
     try:
         return analytic(unit, rows.x, width), {"nngp": analytic(unit, rows.x, width, kind="nngp")}
@@ -205,7 +191,10 @@ def _kernel(unit: AnyUnit, rows: MeasuredRows, width: int) -> tuple[Kernel, dict
 def mean_kernel(unit: AnyUnit, rows: MeasuredRows, width: int) -> tuple[Kernel, dict[str, Any]]:
     """The mean of the kernels of sampled networks, and their outputs; what `analytic` is the expectation of."""
     product = isinstance(unit, Unit)
-    x = torch.from_numpy(rows.x if product else np.ascontiguousarray(rows.x[:, :-1]))
+    inputs = rows.x
+    if not product:  # a user's class has biases of its own
+        inputs = np.ascontiguousarray(rows.x[:, :-1])
+    x = torch.from_numpy(inputs)
     total, outputs, parameters = torch.zeros(len(x), len(x), dtype=torch.float64), [], 0
     while len(outputs) < NETWORKS and (parameters < PER_ROW * len(x) or not outputs):
         net = unit.network(width, x.shape[1], 1, seed=len(outputs)).eval()

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gatelab.display import one_line
-from gatelab.scorecard.evidence import Contender, Evidence, FittedNetwork, Growth, Line, and_list, caveats, lines
-from gatelab.scorecard.measurements import ScoreInterval
+from gatelab.scorecard.evidence import Contender, Evidence, FittedNetwork, Line, and_list, caveats, lines
 
 Regime = Literal["units", "noise", "rows", "exact", "open"]
 WITHIN = 1.1
@@ -36,10 +35,14 @@ MAJORITY = "majority"
 
 @dataclass(frozen=True)
 class Rival:
-    """Another unit beside the recommended one: all lines on the two, and what decided between them.
+    """Another unit beside the recommended one.
 
-    `decided_by` is the name of a line, or "majority". `reason` is the sentence that says so, with the lines for and
-    against the recommended unit.
+    Attributes:
+        unit: its name.
+        width: that of the network that was weighed.
+        lines: all lines on the two.
+        decided_by: what decided between them: the name of a line, or "majority".
+        reason: the sentence that says so, with the lines for and against the recommended unit.
     """
 
     unit: str
@@ -54,15 +57,23 @@ class Rival:
     @property
     def votes(self) -> tuple[int, int]:
         """How many decided lines are for the recommended unit, and how many for this one."""
-        return _votes(self.lines, self.unit)
+        return votes(self.lines, self.unit)
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Which unit, of which width, and why. `equals` are the units whose error could not be told from its error.
+    """Which unit, of which width, and why.
 
-    `regime` is what limits the error: the "units", "noise", too few "rows", nothing ("exact"), or "open" where the
-    widths that were fitted do not tell. `rivals` are all other units, each with the lines for and against it.
+    Attributes:
+        unit: its name.
+        width: how many neurons.
+        parameters: how many parameters that is.
+        regime: what limits the error: the "units", "noise", too few "rows", nothing ("exact"), or "open" where the
+            widths that were fitted do not tell.
+        reasons: why this unit, in sentences.
+        caveats: what should not be forgotten, in sentences.
+        equals: the units whose error could not be told from its error.
+        rivals: all other units, each with the lines for and against it.
     """
 
     unit: str
@@ -82,23 +93,31 @@ class Recommendation:
 
 
 def recommend(evidence: Evidence) -> Recommendation:
-    """The unit and width that the rules above choose."""
+    """The unit and width that the rules at the top of this module choose.
+
+    Args:
+        evidence: all that was measured.
+
+    Returns:
+        A `Recommendation` with its reasons and its caveats.
+    """
     regime = limited_by(evidence)
+    first: Literal["error", "FLOPs"]
     if regime in ("units", "open"):
-        contenders, reasons, first = _at_budget(evidence), _least_error(evidence, regime), "error"
+        contenders, reasons, first = contenders_at_budget(evidence), reasons_of_error(evidence, regime), "error"
     else:
-        contenders, reasons, first = _cheapest(evidence, regime), _least_cost(evidence, regime), "FLOPs"
+        contenders, reasons, first = cheapest_contenders(evidence, regime), reasons_of_cost(evidence, regime), "FLOPs"
     chosen, rivals = weigh(contenders, first)
     equals = tuple(c.unit for c in contenders if c.equal and c is not chosen)
     return Recommendation(
-        chosen.unit,
-        chosen.width,
-        chosen.parameters,
-        regime,
-        (*reasons, *(rival.reason for rival in rivals)),
-        caveats(evidence, regime, chosen, equals),
-        equals,
-        rivals,
+        unit=chosen.unit,
+        width=chosen.width,
+        parameters=chosen.parameters,
+        regime=regime,
+        reasons=(*reasons, *(rival.reason for rival in rivals)),
+        caveats=caveats(evidence, regime, chosen, equals),
+        equals=equals,
+        rivals=rivals,
     )
 
 
@@ -123,27 +142,28 @@ def limited_by(evidence: Evidence) -> Regime:
 # ---- rule 2
 
 
-def _at_budget(e: Evidence) -> list[Contender]:
+def contenders_at_budget(e: Evidence) -> list[Contender]:
+    """Every unit as it is at the budget."""
     apart = min((s.rmse for s in e.scores if s.behind_low > 1), default=float("inf"))
     return [
         Contender(
-            s.unit,
-            s.width,
-            s.parameters,
-            s.flops,
-            ScoreInterval(s.rmse, s.rmse_low, s.rmse_high),
-            ScoreInterval(s.behind, s.behind_low, s.behind_high),
-            s is e.leader or (s.behind_low <= 1 and s.rmse <= apart),
-            s,
+            unit=s.unit,
+            width=s.width,
+            parameters=s.parameters,
+            flops=s.flops,
+            rmse=s.rmse_interval,
+            behind=s.behind_interval,
+            equal=s is e.leader or (s.behind_low <= 1 and s.rmse <= apart),
+            score=s,
         )
         for s in e.scores
     ]
 
 
-def _least_error(e: Evidence, regime: Regime) -> list[str]:
+def reasons_of_error(e: Evidence, regime: Regime) -> list[str]:
+    """Why the error at equal parameters counts first, and what it is."""
     leader, growth = e.leader, e.growth
-    error = f"{leader.unit} has RMSE {leader.rmse:.3g} [{leader.rmse_low:.3g}, {leader.rmse_high:.3g}]"
-    error += f" on test rows at {leader.parameters} parameters"
+    error = f"{leader.unit} has RMSE {leader.rmse_interval} on test rows at {leader.parameters} parameters"
     others = [s for s in e.scores if s is not leader and s.behind_low > 1]
     if others:
         nearest = min(others, key=lambda s: s.behind)
@@ -154,7 +174,7 @@ def _least_error(e: Evidence, regime: Regime) -> list[str]:
     if growth is None:
         alone = f"within {e.budget} parameters {leader.unit} was fitted at width {leader.width} alone"
         return [f"{alone}: nothing says what limits the error, and the least one counts first", error]
-    change = f"from {_step(growth)} parameters its error goes to {_shares(growth.ratio)}"
+    change = f"from {growth.step} parameters its error goes to {growth.shares}"
     if regime == "units":
         why = f"more parameters still pay: {leader.unit} has the least error at the budget, and {change}; so the"
     else:
@@ -168,31 +188,44 @@ def _least_error(e: Evidence, regime: Regime) -> list[str]:
 # ---- rule 3
 
 
-def _cheapest(e: Evidence, regime: Regime) -> list[Contender]:
+def cheapest_contenders(e: Evidence, regime: Regime) -> list[Contender]:
     """Of every unit the cheapest network that is as good as the best; of a unit that has none its best."""
     chosen = []
     for score in e.scores:
         own = [n for n in e.networks if n.unit == score.unit]
-        equals = [n for n in own if _as_good(n, e, regime)]
+        equals = [n for n in own if as_good_as_best(n, e, regime)]
         if equals:
             n = min(equals, key=lambda n: (n.flops, n.rmse.value))
         else:
             n = min(own, key=lambda n: n.rmse.value)
-        chosen.append(Contender(n.unit, n.width, n.parameters, n.flops, n.rmse, n.behind, bool(equals), score))
+        chosen.append(
+            Contender(
+                unit=n.unit,
+                width=n.width,
+                parameters=n.parameters,
+                flops=n.flops,
+                rmse=n.rmse,
+                behind=n.behind,
+                equal=bool(equals),
+                score=score,
+            )
+        )
     return chosen
 
 
-def _as_good(n: FittedNetwork, e: Evidence, regime: Regime) -> bool:
+def as_good_as_best(n: FittedNetwork, e: Evidence, regime: Regime) -> bool:
+    """Whether the rules take a network for as good as the best one."""
     if regime == "exact":
         return n.rmse.value <= EXACT * e.facts.deviation
     return n is e.best or (n.behind.low <= 1 and n.behind.value <= WITHIN)
 
 
-def _least_cost(e: Evidence, regime: Regime) -> list[str]:
+def reasons_of_cost(e: Evidence, regime: Regime) -> list[str]:
+    """Why the cost counts first, and what it is."""
     best = e.best
-    equals = [n for n in e.networks if _as_good(n, e, regime)]
+    equals = [n for n in e.networks if as_good_as_best(n, e, regime)]
     cheapest, dearest = min(equals, key=lambda n: n.flops), max(equals, key=lambda n: n.flops)
-    reasons = [_why_more_does_not_help(e, regime)]
+    reasons = [why_more_does_not_help(e, regime)]
     if len(equals) > 1:
         reasons.append(
             f"the least error is {best.rmse}, of {best.unit} of width {best.width}; {len(equals)} of {len(e.networks)} "
@@ -204,7 +237,8 @@ def _least_cost(e: Evidence, regime: Regime) -> list[str]:
     return reasons
 
 
-def _why_more_does_not_help(e: Evidence, regime: Regime) -> str:
+def why_more_does_not_help(e: Evidence, regime: Regime) -> str:
+    """What limits the error, in a sentence."""
     best, leader, growth = e.best, e.leader, e.growth
     if regime == "exact":
         return f"the target is fitted to rounding (RMSE {best.rmse.value:.1g}): nothing is left to be gained"
@@ -212,12 +246,12 @@ def _why_more_does_not_help(e: Evidence, regime: Regime) -> str:
     if growth is None or behind.low > 1:
         why = (
             f"a smaller network, {best.unit} of width {best.width}, is better than all at the budget: the best of "
-            f"them has {behind.value:.3g} times its error [{behind.low:.3g}, {behind.high:.3g}]"
+            f"them has {behind.value:.3g} times its error {behind.ends()}"
         )
     else:
         why = (
-            f"more parameters do not help: from {_step(growth)} of them the error of "
-            f"{leader.unit}, the best at the budget, goes to {_shares(growth.ratio)}"
+            f"more parameters do not help: from {growth.step} of them the error of "
+            f"{leader.unit}, the best at the budget, goes to {growth.shares}"
         )
     ratio = best.rmse.value / best.train_rmse
     if regime == "noise":
@@ -234,44 +268,54 @@ def weigh(contenders: Sequence[Contender], first: Literal["error", "FLOPs"]) -> 
     if first == "FLOPs":
         fewest = min(c.flops for c in left)
         left = [c for c in left if c.flops <= WITHIN * fewest]
-    unbeaten = [c for c in left if not any(_beats(other, c) for other in left)]
-    chosen = min(unbeaten or left, key=lambda c: _measured(c, first))
-    rivals = (_rival(chosen, other, left, first) for other in contenders if other is not chosen)
+    unbeaten = [c for c in left if not any(beats(other, c) for other in left)]
+    chosen = min(unbeaten or left, key=lambda c: as_measured(c, first))
+    rivals = (rival_of(chosen, other, left, first) for other in contenders if other is not chosen)
     return chosen, tuple(rivals)
 
 
-def _measured(c: Contender, first: str) -> tuple[float, float]:
+def as_measured(c: Contender, first: str) -> tuple[float, float]:
+    """The number that counts first, and then the other one."""
     if first == "error":
         return c.rmse.value, c.flops
     return c.flops, c.rmse.value
 
 
-def _votes(weighed: Sequence[Line], other: str) -> tuple[int, int]:
+def votes(weighed: Sequence[Line], other: str) -> tuple[int, int]:
+    """How many decided lines are against a unit, and how many for it."""
     decided = [line.favours for line in weighed if line.decided]
     return len(decided) - decided.count(other), decided.count(other)
 
 
-def _beats(a: Contender, b: Contender) -> bool:
+def beats(a: Contender, b: Contender) -> bool:
     """Whether more decided lines are for a than for b."""
-    wins, losses = _votes(lines(a, b), b.unit)
+    wins, losses = votes(lines(a, b), b.unit)
     return wins > losses
 
 
-def _rival(chosen: Contender, other: Contender, left: Sequence[Contender], first: str) -> Rival:
+def rival_of(chosen: Contender, other: Contender, left: Sequence[Contender], first: str) -> Rival:
+    """Another unit beside the chosen one, and what decided between them; `left` are those that were weighed."""
     weighed = lines(chosen, other)
-    wins, losses = _votes(weighed, other.unit)
-    if not other.equal:
-        decided_by, why = "error", _out(other)
+    wins, losses = votes(weighed, other.unit)
+    if not other.equal and other.behind.low > 1:
+        decided_by = "error"
+        why = f"error decides, that of {other.unit} is {other.behind} times the least and can be told from it"
+    elif not other.equal:
+        decided_by = "error"
+        why = (
+            f"error as measured decides, that of {other.unit} is {other.behind} times the least: undecided, but too "
+            "far above it for an equal"
+        )
     elif other not in left:
         decided_by = "FLOPs"
         why = f"FLOPs decide, {chosen.flops} beside {other.flops}, for where errors are equal the cost counts first"
     elif wins > losses:
         decided_by, why = MAJORITY, f"the majority of decided lines, {wins} to {losses}, decides"
-    elif wins == losses and _measured(chosen, first) <= _measured(other, first):
+    elif wins == losses and as_measured(chosen, first) <= as_measured(other, first):
         decided_by = first
         why = f"the decided lines are level, {wins} to {losses}, and {first} as measured decides"
     elif wins == losses:
-        stronger = next(c for c in left if _beats(c, other))
+        stronger = next(c for c in left if beats(c, other))
         decided_by = MAJORITY
         why = f"the decided lines are level, {wins} to {losses}, but {stronger.unit} has the majority of them over it"
     else:
@@ -279,21 +323,13 @@ def _rival(chosen: Contender, other: Contender, left: Sequence[Contender], first
         why = f"the majorities go round in a circle, {wins} to {losses} here, and {first} as measured decides"
     if losses > wins:
         why += f", against the majority of decided lines, {losses} to {wins}"
-    reason = f"{chosen.unit} beside {other.unit} of width {other.width}: {why}{_for_and_against(weighed, other.unit)}"
+    reason = f"{chosen.unit} beside {other.unit} of width {other.width}: {why}{for_and_against(weighed, other.unit)}"
     return Rival(other.unit, other.width, weighed, decided_by, reason)
 
 
-def _out(other: Contender) -> str:
-    """Why a unit that is no equal is out."""
-    if other.behind.low > 1:
-        return f"error decides, that of {other.unit} is {other.behind} times the least and can be told from it"
-    return (
-        f"error as measured decides, that of {other.unit} is {other.behind} times the least: undecided, but too far "
-        "above it for an equal"
-    )
+def for_and_against(weighed: Sequence[Line], other: str) -> str:
+    """The names of the lines that are for the chosen unit, against it, and undecided."""
 
-
-def _for_and_against(weighed: Sequence[Line], other: str) -> str:
     def named(decided: bool, against: bool) -> str:
         names = [s.name for s in weighed if s.decided is decided and (s.favours == other) is against]
         return and_list(names)
@@ -305,11 +341,3 @@ def _for_and_against(weighed: Sequence[Line], other: str) -> str:
         ("undecided, though as measured against it", named(decided=False, against=True)),
     )
     return "".join(f"; {words}: {names}" for words, names in parts if names)
-
-
-def _step(growth: Growth) -> str:
-    return f"{growth.parameters[0]} to {growth.parameters[1]}"
-
-
-def _shares(ratio: ScoreInterval) -> str:
-    return f"{100 * ratio.value:.3g} % [{100 * ratio.low:.3g} %, {100 * ratio.high:.3g} %]"

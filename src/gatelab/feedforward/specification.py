@@ -1,0 +1,70 @@
+"""What a registered unit is, in plain values: gate, factors and what theory promises, for lists that need no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gatelab.errors import GatelabError
+
+POWERS = {"relu": 1, "relu2": 2, "relu3": 3}
+"""The k of the gates that are truncated powers relu(z)^k."""
+
+
+@dataclass(frozen=True)
+class UnitSpec:
+    """A registered unit: a gate times so many affine factors.
+
+    Attributes:
+        name: what the unit is called, in small letters.
+        gate: the name of a gate of `gatelab.feedforward.gates`, or a function of a tensor, which is a new gate.
+        factors: how many affine factors the gate is multiplied by.
+        description: the formula of a neuron and what is to be known of it, in a line.
+        aliases: other names that mean the same unit.
+
+    >>> glu = UnitSpec("glu", "relu", 1, "relu(Gx+g)(Ux+u)")
+    >>> glu.order, glu.parameter_count(50), UnitSpec("swiglu", "silu", 1, "silu(Gx+g)(Ux+u)").order
+    (3, 251, None)
+    """
+
+    name: str
+    gate: str | Callable[..., Any]
+    factors: int
+    description: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> int | None:
+        """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
+        return spline_order(POWERS.get(self.gate_name), self.factors)
+
+    @property
+    def gate_name(self) -> str:
+        """The name of the gate, which of a function is its own."""
+        return getattr(self.gate, "__name__", str(self.gate))
+
+    def parameter_count(self, width: int) -> int:
+        """How many parameters a network of `width` neurons has, with one input and one output."""
+        return parameter_count(self.factors, width)
+
+
+def spline_order(power: int | None, factors: int) -> int | None:
+    """The order of a gate relu^power times `factors` lines: one more than the degree of its open neurons."""
+    if power is None:
+        return None
+    return power + factors + 1
+
+
+def parameter_count(factors: int, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
+    """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
+    lines = factors + 1
+    per_neuron = d_in * lines + d_out + lines * bias
+    return per_neuron * check_width(width) + d_out * bias
+
+
+def check_width(width: Any) -> int:
+    """The width as an int, refused unless it is a whole number of neurons."""
+    if isinstance(width, bool) or not hasattr(width, "__index__") or int(width) < 1:
+        raise GatelabError(f"width is {width!r}; give a whole number of neurons, 1 or more")
+    return int(width)
