@@ -78,7 +78,7 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 
     names = ("scaling/fig3", "scaling/fig9", "scaling/long")
     made = {n: replace(plain, name=n, run=counted(n), long=n.endswith("long")) for n in names}
-    monkeypatch.setattr(catalogue, "_STUDIES", made)
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: made)
     monkeypatch.chdir(tmp_path)
     reproduce("scaling/long", "results")
     reproduce(NAME, "here")
@@ -105,7 +105,7 @@ def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkey
         raise GatelabError("there are no images; set GATELAB_DATA")
 
     made = {"scaling/a": replace(plain, name="scaling/a", run=lacking), NAME: plain}
-    monkeypatch.setattr(catalogue, "_STUDIES", made)
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: made)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
     assert done.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()

@@ -20,7 +20,7 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
 from gatelab.scaling_laws import Scaling, Slope, scaling
-from gatelab.studies.scaling.errors import (
+from gatelab.studies.scaling.error_curves import (
     PAPER_SLOPES,
     REFERENCE_RMSE,
     complete,
