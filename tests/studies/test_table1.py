@@ -27,27 +27,27 @@ from gatelab.studies.scaling.problem_rows import (
     SlopeCell,
     cells_of,
     fit_row,
+    fits_table,
     inputs_claim,
-    present,
     printed_table,
+    rows_with_data,
     slopes_table,
     steeper_claim,
     trained_as_tested,
 )
 from gatelab.studies.scaling.row_reasons import (
-    explanation,
-    fits_table,
+    fits_note,
     floor_law,
     floors_table,
     gap_table,
-    half,
-    how_measured,
     outliers,
     outliers_in,
     pair_errors,
+    protocols_reason,
+    ridge_problem,
     row_facts,
     row_reason,
-    turning,
+    turning_width,
     widest_gap,
 )
 from gatelab.studies.scaling.table1 import slope_dots
@@ -179,7 +179,7 @@ def test_reasons_hold_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "mlp -2.00 (5.0 times at n = 64)" in said
     assert "n = 8..64" in said and "-1.50 is steeper than the worst case -1.25" in said and "ridge" in said
     row = replace(REAL[0], seeds=1)
-    said = explanation(made_up(row, test=-0.2, train=-0.5))
+    said = protocols_reason(made_up(row, test=-0.2, train=-0.5))
     assert "the test RMSE still falls at n = 32 (0.5)" in said and "paper's protocol reports 0.0884" in said
     assert "a floor E + A/P^a" in said
     assert set(floors_table(made_up(row, test=-0.2, train=-0.5))["protocol"]) == set(PROTOCOLS)
@@ -189,23 +189,23 @@ def test_two_ridges_are_the_target_and_their_errors_add_in_squares() -> None:
     x, y = np.random.default_rng(1).uniform(-1, 1, (2, 20_000))
     f = {sign: np.cos(4 * (x + sign * y)) / 2 for sign in (1, -1)}
     np.testing.assert_allclose(f[-1] - f[1], np.sin(4 * x) * np.sin(4 * y), atol=1e-12)
-    line = half(20_000)
+    line = ridge_problem(20_000)
     assert np.abs(line.train.x).max() <= 2
     # The density of x + y: 20 000 points have this quarter of the mass within 1.5 % with 99.9 % and more.
     assert np.mean(np.abs(line.train.x) < 2 - 3**0.5) == pytest.approx(0.25, abs=0.015)
     one = pair_errors("mlp", [28], 1000)[28]
-    assert one == pytest.approx(2**0.5 * fit("mlp", half(1000), 14).test_rmse)
+    assert one == pytest.approx(2**0.5 * fit("mlp", ridge_problem(1000), 14).test_rmse)
 
 
 def test_what_was_fitted_is_said_for_every_row() -> None:
-    said = how_measured(ROWS)
+    said = fits_note(ROWS)
     assert all(f"{row.label}: {len(row.widths)} widths n = {row.widths[0]}.." in said for row in ROWS)
     assert "starts 1, rounds 6" in said and "1 seed, every width" in said
 
 
 def test_where_the_test_error_turns() -> None:
-    assert turning({2: 0.5, 4: 0.4, 8: 0.45}) == 4
-    assert turning({2: 0.5, 4: 0.4, 8: 0.3}) is None
+    assert turning_width({2: 0.5, 4: 0.4, 8: 0.45}) == 4
+    assert turning_width({2: 0.5, 4: 0.4, 8: 0.3}) is None
 
 
 def test_floors_need_six_widths_and_are_found() -> None:
@@ -265,7 +265,7 @@ def test_the_widest_gap_is_looked_for_among_small_networks() -> None:
 
 def test_data_that_are_not_there_are_said_before_any_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    kept, lacking = present((*SYNTHETIC[:1], *REAL))
+    kept, lacking = rows_with_data((*SYNTHETIC[:1], *REAL))
     assert [row.name for row in kept] == ["sin4x-sin4y"]
     assert len(lacking) == 2 and all("is left out" in said and "GATELAB_DATA" in said for said in lacking)
     with pytest.raises(GatelabError, match="California is left out"):

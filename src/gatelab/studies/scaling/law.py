@@ -46,6 +46,27 @@ NEAR_D = 0.25  # parameters over data from which on a network counts as near to 
 BINS = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, np.inf)
 
 
+def run(request: Request) -> Outcome:
+    """Every fit of the plan, the laws of each unit, and what they say."""
+    plan = NoisyPlan()
+    if request.quick:
+        plan = QUICK
+    tick = ticker(request, plan.fits)
+    fits = measure_noisy(request, plan, tick)
+    clean = fit_curves(request, plan.units, plan.target(max(plan.data), 0, noise=0.0), plan.widths, tick, **plan.how)
+    units = [unit_laws(u, fits, plan, slope(*clean.curve(u, against="P"))) for u in plan.units]
+    figure = law_panels(
+        [laws.panel for laws in units], f"The law in P and D: Friedman 1 with noise of deviation {plan.noise:g}"
+    )
+    errors = pd.DataFrame(
+        [{"data": f.data, "draw": f.draw, "noise": plan.noise, **asdict(f.point)} for f in fits]
+        + [{"data": max(plan.data), "draw": 0, "noise": 0.0, **asdict(p)} for p in clean.points]
+    )
+    tables = {"laws": laws_table(units), "ratios": ratios_table(units), "errors": errors}
+    claims = [claim for laws in units for claim in (size_claim(laws), data_claim(laws), noise_claim(laws))]
+    return Outcome(figure, tables, tuple(claims), notes(plan, units))
+
+
 @dataclass(frozen=True, eq=False)
 class UnitLaws:
     """What the fits of one unit say.
@@ -135,6 +156,90 @@ def where_it_holds(laws: UnitLaws) -> str:
                 f"{off:.2f} times off (noise law: {less:.2f})"
             )
     return f"{laws.unit}: {'; '.join(parts)}."
+
+
+def size_claim(laws: UnitLaws) -> Claim:
+    """The exponent of P beside the slope without noise."""
+    interval, free = laws.additive.intervals.a, laws.noise_free
+    agrees = "does not agree"
+    if interval[0] <= -free.value <= interval[1]:
+        agrees = "agrees"
+    return Claim(
+        f"exponent a of P, {laws.unit}",
+        "-",
+        exponent_words(laws.additive.a),
+        "new",
+        f"Without noise the {laws.unit}'s error falls with slope {free} against P: the law's exponent "
+        f"{agrees} with it within its interval. The noise law's exponent is "
+        f"{laws.noisy.a:.2f}.",
+        exponent_ends(laws.additive.a, interval),
+    )
+
+
+def data_claim(laws: UnitLaws) -> Claim:
+    """The exponent of D beside the 1/2 of theory."""
+    interval = laws.additive.intervals.b
+    holds = "does not hold"
+    if interval[0] <= 0.5 <= interval[1]:
+        holds = "holds"
+    few, many = share_of_noise(laws)
+    return Claim(
+        f"exponent b of D, {laws.unit}",
+        "-",
+        exponent_words(laws.additive.b),
+        "new",
+        f"Noise alone would give 1/2, which the interval for the {laws.unit} {holds}. By the noise law estimation "
+        f"makes {few:.0%} of the squared error at the least P and the most D, and {many:.0%} at the most P and the "
+        "least D.",
+        exponent_ends(laws.additive.b, interval),
+    )
+
+
+def noise_claim(laws: UnitLaws) -> Claim:
+    """The constant of the estimation error, and which law describes the table better."""
+    return Claim(
+        f"estimation error over noise (P/D)^1/2, {laws.unit}",
+        "-",
+        f"{laws.noisy.c:.2f}",
+        "new",
+        f"With 3 constants the noise law is within {laws.noisy.rmse:.1%} (RMS of log) of the {laws.unit}'s "
+        f"{len(laws.used)} fits, with 5 the additive one within {laws.additive.rmse:.1%}.",
+    )
+
+
+def exponent_words(value: float) -> str:
+    """An exponent as claims have it; a law without that term has none.
+
+    >>> exponent_words(1.234), exponent_words(np.nan)
+    ('1.23', 'none')
+    """
+    if np.isnan(value):
+        return "none"
+    return f"{value:.2f}"
+
+
+def exponent_ends(value: float, interval: tuple[float, float]) -> str:
+    """The interval of an exponent, if there is the exponent.
+
+    >>> exponent_ends(1.234, (1.0, np.inf)), exponent_ends(np.nan, (0.0, np.inf))
+    ('[1.00, inf]', '')
+    """
+    if np.isnan(value):
+        return ""
+    return ends(*interval, ".2f")
+
+
+def notes(plan: NoisyPlan, units: Sequence[UnitLaws]) -> tuple[str, ...]:
+    """What was fitted, and where the additive law holds."""
+    return (
+        f"Friedman 1 in its own units, noise of deviation {plan.noise:g} on the training targets, D from "
+        f"{min(plan.data)} to {max(plan.data)}, n = {min(plan.widths)}..{max(plan.widths)}, "
+        f"{counted(plan.draws, 'draw')} of the data; errors on {plan.tests} clean points.",
+        "Fits with P at least D/2 are left out of both laws and drawn hollow.",
+        "The additive law has no term in which P and D meet; estimation error has: it grows with P at fixed D. "
+        + " ".join(where_it_holds(laws) for laws in units),
+        *(f"{laws.unit}: {note}." for laws in units for note in laws.additive.notes),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,111 +336,6 @@ def legend_handles(data: Array) -> list[Line2D]:
     ]
     hollow = Line2D([], [], color=GREY, markerfacecolor="white", label="left out: P ≥ D/2", **dots)
     return [*of_data, *of_laws, *below, hollow]
-
-
-def run(request: Request) -> Outcome:
-    """Every fit of the plan, the laws of each unit, and what they say."""
-    plan = NoisyPlan()
-    if request.quick:
-        plan = QUICK
-    tick = ticker(request, plan.fits)
-    fits = measure_noisy(request, plan, tick)
-    clean = fit_curves(request, plan.units, plan.target(max(plan.data), 0, noise=0.0), plan.widths, tick, **plan.how)
-    units = [unit_laws(u, fits, plan, slope(*clean.curve(u, against="P"))) for u in plan.units]
-    figure = law_panels(
-        [laws.panel for laws in units], f"The law in P and D: Friedman 1 with noise of deviation {plan.noise:g}"
-    )
-    errors = pd.DataFrame(
-        [{"data": f.data, "draw": f.draw, "noise": plan.noise, **asdict(f.point)} for f in fits]
-        + [{"data": max(plan.data), "draw": 0, "noise": 0.0, **asdict(p)} for p in clean.points]
-    )
-    tables = {"laws": laws_table(units), "ratios": ratios_table(units), "errors": errors}
-    claims = [claim for laws in units for claim in (size_claim(laws), data_claim(laws), noise_claim(laws))]
-    return Outcome(figure, tables, tuple(claims), notes(plan, units))
-
-
-def size_claim(laws: UnitLaws) -> Claim:
-    """The exponent of P beside the slope without noise."""
-    interval, free = laws.additive.intervals.a, laws.noise_free
-    agrees = "does not agree"
-    if interval[0] <= -free.value <= interval[1]:
-        agrees = "agrees"
-    return Claim(
-        f"exponent a of P, {laws.unit}",
-        "-",
-        exponent_words(laws.additive.a),
-        "new",
-        f"Without noise the {laws.unit}'s error falls with slope {free} against P: the law's exponent "
-        f"{agrees} with it within its interval. The noise law's exponent is "
-        f"{laws.noisy.a:.2f}.",
-        exponent_ends(laws.additive.a, interval),
-    )
-
-
-def data_claim(laws: UnitLaws) -> Claim:
-    """The exponent of D beside the 1/2 of theory."""
-    interval = laws.additive.intervals.b
-    holds = "does not hold"
-    if interval[0] <= 0.5 <= interval[1]:
-        holds = "holds"
-    few, many = share_of_noise(laws)
-    return Claim(
-        f"exponent b of D, {laws.unit}",
-        "-",
-        exponent_words(laws.additive.b),
-        "new",
-        f"Noise alone would give 1/2, which the interval for the {laws.unit} {holds}. By the noise law estimation "
-        f"makes {few:.0%} of the squared error at the least P and the most D, and {many:.0%} at the most P and the "
-        "least D.",
-        exponent_ends(laws.additive.b, interval),
-    )
-
-
-def noise_claim(laws: UnitLaws) -> Claim:
-    """The constant of the estimation error, and which law describes the table better."""
-    return Claim(
-        f"estimation error over noise (P/D)^1/2, {laws.unit}",
-        "-",
-        f"{laws.noisy.c:.2f}",
-        "new",
-        f"With 3 constants the noise law is within {laws.noisy.rmse:.1%} (RMS of log) of the {laws.unit}'s "
-        f"{len(laws.used)} fits, with 5 the additive one within {laws.additive.rmse:.1%}.",
-    )
-
-
-def exponent_words(value: float) -> str:
-    """An exponent as claims have it; a law without that term has none.
-
-    >>> exponent_words(1.234), exponent_words(np.nan)
-    ('1.23', 'none')
-    """
-    if np.isnan(value):
-        return "none"
-    return f"{value:.2f}"
-
-
-def exponent_ends(value: float, interval: tuple[float, float]) -> str:
-    """The interval of an exponent, if there is the exponent.
-
-    >>> exponent_ends(1.234, (1.0, np.inf)), exponent_ends(np.nan, (0.0, np.inf))
-    ('[1.00, inf]', '')
-    """
-    if np.isnan(value):
-        return ""
-    return ends(*interval, ".2f")
-
-
-def notes(plan: NoisyPlan, units: Sequence[UnitLaws]) -> tuple[str, ...]:
-    """What was fitted, and where the additive law holds."""
-    return (
-        f"Friedman 1 in its own units, noise of deviation {plan.noise:g} on the training targets, D from "
-        f"{min(plan.data)} to {max(plan.data)}, n = {min(plan.widths)}..{max(plan.widths)}, "
-        f"{counted(plan.draws, 'draw')} of the data; errors on {plan.tests} clean points.",
-        "Fits with P at least D/2 are left out of both laws and drawn hollow.",
-        "The additive law has no term in which P and D meet; estimation error has: it grows with P at fixed D. "
-        + " ".join(where_it_holds(laws) for laws in units),
-        *(f"{laws.unit}: {note}." for laws in units for note in laws.additive.notes),
-    )
 
 
 STUDY = Study(

@@ -24,24 +24,72 @@ from gatelab.studies.scaling.problem_rows import (
     FittedRow,
     cells_of,
     fit_row,
-    present,
-    real,
+    fits_table,
+    measured_rows,
+    rows_with_data,
     slopes_table,
-    synthetic,
+    synthetic_rows,
 )
 from gatelab.studies.scaling.row_reasons import (
     DEFINITIONS,
     SEPARATE,
-    explanation,
-    fits_table,
+    fits_note,
     floors_table,
     gap_table,
-    how_measured,
+    protocols_reason,
     row_reason,
 )
 
 CAP = 1.5  # times the largest training error: where the panels of measured data end
 STAND_IN_NOTE = "A quick run has no measured data: a synthetic problem with noise stands in for them."
+
+
+def run_fig7(request: Request) -> Outcome:
+    """The synthetic problems, test and training errors in one panel each."""
+    rows = synthetic_rows(request)
+    tick = ticker(request, sum(row.fits for row in rows))
+    fitted_rows = [fit_row(request, row, tick) for row in rows]
+    panels = [
+        Panel(f"{f.row.label}, {f.row.inputs} inputs", "RMSE", (*protocol_curves(f, "split"), *training_curves(f)))
+        for f in fitted_rows
+    ]
+    figure = panel_figure(panels, "Figure 7: synthetic problems of many inputs")
+    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
+    reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows}
+    claims = tuple(c.claim(reasons[c.row.name], "figure 7") for c in cells)
+    tables = {"errors": fits_table(fitted_rows), "slopes": slopes_table(cells)}
+    return Outcome(figure, tables, claims, (*DEFINITIONS, fits_note(rows)))
+
+
+def run_fig8(request: Request) -> Outcome:
+    """Measured data, a panel for each protocol; data that are not there are an error before the first fit."""
+    rows, lacking = rows_with_data(measured_rows(request))
+    if lacking:
+        raise GatelabError(" ".join(lacking))
+    tick = ticker(request, sum(row.fits for row in rows))
+    fitted_rows = [fit_row(request, row, tick) for row in rows]
+    panels = []
+    for fitted in fitted_rows:
+        cap = CAP * max(max(fitted.training(unit).values()) for unit in UNITS)
+        label, split, paper = fitted.row.label, protocol_curves(fitted, "split"), protocol_curves(fitted, "paper")
+        panels.append(Panel(f"{label}: true split", "RMSE", (*split, *training_curves(fitted)), cap))
+        panels.append(Panel(f"{label}: paper's protocol, all rows", "RMSE on training rows", paper))
+    figure = panel_figure(panels, "Figure 8: measured data", alike=True)
+    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
+    reasons = {fitted.row.name: protocols_reason(fitted) for fitted in fitted_rows}
+    tables = {
+        "errors": fits_table(fitted_rows),
+        "slopes": slopes_table(cells),
+        "protocols": pd.concat([gap_table(fitted) for fitted in fitted_rows], ignore_index=True),
+    }
+    floors = pd.concat([floors_table(fitted) for fitted in fitted_rows], ignore_index=True)
+    if len(floors):
+        tables["floors"] = floors
+    notes = [*DEFINITIONS, SEPARATE, fits_note(rows)]
+    if request.quick:
+        notes.append(STAND_IN_NOTE)
+    claims = tuple(c.claim(reasons[c.row.name], "figure 8") for c in cells)
+    return Outcome(figure, tables, claims, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,23 +171,6 @@ def share_range(row: Sequence[Axes], panels: Sequence[Panel]) -> None:
             axes.annotate("△ beyond the axis", (0.01, 0.99), xycoords="axes fraction", ha="left", va="top", color=GREY)
 
 
-def run_fig7(request: Request) -> Outcome:
-    """The synthetic problems, test and training errors in one panel each."""
-    rows = synthetic(request)
-    tick = ticker(request, sum(row.fits for row in rows))
-    fitted_rows = [fit_row(request, row, tick) for row in rows]
-    panels = [
-        Panel(f"{f.row.label}, {f.row.inputs} inputs", "RMSE", (*protocol_curves(f, "split"), *training_curves(f)))
-        for f in fitted_rows
-    ]
-    figure = panel_figure(panels, "Figure 7: synthetic problems of many inputs")
-    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
-    reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows}
-    claims = tuple(c.claim(reasons[c.row.name], "figure 7") for c in cells)
-    tables = {"errors": fits_table(fitted_rows), "slopes": slopes_table(cells)}
-    return Outcome(figure, tables, claims, (*DEFINITIONS, how_measured(rows)))
-
-
 FIG7 = Study(
     "scaling/fig7",
     "Synthetic problems of many inputs",
@@ -148,37 +179,6 @@ FIG7 = Study(
     long=True,
     position=7,
 )
-
-
-def run_fig8(request: Request) -> Outcome:
-    """Measured data, a panel for each protocol; data that are not there are an error before the first fit."""
-    rows, lacking = present(real(request))
-    if lacking:
-        raise GatelabError(" ".join(lacking))
-    tick = ticker(request, sum(row.fits for row in rows))
-    fitted_rows = [fit_row(request, row, tick) for row in rows]
-    panels = []
-    for fitted in fitted_rows:
-        cap = CAP * max(max(fitted.training(unit).values()) for unit in UNITS)
-        label, split, paper = fitted.row.label, protocol_curves(fitted, "split"), protocol_curves(fitted, "paper")
-        panels.append(Panel(f"{label}: true split", "RMSE", (*split, *training_curves(fitted)), cap))
-        panels.append(Panel(f"{label}: paper's protocol, all rows", "RMSE on training rows", paper))
-    figure = panel_figure(panels, "Figure 8: measured data", alike=True)
-    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
-    reasons = {fitted.row.name: explanation(fitted) for fitted in fitted_rows}
-    tables = {
-        "errors": fits_table(fitted_rows),
-        "slopes": slopes_table(cells),
-        "protocols": pd.concat([gap_table(fitted) for fitted in fitted_rows], ignore_index=True),
-    }
-    floors = pd.concat([floors_table(fitted) for fitted in fitted_rows], ignore_index=True)
-    if len(floors):
-        tables["floors"] = floors
-    notes = [*DEFINITIONS, SEPARATE, how_measured(rows)]
-    if request.quick:
-        notes.append(STAND_IN_NOTE)
-    claims = tuple(c.claim(reasons[c.row.name], "figure 8") for c in cells)
-    return Outcome(figure, tables, claims, tuple(notes))
 
 
 FIG8 = Study(

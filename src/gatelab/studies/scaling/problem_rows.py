@@ -140,21 +140,21 @@ REAL = (
 STAND_IN = ProblemRow("friedman1", "Friedman 1, noisy", 5, (1, 2, 3), measured=True, tabled=False, data={"noise": 0.2})
 
 
-def one_input(request: Request) -> ProblemRow:
+def line_row(request: Request) -> ProblemRow:
     """The row of the paper's target of one input."""
     if request.quick:
         return replace(LINE, widths=(16, 24, 32))
     return LINE
 
 
-def synthetic(request: Request) -> tuple[ProblemRow, ...]:
+def synthetic_rows(request: Request) -> tuple[ProblemRow, ...]:
     """The rows of synthetic problems of many inputs."""
     if request.quick:
         return tuple(row.quick() for row in SYNTHETIC)
     return SYNTHETIC
 
 
-def real(request: Request) -> tuple[ProblemRow, ...]:
+def measured_rows(request: Request) -> tuple[ProblemRow, ...]:
     """The rows of measured data; a synthetic one with noise stands in for them in a quick run."""
     if request.quick:
         return (STAND_IN.quick(),)
@@ -215,7 +215,7 @@ def trained_as_tested(study: Scaling) -> Scaling:
     return Scaling(PAPER.format(study.problem), tuple(points))
 
 
-def present(rows: Iterable[ProblemRow]) -> tuple[tuple[ProblemRow, ...], tuple[str, ...]]:
+def rows_with_data(rows: Iterable[ProblemRow]) -> tuple[tuple[ProblemRow, ...], tuple[str, ...]]:
     """The rows whose data are at hand, and a sentence for each that is left out; said before anything is fitted."""
     at_hand, lacking = [], []
     for row in rows:
@@ -383,3 +383,16 @@ def printed_table(cells: Sequence[SlopeCell]) -> pd.DataFrame:
                 row[f"{unit}, attainable"] = f"{cell.attainable}"
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def fits_table(rows: Sequence[FittedRow]) -> pd.DataFrame:
+    """A row a fit, labelled by its problem and by the data that it was trained on; no fit stands there twice."""
+    trained_on = {"split": "training part", "paper": "all rows"}
+    parts = []
+    for fitted in rows:
+        for protocol in fitted.row.fitted_protocols:
+            table = fitted.curves[protocol].table()
+            table.insert(0, "problem", fitted.row.name)
+            table.insert(1, "trained_on", trained_on[protocol])
+            parts.append(table)
+    return pd.concat(parts, ignore_index=True)

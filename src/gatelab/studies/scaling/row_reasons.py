@@ -27,7 +27,7 @@ from gatelab.studies.scaling.problem_rows import FittedRow, ProblemRow
 
 POINTS = 10_000
 WORST = 0.01  # the part of the test rows that is looked at for outliers
-MADE_AGAIN = 8  # the widest network that is fitted once more to look at its errors
+REFITTED = 8  # the widest network that is fitted once more to look at its errors
 WIDE = 1.5  # test over training error from which on data count as what sets it
 # Columns that were swept at fixed values of the others: rows of one sweep are neighbours of each other.
 SWEPT = {"airfoil": "frequency"}
@@ -44,12 +44,75 @@ SEPARATE = (
 )
 
 
-def half(points: int = POINTS) -> Problem:
-    """One of the two ridge functions, on points of the triangular density."""
-    rng = np.random.default_rng(0)
-    t, other = (rng.uniform(-1, 1, (points, 2)).sum(axis=1) for _ in range(2))
-    wave = {"name": "cos(4t)/2", "interval": (-2.0, 2.0)}
-    return Problem.from_arrays(t, np.cos(4 * t) / 2, test=(other, np.cos(4 * other) / 2), **wave)
+def row_reason(fitted: FittedRow) -> str:
+    """The errors behind the slopes of a row, beside what theory grants."""
+    row, split = fitted.row, fitted.curves["split"]
+    small, large = row.widths[0], row.widths[-1]
+    ranges, beside_theory = [], []
+    for unit in UNITS:
+        test, train = fitted.errors(unit, "split"), fitted.training(unit)
+        ranges.append(
+            f"{unit} {test[small]:.2g} to {test[large]:.2g} (training {train[small]:.2g} to {train[large]:.2g})"
+        )
+        ours, rate = fitted.slope(unit, "split"), row.worst_case(unit)
+        words = rate_words(ours, rate)
+        beside_theory.append(f"The {unit}'s {ours.value:.2f} is {words} the worst case {rate:.2f}.")
+    sentences = [f"{row.label}, test RMSE for n = {small}..{large}: {', '.join(ranges)}.", *beside_theory]
+    sentences.append(gap_words({unit: (fitted.errors(unit, "split"), fitted.training(unit)) for unit in UNITS}))
+    if row.ridge:
+        sentences.append(ridge_words(fitted))
+    if row.inputs == 1:
+        sentences += [slope_reason(split, unit).strip() for unit in UNITS]
+    return " ".join(filter(None, sentences))
+
+
+def rate_words(ours: Slope, rate: float) -> str:
+    """How a slope lies beside a rate.
+
+    >>> rate_words(Slope(-1.3, -1.4, -1.1, 0, 5), -0.8), rate_words(Slope(-0.9, -1.0, -0.7, 0, 5), -0.8)
+    ('steeper than', 'not told from')
+    >>> rate_words(Slope(-0.5, -0.6, -0.3, 0, 5), -0.8)
+    'flatter than'
+    """
+    if ours.low <= rate <= ours.high:
+        return "not told from"
+    if ours.value < rate:
+        return "steeper than"
+    return "flatter than"
+
+
+def gap_words(errors: Mapping[str, tuple[dict[int, float], dict[int, float]]]) -> str:
+    """Where test errors have left training errors behind, from (test, training) of each unit.
+
+    >>> gap_words({"mlp": ({8: 1.0, 16: 0.5}, {8: 0.9, 16: 0.4}), "glu": ({8: 1.0, 16: 0.9}, {8: 0.9, 16: 0.3})})
+    'At n = 16 the test RMSE is 3.0 (glu) times the training RMSE: there the training points, not the unit, set it.'
+    """
+    large = max(width for test, _ in errors.values() for width in test)
+    times = {unit: test[large] / train[large] for unit, (test, train) in errors.items()}
+    wide = ", ".join(f"{ratio:.1f} ({unit})" for unit, ratio in times.items() if ratio > WIDE)
+    if not wide:
+        return ""
+    data = "there the training points, not the unit, set it"
+    return f"At n = {large} the test RMSE is {wide} times the training RMSE: {data}."
+
+
+def ridge_words(fitted: FittedRow) -> str:
+    """What the structure of the target allows as n grows, and at the widths that were measured."""
+    rates = ", ".join(f"{fitted.row.attainable(unit)} ({unit})" for unit in UNITS)
+    structure = f"The target is a sum of two ridge functions, so that {rates} are attainable as n grows."
+    widths = fitted.row.widths
+    if widths[0] < 4:  # halves of a neuron or two say nothing
+        return structure
+    parts = []
+    for unit in UNITS:
+        pair, large = pair_errors(unit, widths), widths[-1]
+        line = slope(np.array(list(pair), float), np.array(list(pair.values()))[:, None])
+        times = fitted.training(unit)[large] / pair[large]
+        parts.append(f"{unit} {line.value:.2f} ({times:.1f} times at n = {large})")
+    return (
+        f"{structure} Two fits on a line that share the neurons have, over these widths, the slopes (and our training "
+        f"RMSE is so many times theirs) {', '.join(parts)}: what is above 1 is left to the optimiser."
+    )
 
 
 def pair_errors(unit: str, widths: Sequence[int], points: int = POINTS) -> dict[int, float]:
@@ -59,43 +122,57 @@ def pair_errors(unit: str, widths: Sequence[int], points: int = POINTS) -> dict[
     >>> 2 < errors[32] / errors[64] < 5
     True
     """
-    line = half(points)
+    line = ridge_problem(points)
     parts = sorted({part for width in widths for part in (width // 2, width - width // 2)})
     error = {part: fit(unit, line, part).test_rmse for part in parts}
     return {width: float(np.hypot(error[width // 2], error[width - width // 2])) for width in widths}
 
 
-def gap_table(fitted: FittedRow) -> pd.DataFrame:
-    """A row a unit and width, medians of the seeds: the three errors, and how far test and training are apart."""
-    rows = []
+def ridge_problem(points: int = POINTS) -> Problem:
+    """One of the two ridge functions, on points of the triangular density."""
+    rng = np.random.default_rng(0)
+    t, other = (rng.uniform(-1, 1, (points, 2)).sum(axis=1) for _ in range(2))
+    wave = {"name": "cos(4t)/2", "interval": (-2.0, 2.0)}
+    return Problem.from_arrays(t, np.cos(4 * t) / 2, test=(other, np.cos(4 * other) / 2), **wave)
+
+
+def protocols_reason(fitted: FittedRow) -> str:
+    """The difference of the protocols for one row, in numbers."""
+    parts = []
     for unit in UNITS:
         test, train, paper = fitted.errors(unit, "split"), fitted.training(unit), fitted.errors(unit, "paper")
-        for width in fitted.sizes(unit):
-            rows.append(
-                {
-                    "problem": fitted.row.name,
-                    "unit": unit,
-                    "width": width,
-                    "parameters": as_unit(unit).parameter_count(width, fitted.row.inputs),
-                    "split_train_rmse": train[width],
-                    "split_test_rmse": test[width],
-                    "test_over_train": test[width] / train[width],
-                    "paper_protocol_rmse": paper[width],
-                }
-            )
-    return pd.DataFrame(rows)
+        small, large = min(test), max(test)
+        turn = turning_width(test)
+        course = f"the test RMSE still falls at n = {large} ({test[large]:.3g})"
+        if turn is not None:
+            course = f"the test RMSE is least at n = {turn} ({test[turn]:.3g}) and {test[large]:.3g} at n = {large}"
+        parts.append(
+            f"{unit}: test over training RMSE is {test[small] / train[small]:.2f} at n = {small} and "
+            f"{test[large] / train[large]:.2f} at n = {large}; {course}, where the paper's protocol reports "
+            f"{paper[large]:.3g}{floor_words(fitted, unit)}."
+        )
+    return f"{fitted.row.label}, both protocols. {' '.join(parts)}"
 
 
-def turning(errors: dict[int, float]) -> int | None:
+def turning_width(errors: dict[int, float]) -> int | None:
     """The width of the least error if wider networks were measured and are worse, else None.
 
-    >>> turning({2: 0.5, 4: 0.3, 8: 0.4}), turning({2: 0.5, 4: 0.3})
+    >>> turning_width({2: 0.5, 4: 0.3, 8: 0.4}), turning_width({2: 0.5, 4: 0.3})
     (4, None)
     """
     least = min(errors, key=lambda width: errors[width])
     if least == max(errors):
         return None
     return least
+
+
+def floor_words(fitted: FittedRow, unit: str) -> str:
+    """The floors of a unit under both protocols; nothing where one of them could not be fitted."""
+    laws = [floor_law(fitted.curves[protocol], unit) for protocol in ("split", "paper")]
+    floors = [f"{law.E:.2g} [{law.intervals.E[0]:.2g}, {law.intervals.E[1]:.2g}]" for law in laws if law]
+    if len(floors) < len(laws):
+        return ""
+    return f"; a floor E + A/P^a fitted to each is E = {floors[0]} on test rows and {floors[1]} on training rows"
 
 
 @lru_cache(maxsize=16)  # table and sentence ask for the same ones
@@ -118,6 +195,27 @@ def floors_table(fitted: FittedRow) -> pd.DataFrame:
                 low, high = law.intervals.E
                 names = {"problem": fitted.row.name, "unit": unit, "protocol": protocol}
                 rows.append(names | {"E": law.E, "low": low, "high": high, "exponent": law.a, "points": law.points})
+    return pd.DataFrame(rows)
+
+
+def gap_table(fitted: FittedRow) -> pd.DataFrame:
+    """A row a unit and width, medians of the seeds: the three errors, and how far test and training are apart."""
+    rows = []
+    for unit in UNITS:
+        test, train, paper = fitted.errors(unit, "split"), fitted.training(unit), fitted.errors(unit, "paper")
+        for width in fitted.sizes(unit):
+            rows.append(
+                {
+                    "problem": fitted.row.name,
+                    "unit": unit,
+                    "width": width,
+                    "parameters": as_unit(unit).parameter_count(width, fitted.row.inputs),
+                    "split_train_rmse": train[width],
+                    "split_test_rmse": test[width],
+                    "test_over_train": test[width] / train[width],
+                    "paper_protocol_rmse": paper[width],
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -205,17 +303,11 @@ class Outliers:
     def sentence(self) -> str:
         """The numbers in words."""
         return (
-            f"The widest gap up to n = {MADE_AGAIN} is that of a {self.unit} of {self.width} neurons: the worst "
+            f"The widest gap up to n = {REFITTED} is that of a {self.unit} of {self.width} neurons: the worst "
             f"{WORST:.0%} of the test rows carry {self.share:.0%} of its squared error, one alone {self.alone:.0%}; "
             f"its RMSE is {self.rmse:.2f} with them and {self.without:.2f} without. The farthest input of the worst "
             f"row is {self.reach:.1f} deviations from the mean ({self.typical:.1f} in the median of the test rows)."
         )
-
-
-def widest_gap(study: Scaling) -> Point:
-    """The fit, among those small enough to be made again, whose test error is furthest from its training error."""
-    small = [p for p in study.points if p.width <= MADE_AGAIN] or study.points
-    return max(small, key=lambda p: p.test_rmse / p.train_rmse)
 
 
 def outliers(fitted: FittedRow) -> Outliers:
@@ -224,6 +316,12 @@ def outliers(fitted: FittedRow) -> Outliers:
     target = row.problem()
     again = fit(point.unit, target, point.width, seed=point.seed, **row.options)
     return outliers_in(target, predict(again.network, target.test.x), point.unit, point.width)
+
+
+def widest_gap(study: Scaling) -> Point:
+    """The fit, among those small enough to be made again, whose test error is furthest from its training error."""
+    small = [p for p in study.points if p.width <= REFITTED] or study.points
+    return max(small, key=lambda p: p.test_rmse / p.train_rmse)
 
 
 def outliers_in(target: Problem, values: Array, unit: str, width: int) -> Outliers:
@@ -244,34 +342,7 @@ def outliers_in(target: Problem, values: Array, unit: str, width: int) -> Outlie
     )
 
 
-def explanation(fitted: FittedRow) -> str:
-    """The difference of the protocols for one row, in numbers."""
-    parts = []
-    for unit in UNITS:
-        test, train, paper = fitted.errors(unit, "split"), fitted.training(unit), fitted.errors(unit, "paper")
-        small, large = min(test), max(test)
-        turn = turning(test)
-        course = f"the test RMSE still falls at n = {large} ({test[large]:.3g})"
-        if turn is not None:
-            course = f"the test RMSE is least at n = {turn} ({test[turn]:.3g}) and {test[large]:.3g} at n = {large}"
-        parts.append(
-            f"{unit}: test over training RMSE is {test[small] / train[small]:.2f} at n = {small} and "
-            f"{test[large] / train[large]:.2f} at n = {large}; {course}, where the paper's protocol reports "
-            f"{paper[large]:.3g}{floor_words(fitted, unit)}."
-        )
-    return f"{fitted.row.label}, both protocols. {' '.join(parts)}"
-
-
-def floor_words(fitted: FittedRow, unit: str) -> str:
-    """The floors of a unit under both protocols; nothing where one of them could not be fitted."""
-    laws = [floor_law(fitted.curves[protocol], unit) for protocol in ("split", "paper")]
-    floors = [f"{law.E:.2g} [{law.intervals.E[0]:.2g}, {law.intervals.E[1]:.2g}]" for law in laws if law]
-    if len(floors) < len(laws):
-        return ""
-    return f"; a floor E + A/P^a fitted to each is E = {floors[0]} on test rows and {floors[1]} on training rows"
-
-
-def how_measured(rows: Sequence[ProblemRow]) -> str:
+def fits_note(rows: Sequence[ProblemRow]) -> str:
     """Widths, seeds and options of each row."""
     parts = []
     for row in rows:
@@ -281,87 +352,3 @@ def how_measured(rows: Sequence[ProblemRow]) -> str:
             words.append("every width in the slope")
         parts.append(", ".join(words))
     return f"What was fitted. {'; '.join(parts)}."
-
-
-def row_reason(fitted: FittedRow) -> str:
-    """The errors behind the slopes of a row, beside what theory grants."""
-    row, split = fitted.row, fitted.curves["split"]
-    small, large = row.widths[0], row.widths[-1]
-    ranges, beside_theory = [], []
-    for unit in UNITS:
-        test, train = fitted.errors(unit, "split"), fitted.training(unit)
-        ranges.append(
-            f"{unit} {test[small]:.2g} to {test[large]:.2g} (training {train[small]:.2g} to {train[large]:.2g})"
-        )
-        ours, rate = fitted.slope(unit, "split"), row.worst_case(unit)
-        words = rate_words(ours, rate)
-        beside_theory.append(f"The {unit}'s {ours.value:.2f} is {words} the worst case {rate:.2f}.")
-    sentences = [f"{row.label}, test RMSE for n = {small}..{large}: {', '.join(ranges)}.", *beside_theory]
-    sentences.append(gap_words({unit: (fitted.errors(unit, "split"), fitted.training(unit)) for unit in UNITS}))
-    if row.ridge:
-        sentences.append(ridge_words(fitted))
-    if row.inputs == 1:
-        sentences += [slope_reason(split, unit).strip() for unit in UNITS]
-    return " ".join(filter(None, sentences))
-
-
-def rate_words(ours: Slope, rate: float) -> str:
-    """How a slope lies beside a rate.
-
-    >>> rate_words(Slope(-1.3, -1.4, -1.1, 0, 5), -0.8), rate_words(Slope(-0.9, -1.0, -0.7, 0, 5), -0.8)
-    ('steeper than', 'not told from')
-    >>> rate_words(Slope(-0.5, -0.6, -0.3, 0, 5), -0.8)
-    'flatter than'
-    """
-    if ours.low <= rate <= ours.high:
-        return "not told from"
-    if ours.value < rate:
-        return "steeper than"
-    return "flatter than"
-
-
-def gap_words(errors: Mapping[str, tuple[dict[int, float], dict[int, float]]]) -> str:
-    """Where test errors have left training errors behind, from (test, training) of each unit.
-
-    >>> gap_words({"mlp": ({8: 1.0, 16: 0.5}, {8: 0.9, 16: 0.4}), "glu": ({8: 1.0, 16: 0.9}, {8: 0.9, 16: 0.3})})
-    'At n = 16 the test RMSE is 3.0 (glu) times the training RMSE: there the training points, not the unit, set it.'
-    """
-    large = max(width for test, _ in errors.values() for width in test)
-    times = {unit: test[large] / train[large] for unit, (test, train) in errors.items()}
-    wide = ", ".join(f"{ratio:.1f} ({unit})" for unit, ratio in times.items() if ratio > WIDE)
-    if not wide:
-        return ""
-    data = "there the training points, not the unit, set it"
-    return f"At n = {large} the test RMSE is {wide} times the training RMSE: {data}."
-
-
-def ridge_words(fitted: FittedRow) -> str:
-    """What the structure of the target allows as n grows, and at the widths that were measured."""
-    rates = ", ".join(f"{fitted.row.attainable(unit)} ({unit})" for unit in UNITS)
-    structure = f"The target is a sum of two ridge functions, so that {rates} are attainable as n grows."
-    widths = fitted.row.widths
-    if widths[0] < 4:  # halves of a neuron or two say nothing
-        return structure
-    parts = []
-    for unit in UNITS:
-        pair, large = pair_errors(unit, widths), widths[-1]
-        line = slope(np.array(list(pair), float), np.array(list(pair.values()))[:, None])
-        times = fitted.training(unit)[large] / pair[large]
-        parts.append(f"{unit} {line.value:.2f} ({times:.1f} times at n = {large})")
-    return (
-        f"{structure} Two fits on a line that share the neurons have, over these widths, the slopes (and our training "
-        f"RMSE is so many times theirs) {', '.join(parts)}: what is above 1 is left to the optimiser."
-    )
-
-
-def fits_table(rows: Sequence[FittedRow]) -> pd.DataFrame:
-    """A row a fit, labelled by its problem and by the data that it was trained on; no fit stands there twice."""
-    trained_on = {"split": "training part", "paper": "all rows"}
-    parts = []
-    for fitted in rows:
-        for protocol in fitted.row.fitted_protocols:
-            table = fitted.curves[protocol].table()
-            table.insert(0, "problem", fitted.row.name)
-            table.insert(1, "trained_on", trained_on[protocol])
-            parts.append(table)
-    return pd.concat(parts, ignore_index=True)

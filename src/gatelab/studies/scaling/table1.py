@@ -21,24 +21,24 @@ from gatelab.studies.scaling.problem_rows import (
     SlopeCell,
     cells_of,
     fit_row,
+    fits_table,
     inputs_claim,
-    one_input,
-    present,
+    line_row,
+    measured_rows,
     printed_table,
-    real,
+    rows_with_data,
     slopes_table,
     steeper_claim,
-    synthetic,
+    synthetic_rows,
 )
 from gatelab.studies.scaling.row_reasons import (
     DEFINITIONS,
     SEPARATE,
-    explanation,
-    fits_table,
+    fits_note,
     floors_table,
     gap_table,
-    how_measured,
     outliers,
+    protocols_reason,
     row_facts,
     row_reason,
 )
@@ -49,6 +49,47 @@ MARKS = {"split": "o", "paper": "s"}
 # An error that rises has no rate: its slope, marked at this edge, should not press the others together.
 EDGE = 1.0
 QUICK_NOTE = "A quick run has no measured data: airfoil and California are left out."
+
+
+def run(request: Request) -> Outcome:
+    """Every row that the machine has the data of; a quick run leaves measured data out."""
+    # Before the first fit: data that are not there should not be missed after the last.
+    real_rows, lacking = (), (QUICK_NOTE,)
+    if not request.quick:
+        real_rows, lacking = rows_with_data(measured_rows(request))
+    rows = (line_row(request), *synthetic_rows(request), *real_rows)
+    tick = ticker(request, sum(row.fits for row in rows))
+    fitted_rows = [fit_row(request, row, tick) for row in rows]
+    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
+    measured = [fitted for fitted in fitted_rows if fitted.row.measured]
+    reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows if not fitted.row.measured}
+    reasons |= {fitted.row.name: protocols_reason(fitted) for fitted in measured}
+    figure = slope_dots(cells, f"Table 1: slopes of {len(UNITS)} units on {len(rows)} problems")
+    notes = [*DEFINITIONS, SEPARATE, fits_note(rows), *lacking, *counts(cells)]
+    for fitted in measured:
+        label = fitted.row.label
+        notes += [row_facts(fitted.row).sentence(label), f"{label}. {outliers(fitted).sentence}"]
+    claims = [c.claim(reasons[c.row.name], "table 1") for c in cells]
+    for protocol in PROTOCOLS:
+        claims += [steeper_claim(cells, protocol), inputs_claim(cells, protocol)]
+    tables = {"table": printed_table(cells), "slopes": slopes_table(cells), "errors": fits_table(fitted_rows)}
+    if measured:
+        tables["protocols"] = pd.concat([gap_table(fitted) for fitted in measured], ignore_index=True)
+        tables["floors"] = pd.concat([floors_table(fitted) for fitted in measured], ignore_index=True)
+    return Outcome(figure, tables, tuple(claims), tuple(notes))
+
+
+def counts(cells: Sequence[SlopeCell]) -> list[str]:
+    """How many of the paper's slopes are exceeded, by protocol and kind of data, never mixed."""
+    sentences = []
+    for kind, measured in (("synthetic problems", False), ("measured data", True)):
+        for protocol, words in PROTOCOLS.items():
+            own = [c for c in cells if c.row.measured == measured and c.protocol == protocol]
+            steeper = [c.ours.value < c.paper for c in own if c.paper is not None]
+            if steeper:
+                part = f"{sum(steeper)} of {len(steeper)}"
+                sentences.append(f"On {kind} {part} slopes are steeper than the paper's under the {words}.")
+    return sentences
 
 
 def slope_dots(cells: Sequence[SlopeCell], title: str) -> Figure:
@@ -114,47 +155,6 @@ def legend_handles() -> list[Line2D]:
         Line2D([], [], label="worst case for so many inputs", **strokes),
         Line2D([], [], color="black", linestyle=":", label="attainable: a sum of ridge functions"),
     ]
-
-
-def run(request: Request) -> Outcome:
-    """Every row that the machine has the data of; a quick run leaves measured data out."""
-    # Before the first fit: data that are not there should not be missed after the last.
-    real_rows, lacking = (), (QUICK_NOTE,)
-    if not request.quick:
-        real_rows, lacking = present(real(request))
-    rows = (one_input(request), *synthetic(request), *real_rows)
-    tick = ticker(request, sum(row.fits for row in rows))
-    fitted_rows = [fit_row(request, row, tick) for row in rows]
-    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
-    measured = [fitted for fitted in fitted_rows if fitted.row.measured]
-    reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows if not fitted.row.measured}
-    reasons |= {fitted.row.name: explanation(fitted) for fitted in measured}
-    figure = slope_dots(cells, f"Table 1: slopes of {len(UNITS)} units on {len(rows)} problems")
-    notes = [*DEFINITIONS, SEPARATE, how_measured(rows), *lacking, *counts(cells)]
-    for fitted in measured:
-        label = fitted.row.label
-        notes += [row_facts(fitted.row).sentence(label), f"{label}. {outliers(fitted).sentence}"]
-    claims = [c.claim(reasons[c.row.name], "table 1") for c in cells]
-    for protocol in PROTOCOLS:
-        claims += [steeper_claim(cells, protocol), inputs_claim(cells, protocol)]
-    tables = {"table": printed_table(cells), "slopes": slopes_table(cells), "errors": fits_table(fitted_rows)}
-    if measured:
-        tables["protocols"] = pd.concat([gap_table(fitted) for fitted in measured], ignore_index=True)
-        tables["floors"] = pd.concat([floors_table(fitted) for fitted in measured], ignore_index=True)
-    return Outcome(figure, tables, tuple(claims), tuple(notes))
-
-
-def counts(cells: Sequence[SlopeCell]) -> list[str]:
-    """How many of the paper's slopes are exceeded, by protocol and kind of data, never mixed."""
-    sentences = []
-    for kind, measured in (("synthetic problems", False), ("measured data", True)):
-        for protocol, words in PROTOCOLS.items():
-            own = [c for c in cells if c.row.measured == measured and c.protocol == protocol]
-            steeper = [c.ours.value < c.paper for c in own if c.paper is not None]
-            if steeper:
-                part = f"{sum(steeper)} of {len(steeper)}"
-                sentences.append(f"On {kind} {part} slopes are steeper than the paper's under the {words}.")
-    return sentences
 
 
 STUDY = Study(

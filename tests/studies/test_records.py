@@ -48,7 +48,7 @@ def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
 
 
 def test_records_are_copied_whole_and_marked(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_PLACES", (out,))
+    monkeypatch.setattr(records, "COMMITTED", (out,))
     monkeypatch.chdir(tmp_path)
     held = take_record(NAME, tmp_path / "new")
     assert held is not None and held["recorded"]
