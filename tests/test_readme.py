@@ -33,7 +33,8 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     """In their order and in one folder: later ones read what earlier ones wrote. `all` is three studies here."""
     monkeypatch.chdir(tmp_path)
     few = ("scaling/fig2", "scaling/fig3", "linearize/table2")
-    monkeypatch.setattr(catalogue, "_by_name", lambda chosen={name: catalogue.study(name) for name in few}: chosen)
+    studies = {name: catalogue.study(name) for name in few}
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: studies)
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(f"{i / 100},{(i / 100) ** 2}" for i in range(100)))
     assert len(COMMANDS) == 17
     for command in COMMANDS:

@@ -114,6 +114,7 @@ def claims() -> Iterator[tuple[str, str]]:
         for path in sorted(Path(folder).rglob("*.json")):
             document = json.loads(path.read_text())
             for k, claim in enumerate(document.get("claims", ())):
+                claim.pop("place", None)  # older trees do not say where in the paper a claim belongs
                 yield f"claim {path.relative_to(folder)} {k}", json.dumps(claim, sort_keys=True)
 
 

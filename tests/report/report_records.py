@@ -18,10 +18,10 @@ EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.br
 SHORT = "</script><b>"  # in a figure, which has little room
 N = np.array([2.0, 4.0, 8.0, 16.0])
 ITEMS = (
-    Item("scaling", "figure 2", "GLU against n", "-3.08", "scaling/fig2", "slope of the glu against n"),
-    Item("scaling", "figure 2", "gone", "1", "scaling/fig2", "a claim that nobody makes"),
-    Item("scaling", "table 1", "airfoil, mlp", "-0.25", "scaling/table1", "airfoil, mlp, true split"),
-    Item("ntk", "definition 1", "the kernel", "", "", "", "a definition"),
+    Item("scaling", "figure 2", "GLU against n", "-3.08"),
+    Item("scaling", "figure 2", "gone", "1"),
+    Item("scaling", "table 1", "airfoil, mlp, true split", "-0.25"),
+    Item("ntk", "definition 1", "the kernel", why="a definition", measurable=False),
 )
 
 
@@ -46,6 +46,7 @@ def _write(out: Path, study: str, figure: Any, tables: dict[str, pd.DataFrame], 
         table.to_csv(folder / f"{stem}-{name}.csv", index=False)
     (folder / f"{stem}.chart.json").write_text(json.dumps(chart_of(figure)))
     verdict, interval = changed.pop("verdict", "reproduced"), changed.pop("interval", "[-2.7, -2.5]")
+    place = {"scaling/fig2": "figure 2, GLU against n"}.get(study, "")
     record = {
         "study": study,
         "title": f"Title of {study} <b>",
@@ -59,7 +60,7 @@ def _write(out: Path, study: str, figure: Any, tables: dict[str, pd.DataFrame], 
         "device": "2 cores",
         "recorded": False,
         "claims": [
-            claim("slope of the glu against n", verdict=verdict, interval=interval),
+            claim("slope of the glu against n", verdict=verdict, interval=interval, place=place),
             claim(EVIL, because=EVIL, verdict="new", interval="", paper=EVIL, ours=EVIL),
         ],
         "notes": [EVIL, "A note."],

@@ -103,20 +103,36 @@ def test_the_inventory_says_what_became_of_each_item(made: str) -> None:
     said = [re.findall(r'class="chip (\w+)"><span aria-hidden="true">.</span> ([^<]*)', row)[0] for row in rows]
     assert said == [
         ("reproduced", "reproduced"),
-        ("missing", "missing"),
+        ("missing", "not run"),
         ("missing", "not run"),
         ("schematic", "nothing to measure"),
     ]
     assert "4 rows and panels" in here
     assert "3 can be measured, 1 of these are" in here
+    assert '<a href="#scaling-fig2"><code>scaling/fig2</code></a>' in rows[0]
+    assert '<a href="#not-run"><code>scaling/table1</code></a>' in rows[2]
+
+
+@pytest.mark.parametrize(
+    ("quick", "words"), [(False, {"missing"}), (True, {"missing", "in the full run alone"})], ids=["full", "quick"]
+)
+def test_what_no_study_of_a_paper_answers_is_missing(tmp_path: Path, quick: bool, words: set[str]) -> None:
+    """All studies of the paper are in the folder: what none of them answers is our own defect, and is said."""
+    write_records(tmp_path)
+    plain = json.loads((tmp_path / "scaling" / "fig2.json").read_text()) | {"quick": quick, "files": []}
+    for other in all_studies():
+        if other.name.startswith("scaling/") and other.name != "scaling/fig2":
+            (tmp_path / f"{other.name}.json").write_text(json.dumps(plain | {"study": other.name, "claims": []}))
+    here = build(tmp_path, ITEMS).read_text(encoding="utf-8").split('<section id="inventory"')[1].split("</section>")[0]
+    assert set(re.findall(r'class="chip missing"><span aria-hidden="true">.</span> ([a-z][^<]*)', here)) == words
 
 
 def test_the_real_inventory_is_shown_whole(tmp_path: Path) -> None:
     text = build(write_records(tmp_path)).read_text(encoding="utf-8")
     here = text.split('<section id="inventory"')[1].split("</section>")[0]
     assert here.count('data-label="Paper prints"') == len(EVERY)
-    places = {(item.paper, item.place) for item in EVERY}
-    assert here.count('class="study"') == len(places)
+    headings = {(item.paper, item.heading) for item in EVERY}
+    assert here.count('class="study"') == len(headings)
 
 
 def test_a_record_without_values_is_shown_as_its_picture(tmp_path: Path) -> None:

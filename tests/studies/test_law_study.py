@@ -17,15 +17,15 @@ from gatelab.studies.scaling.law import (
     unit_laws,
     where_it_holds,
 )
-from gatelab.studies.scaling.noisy import QUICK, NoiseLaw, Noisy, NoisyPlan, columns, fit_noise_law
+from gatelab.studies.scaling.noisy_fits import QUICK, NoiseLaw, NoisyFit, NoisyPlan, columns, fit_noise_law
 
 TRUE = NoiseLaw(A=40.0, a=1.2, c=1.0, noise=0.5, rmse=0.0)
 
 
-def made_up() -> tuple[Noisy, ...]:
+def made_up() -> tuple[NoisyFit, ...]:
     """Errors exactly on the noise law; flagged where P is half of D or more."""
     return tuple(
-        Noisy("mlp", D, 0, Point("mlp", n, 7 * n + 1, 0, 0.1, error, np.nan, np.nan, flag, "converged", 0.0))
+        NoisyFit("mlp", D, 0, Point("mlp", n, 7 * n + 1, 0, 0.1, error, np.nan, np.nan, flag, "converged", 0.0))
         for D in (200, 400, 800, 1600, 3200, 6400)
         for n in (2, 4, 8, 16)
         for error, flag in ((float(TRUE.predict(7 * n + 1, D)), "interpolation" if 14 * n + 2 >= D else ""),)
@@ -40,7 +40,7 @@ def laws() -> UnitLaws:
 def test_the_noise_law_is_found_again_and_the_additive_one_is_only_near(laws: UnitLaws) -> None:
     assert (laws.noisy.A, laws.noisy.a, laws.noisy.c) == pytest.approx((40.0, 1.2, 1.0), rel=1e-5)
     assert laws.noisy.rmse < 1e-6 < laws.additive.rmse < 0.3
-    assert len(laws.left_out) == 1 and len(laws.kept) == 23
+    assert len(laws.left_out) == 1 and len(laws.used) == 23
 
 
 def test_noise_that_is_not_seen_has_a_constant_near_zero() -> None:

@@ -61,7 +61,7 @@ def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
         assert len(pd.read_csv(folder / f"{stem}-{key}.csv")) == len(table) > 0
     record = json.loads((folder / f"{stem}.json").read_text())
     assert record["command"] == f"gatelab reproduce {name} --quick"
-    parts = {"what", "paper", "ours", "verdict", "because", "interval"}
+    parts = {"what", "paper", "ours", "verdict", "because", "interval", "place"}
     assert record["claims"] and all(set(c) == parts for c in record["claims"])
     assert all(c["because"] and "nan" not in c["because"] for c in record["claims"])
     assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
@@ -100,7 +100,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
         return replace(catalogue.study("scaling/fig3").run(request), figure=Broken())
 
     before = [p.read_bytes() for p in reproduce("scaling/fig3", tmp_path).files]
-    monkeypatch.setitem(catalogue._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
+    monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", Study("scaling/fig9", "t", "p", broken))
     with pytest.raises(RuntimeError, match="no ink"):
         reproduce("scaling/fig9", tmp_path)
     names = ["fig3-gates.csv", "fig3.chart.json", "fig3.json", "fig3.png", "fig3.svg"]
@@ -112,7 +112,7 @@ def test_an_unwritable_folder_is_said_before_the_run(tmp_path: Path, monkeypatch
     def never(request: Request) -> Outcome:
         raise AssertionError("the study was run")
 
-    monkeypatch.setitem(catalogue._STUDIES, "scaling/fig9", Study("scaling/fig9", "t", "p", never))
+    monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", Study("scaling/fig9", "t", "p", never))
     (tmp_path / "scaling").write_text("a file where the folder should be")
     with pytest.raises(GatelabError, match="cannot be written to"):
         reproduce("scaling/fig9", tmp_path)

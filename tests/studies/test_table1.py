@@ -14,51 +14,49 @@ from gatelab.errors import GatelabError
 from gatelab.scaling_laws import Point, Scaling, Slope, scaling
 from gatelab.solve import fit
 from gatelab.studies import Request, study
-from gatelab.studies.scaling import reasons
-from gatelab.studies.scaling.errors import TABLE1
-from gatelab.studies.scaling.reasons import (
-    explanation,
-    facts,
-    fits_table,
-    floor_law,
-    floors_table,
-    gap_table,
-    half,
-    how_measured,
-    outliers,
-    outliers_in,
-    pair_errors,
-    row_reason,
-    turning,
-    widest_gap,
-)
-from gatelab.studies.scaling.rows import (
+from gatelab.studies.scaling import row_reasons
+from gatelab.studies.scaling.printed import PROTOCOLS, TABLE1, UNITS, Protocol, table_rows
+from gatelab.studies.scaling.problem_rows import (
     LINE,
-    PROTOCOLS,
     QUICK,
     REAL,
     STAND_IN,
     SYNTHETIC,
-    UNITS,
-    Measured,
+    FittedRow,
     ProblemRow,
-    Protocol,
     SlopeCell,
     cells_of,
+    fit_row,
+    fits_table,
     inputs_claim,
-    measure_row,
-    present,
     printed_table,
+    rows_with_data,
     slopes_table,
     steeper_claim,
     trained_as_tested,
 )
+from gatelab.studies.scaling.row_reasons import (
+    fits_note,
+    floor_law,
+    floors_table,
+    gap_table,
+    outliers,
+    outliers_in,
+    pair_errors,
+    protocols_reason,
+    ridge_problem,
+    row_facts,
+    row_reason,
+    turning_width,
+    widest_gap,
+)
 from gatelab.studies.scaling.table1 import slope_dots
 
 ROWS = (LINE, *SYNTHETIC, *REAL)
+PRINTED = dict(table_rows(TABLE1))
 
 
-def made_up(row: ProblemRow, test: float = -1.5, train: float = -2.0) -> Measured:
+def made_up(row: ProblemRow, test: float = -1.5, train: float = -2.0) -> FittedRow:
     """Test errors n^test and training errors half of n^train; all rows trained on, the paper's protocol has 0.6."""
 
     def study_of(name: str, share: float) -> Scaling:
@@ -72,20 +70,20 @@ def made_up(row: ProblemRow, test: float = -1.5, train: float = -2.0) -> Measure
 
     split = study_of(row.name, 1.0)
     paper = trained_as_tested(study_of(row.name, 0.6)) if row.measured else trained_as_tested(split)
-    return Measured(row, {"split": split, "paper": paper})
+    return FittedRow(row, {"split": split, "paper": paper})
 
 
 def test_every_cell_of_the_papers_table_has_a_claim_under_each_protocol() -> None:
     cells = [c for row in ROWS for c in cells_of(made_up(row))]
-    claims = {c.what: c.claim("because") for c in cells}
-    assert len(claims) == len(cells) == len(TABLE1) * len(UNITS) * len(PROTOCOLS)
+    claims = {c.what: c.claim("because", "table 1") for c in cells}
+    assert len(claims) == len(cells) == len(PRINTED) * len(UNITS) * len(PROTOCOLS)
     for row in ROWS:
         for unit in UNITS:
             for words in PROTOCOLS.values():
                 claim = claims[f"{row.label}, {unit}, {words}"]
-                value = TABLE1[row.name].get(unit)
-                assert claim.paper == ("-" if value is None else f"{value:.2f}")
-                assert (claim.verdict == "new") == (value is None)
+                printed = PRINTED[row.label][1 + UNITS.index(unit)]
+                assert claim.paper == printed and claim.place == f"table 1, {claim.what}"
+                assert (claim.verdict == "new") == (printed == "-")
     assert sum(c.paper is not None for c in cells) == 15 * 2
 
 
@@ -103,7 +101,7 @@ def test_the_papers_words_on_its_table_are_held_against_slopes() -> None:
 
 
 def test_the_paper_has_a_row_for_each_of_ours_and_no_more() -> None:
-    assert [row.name for row in ROWS] == list(TABLE1)
+    assert [row.label for row in ROWS] == list(PRINTED)
     assert [row.inputs for row in ROWS] == [1, 2, 5, 4, 4, 5, 8]
     assert all(row.problem().d_in == row.inputs for row in SYNTHETIC)
 
@@ -125,7 +123,7 @@ def test_protocols_are_labelled_and_not_mixed() -> None:
 def test_of_synthetic_problems_both_protocols_are_the_same_fits() -> None:
     """What is read off as the paper's protocol equals a fit that is asked for under it."""
     row = ProblemRow("friedman1", "Friedman 1", 5, (2, 3), seeds=1, data={"n": 120}, options=QUICK)
-    found = measure_row(Request(jobs=1), row, lambda *_: None)
+    found = fit_row(Request(jobs=1), row, lambda *_: None)
     asked = scaling(UNITS, row.problem("paper"), row.widths, jobs=1, **QUICK)
     assert found.curves["paper"].problem == asked.problem
     for read, fitted in zip(found.curves["paper"].points, asked.points, strict=True):
@@ -175,13 +173,13 @@ def test_the_figure_keeps_its_range_when_an_error_rises() -> None:
 
 
 def test_reasons_hold_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasons, "UNITS", ("mlp",))
-    monkeypatch.setattr(reasons, "pair_errors", lambda unit, widths: {n: 0.1 * n**-2.0 for n in widths})
+    monkeypatch.setattr(row_reasons, "UNITS", ("mlp",))
+    monkeypatch.setattr(row_reasons, "pair_errors", lambda unit, widths: {n: 0.1 * n**-2.0 for n in widths})
     said = row_reason(made_up(SYNTHETIC[0]))
     assert "mlp -2.00 (5.0 times at n = 64)" in said
     assert "n = 8..64" in said and "-1.50 is steeper than the worst case -1.25" in said and "ridge" in said
     row = replace(REAL[0], seeds=1)
-    said = explanation(made_up(row, test=-0.2, train=-0.5))
+    said = protocols_reason(made_up(row, test=-0.2, train=-0.5))
     assert "the test RMSE still falls at n = 32 (0.5)" in said and "paper's protocol reports 0.0884" in said
     assert "a floor E + A/P^a" in said
     assert set(floors_table(made_up(row, test=-0.2, train=-0.5))["protocol"]) == set(PROTOCOLS)
@@ -191,23 +189,23 @@ def test_two_ridges_are_the_target_and_their_errors_add_in_squares() -> None:
     x, y = np.random.default_rng(1).uniform(-1, 1, (2, 20_000))
     f = {sign: np.cos(4 * (x + sign * y)) / 2 for sign in (1, -1)}
     np.testing.assert_allclose(f[-1] - f[1], np.sin(4 * x) * np.sin(4 * y), atol=1e-12)
-    line = half(20_000)
+    line = ridge_problem(20_000)
     assert np.abs(line.train.x).max() <= 2
     # The density of x + y: 20 000 points have this quarter of the mass within 1.5 % with 99.9 % and more.
     assert np.mean(np.abs(line.train.x) < 2 - 3**0.5) == pytest.approx(0.25, abs=0.015)
     one = pair_errors("mlp", [28], 1000)[28]
-    assert one == pytest.approx(2**0.5 * fit("mlp", half(1000), 14).test_rmse)
+    assert one == pytest.approx(2**0.5 * fit("mlp", ridge_problem(1000), 14).test_rmse)
 
 
 def test_what_was_fitted_is_said_for_every_row() -> None:
-    said = how_measured(ROWS)
+    said = fits_note(ROWS)
     assert all(f"{row.label}: {len(row.widths)} widths n = {row.widths[0]}.." in said for row in ROWS)
     assert "starts 1, rounds 6" in said and "1 seed, every width" in said
 
 
 def test_where_the_test_error_turns() -> None:
-    assert turning({2: 0.5, 4: 0.4, 8: 0.45}) == 4
-    assert turning({2: 0.5, 4: 0.4, 8: 0.3}) is None
+    assert turning_width({2: 0.5, 4: 0.4, 8: 0.45}) == 4
+    assert turning_width({2: 0.5, 4: 0.4, 8: 0.3}) is None
 
 
 def test_floors_need_six_widths_and_are_found() -> None:
@@ -233,7 +231,7 @@ def test_facts_count_repeated_rows_and_caps(monkeypatch: pytest.MonkeyPatch) -> 
     y = np.array([1.0, 3.0, 5.0, 5.0, 5.0, 2.0])
     made = Problem.from_arrays(x, y, protocol="paper", columns=("frequency", "angle"))
     monkeypatch.setattr(ProblemRow, "problem", lambda *_: made)
-    found = facts(ProblemRow("airfoil", "airfoil", 2, (2,)))
+    found = row_facts(ProblemRow("airfoil", "airfoil", 2, (2,)))
     assert (found.rows, found.repeated, found.spread, found.at_maximum, found.settings) == (6, 2, 1.0, 3, 3)
     said = found.sentence("airfoil")
     assert "2 share their inputs" in said and "3 have the largest target, 50.0%" in said and "3 settings" in said
@@ -253,7 +251,7 @@ def test_outliers_carry_their_share() -> None:
 
 def test_the_fit_that_is_looked_at_is_that_of_the_study() -> None:
     row = replace(STAND_IN, widths=(2,), seeds=1, data={"n": 120, "noise": 1.0}, options=QUICK)
-    found = measure_row(Request(jobs=1), row, lambda *_: None)
+    found = fit_row(Request(jobs=1), row, lambda *_: None)
     assert outliers(found).rmse == pytest.approx(widest_gap(found.curves["split"]).test_rmse)
 
 
@@ -267,7 +265,7 @@ def test_the_widest_gap_is_looked_for_among_small_networks() -> None:
 
 def test_data_that_are_not_there_are_said_before_any_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    kept, lacking = present((*SYNTHETIC[:1], *REAL))
+    kept, lacking = rows_with_data((*SYNTHETIC[:1], *REAL))
     assert [row.name for row in kept] == ["sin4x-sin4y"]
     assert len(lacking) == 2 and all("is left out" in said and "GATELAB_DATA" in said for said in lacking)
     with pytest.raises(GatelabError, match="California is left out"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gatelab.scaling_laws import Point, Scaling, Slope
-from gatelab.studies.scaling.errors import slope_reason
+from gatelab.studies.scaling.error_curves import slope_reason
 from gatelab.studies.scaling.fig2 import neurons_claim
 from gatelab.studies.scaling.fig6 import at_equal_parameters
 from gatelab.studies.verdicts import errors_claim, errors_verdict, fewer_verdict, reference_sentence, slope_verdict

@@ -89,7 +89,8 @@ def _claim(held: dict[str, Any]) -> Claim:
     if held["verdict"] not in VERDICTS:
         raise ValueError(f"the verdict {held['verdict']!r} is none of {', '.join(VERDICTS)}")
     words = {name: str(held[name]) for name in ("what", "paper", "ours", "because")}
-    return Claim(**words, verdict=held["verdict"], interval=str(held.get("interval", "")))
+    later = {name: str(held.get(name, "")) for name in ("interval", "place")}  # older records lack them
+    return Claim(**words, verdict=held["verdict"], **later)
 
 
 def _tables(path: Path, stem: str, held: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:

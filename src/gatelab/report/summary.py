@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from gatelab.report.pages import Markup, escape, prose
 from gatelab.report.records import VERDICTS, StudyRecord
 from gatelab.studies import Claim
-from gatelab.studies.inventory import Item, in_quick
+from gatelab.studies.catalogue import all_studies
+from gatelab.studies.inventory import Answer, Item, answers, in_quick, namesake
 
 ACCOUNT_COLUMNS = ("Row or panel", "Paper prints", "Ours", "Verdict", "Study")
 WORDS = {"differs": "differ", "schematic": "without numbers", "missing": "not in these records"}
@@ -20,49 +21,51 @@ WORDS = {"differs": "differ", "schematic": "without numbers", "missing": "not in
 def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Markup:
     """A table a paper, folded; below each place its rows: the printed value, ours, the verdict of the claim on it."""
     made = []
+    answered = joined(items, records)
     for paper in dict.fromkeys(item.paper for item in items):
         own = [item for item in items if item.paper == paper]
         rows = []
-        for place in dict.fromkeys(item.place for item in own):
+        for heading in dict.fromkeys(item.heading for item in own):
             rows.append(
                 f'<tr role="row" class="study"><th role="rowheader" scope="rowgroup" colspan="{len(ACCOUNT_COLUMNS)}">'
-                f"{escape(place[:1].upper() + place[1:])}</th></tr>"
+                f"{escape(heading[:1].upper() + heading[1:])}</th></tr>"
             )
-            rows += [_row(item, records) for item in own if item.place == place]
+            rows += [_row(item, answered.get(item), records) for item in own if item.heading == heading]
         made.append(
             f'<details class="fold"><summary><span class="name">{escape(PAPERS.get(paper, ("", paper))[1])}</span> '
-            f"{_counts(own, records)}</summary>{_account_table(rows)}</details>"
+            f"{_counts(own, answered, records)}</summary>{_account_table(rows)}</details>"
         )
     return Markup("".join(made))
 
 
-def _counts(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
+def _counts(items: Sequence[Item], answered: Mapping[Item, Answer], records: Mapping[str, StudyRecord]) -> str:
     """What became of them, in the order of the verdicts."""
-    found = Counter(_state(item, records)[0] for item in items)
+    found = Counter(_state(item, answered.get(item), records)[0] for item in items)
     return " ".join(chip(state, f"{found[state]} {WORDS.get(state, state)}") for state in SIGNS if found[state])
 
 
 def counted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     """How many there are, and how many of them have a claim in these records."""
-    measured = [item for item in items if item.claim]
-    found = sum(answer(item, records) is not None for item in measured)
+    measured = [item for item in items if item.measurable]
+    answered = len(joined(items, records))
     return (
-        f"{len(items)} rows and panels, as the papers have them. {len(measured)} can be measured, {found} of these are "
-        f"in these records; {len(items) - len(measured)} are definitions and pictures without numbers."
+        f"{len(items)} rows and panels, as the papers have them. {len(measured)} can be measured, {answered} of these "
+        f"are in these records; {len(items) - len(measured)} are definitions and pictures without numbers."
     )
 
 
-def answer(item: Item, records: Mapping[str, StudyRecord]) -> Claim | None:
-    """The claim that answers for the item, if its study was run and makes it."""
-    claims = records[item.study].claims if item.study in records else ()
-    return next((claim for claim in claims if claim.what == item.claim), None)
+def joined(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> dict[Item, Answer]:
+    """The claims of the records that answer for the items."""
+    return answers({study: record.claims for study, record in records.items()}, items)
 
 
-def _row(item: Item, records: Mapping[str, StudyRecord]) -> str:
-    claim = answer(item, records)
-    ours = "–" if claim is None else f"{claim.ours} {claim.interval}".strip()
-    what = f'<span class="aside">{prose(item.claim)}</span>' if item.claim and item.claim != item.row else ""
-    cells = (prose(item.printed or "–"), prose(ours), _verdict(item, records), _link(item, records))
+def _row(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> str:
+    ours, what = "–", ""
+    if answer is not None:
+        ours = f"{answer.claim.ours} {answer.claim.interval}".strip()
+        if answer.claim.what != item.row:
+            what = f'<span class="aside">{prose(answer.claim.what)}</span>'
+    cells = (prose(item.printed or "–"), prose(ours), _verdict(item, answer, records), _link(item, answer, records))
     return (
         f'<tr role="row"><th role="rowheader" scope="row">{prose(item.row or "the whole")}{what}</th>'
         + "".join(
@@ -73,29 +76,34 @@ def _row(item: Item, records: Mapping[str, StudyRecord]) -> str:
     )
 
 
-def _state(item: Item, records: Mapping[str, StudyRecord]) -> tuple[str, str]:
-    """A verdict, or what stands in its place: a claim that a full run lacks is a defect of ours and is said."""
-    if not item.claim:
+def _state(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> tuple[str, str]:
+    """A verdict, or what stands in its place: what no study of the paper answers is a defect of ours, and is said."""
+    if not item.measurable:
         return "schematic", "nothing to measure"
-    claim = answer(item, records)
-    if claim is not None:
-        return claim.verdict, claim.verdict
-    if item.study not in records:
+    if answer is not None:
+        return answer.claim.verdict, answer.claim.verdict
+    own = [study.name for study in all_studies() if paper_of(study.name) == item.paper and not study.beyond]
+    if any(name not in records for name in own):
         return "missing", "not run"
-    return "missing", "in the full run alone" if records[item.study].quick and not in_quick(item) else "missing"
+    if any(records[name].quick for name in own) and not in_quick(item):
+        return "missing", "in the full run alone"
+    return "missing", "missing"
 
 
-def _verdict(item: Item, records: Mapping[str, StudyRecord]) -> Markup:
+def _verdict(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> Markup:
     why = f'<span class="aside">{prose(item.why)}</span>' if item.why else ""
-    return Markup(chip(*_state(item, records)) + why)
+    return Markup(chip(*_state(item, answer, records)) + why)
 
 
-def _link(item: Item, records: Mapping[str, StudyRecord]) -> Markup:
-    if not item.study:
+def _link(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> Markup:
+    """The study that answers, or the one of that figure where it was not run."""
+    if answer is not None:
+        study, section = answer.study, address(answer.study)
+    else:
+        study, section = namesake(item), "not-run"
+    if not study or (answer is None and study in records):
         return Markup("–")
-    name = Markup(f"<code>{escape(item.study)}</code>")
-    at = address(item.study) if item.study in records else "not-run"
-    return Markup(f'<a href="#{escape(at)}">{name}</a>')
+    return Markup(f'<a href="#{escape(section)}"><code>{escape(study)}</code></a>')
 
 
 def _account_table(rows: Sequence[str]) -> str:

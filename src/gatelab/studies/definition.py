@@ -1,11 +1,9 @@
-"""What a study found, for a reader in a hurry: one sentence with its measured numbers, and one small figure.
+"""What a study is and what it gives: a figure of a paper measured again, its claims, and its findings.
 
-A study makes its findings out of its own tables, so that they can be made from a record as well as from a run, and
-no number is copied by hand.
-
-What a study is: a figure of the paper with its numbers, measured again, and what the comparison says.
-
-One row, panel or number of a paper, and the claim that answers for it.
+A `Claim` puts one statement of the paper beside ours, and says at which place of the paper it stands; an `Item` is such
+a place. A `Finding` is for a reader in a hurry: one sentence with measured numbers, and one small figure. A study makes
+its findings out of its own tables, so that they can be made from a record as well as from a run, and no number is
+copied by hand.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ Findings = Callable[[Tables], tuple[Finding, ...]]
 
 
 def no_findings(tables: Tables) -> tuple[Finding, ...]:
-    """Of a study that the reader in a hurry is not shown."""
+    """The findings of a study that the reader in a hurry is not shown: there are none."""
     return ()
 
 
@@ -93,6 +91,11 @@ def stroke(
 
 
 def numbers(values: Iterable[Any]) -> tuple[float, ...]:
+    """Values of whatever kind of number as plain ones.
+
+    >>> numbers(np.array([1, 2]))
+    (1.0, 2.0)
+    """
     return tuple(float(value) for value in values)
 
 
@@ -138,7 +141,9 @@ def beside(low: float, high: float, other: float, below: str, above: str) -> str
     """
     if high < other:
         return below
-    return above if low > other else "not told apart from"
+    if low > other:
+        return above
+    return "not told apart from"
 
 
 Verdict = Literal["reproduced", "exceeded", "differs", "new"]
@@ -146,10 +151,17 @@ Verdict = Literal["reproduced", "exceeded", "differs", "new"]
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper beside ours. `because` gives the reason in measured numbers.
+    """One statement of the paper beside ours.
 
-    The verdict is "new" where the paper has nothing to compare with. `interval` says how far ours may be off, where
-    that is measured.
+    Attributes:
+        what: What is measured, in a few words: the title of the claim.
+        paper: What the paper says of it.
+        ours: What we measure.
+        verdict: How the two agree; "new" where the paper has nothing to compare with.
+        because: The reason in measured numbers.
+        interval: How far ours may be off, where that is measured.
+        place: Where the paper says it, as its inventory has it, such as "figure 2, MLP against n"; several places are
+            separated by "; ". Empty where no place of the paper is answered.
     """
 
     what: str
@@ -158,6 +170,16 @@ class Claim:
     verdict: Verdict
     because: str
     interval: str = ""
+    place: str = ""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The places that the claim answers.
+
+        >>> Claim("a slope", "-3", "-3", "reproduced", "", place="eq. 6, order; figure 2, GLU").places
+        ('eq. 6, order', 'figure 2, GLU')
+        """
+        return tuple(place for place in self.place.split("; ") if place)
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.what}: {self.verdict}")
@@ -190,7 +212,14 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a study gives."""
+    """What a study gives.
+
+    Attributes:
+        figure: The paper's figure, drawn from what we measured.
+        tables: The numbers behind it, by name.
+        comparison: The claims, in the order in which they are shown.
+        notes: Sentences on what was measured and how.
+    """
 
     figure: Figure
     tables: dict[str, pd.DataFrame]
@@ -203,11 +232,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """A figure of the paper that can be run. `paper` is one sentence: what the paper shows there.
+    """A figure of the paper that can be run.
 
-    What is `long` takes minutes on two cores, or data that not everybody has: with all the others it comes from the
-    committed records. `findings` makes sentences for the top of the report out of the study's own tables. `position` is
-    its place among the studies of its paper; those without one come last, by name.
+    Attributes:
+        name: The paper and the figure, such as "scaling/fig2".
+        title: What it is about, in a few words.
+        paper: One sentence: what the paper shows there.
+        run: Makes the outcome.
+        long: It takes minutes on two cores, or data that not everybody has: with all the others it comes from the
+            committed records.
+        findings: Makes sentences for the top of the report out of the study's own tables.
+        position: Its place among the studies of its paper; those without one come last, by name.
+        beyond: It is of something that no paper has, and answers for no place.
     """
 
     name: str
@@ -217,6 +253,7 @@ class Study:
     long: bool = False
     findings: Findings = no_findings
     position: float = math.inf
+    beyond: bool = False
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.name}: {self.title}")
@@ -224,17 +261,34 @@ class Study:
 
 @dataclass(frozen=True)
 class Item:
-    """What a paper shows at a place, and where it is measured again.
+    """What a paper shows at a place: a row of a table, a panel of a figure, a number or a statement of the text.
 
-    `printed` is the number as the paper prints it, "" where there is a statement or a picture without one. `claim` is
-    the `what` of a claim of `study`; where there is nothing to measure, both are "" and `why` says so. `why` also says
-    what is lost in our copy of the paper or stands elsewhere.
+    Attributes:
+        paper: The folder of the paper's studies, such as "scaling".
+        heading: The table, figure, equation or section.
+        row: The row or panel of it, or what is said there.
+        printed: The number as the paper prints it; empty where there is a statement or a picture without one.
+        why: What is lost in our copy of the paper or stands elsewhere, or why there is nothing to measure.
+        measurable: Whether a claim can answer for it; definitions and listings have no result of their own.
     """
 
     paper: str
-    place: str
+    heading: str
     row: str
-    printed: str
-    study: str
-    claim: str
+    printed: str = ""
     why: str = ""
+    measurable: bool = True
+
+    @property
+    def place(self) -> str:
+        """The place as claims name it.
+
+        >>> Item("scaling", "figure 2", "MLP against n", "-2.13").place
+        'figure 2, MLP against n'
+        """
+        return f"{self.heading}, {self.row}"
+
+    @property
+    def words(self) -> str:
+        """The words that tell whether a quick study answers for it too."""
+        return self.place

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,21 +20,31 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
 from gatelab.scaling_laws import Scaling, Slope, scaling
-from gatelab.studies.scaling.errors import (
-    PAPER_SLOPES,
+from gatelab.studies.scaling.error_curves import (
     REFERENCE_RMSE,
     complete,
     ratio_sentence,
     tail_slope,
     upper_half,
 )
+from gatelab.studies.scaling.printed import PAPER_SLOPES
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
+AXES: tuple[Literal["n", "P"], ...] = ("n", "P")
 
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """What the demonstration found. `slopes` has a row a unit; `reason` says why they differ from the paper's."""
+    """What the demonstration gives.
+
+    Attributes:
+        scaling: The fits of all units at all widths.
+        slopes: A row a unit: its slopes, the paper's, and how near it is to the limit.
+        figure: The file of the figure.
+        files: All files that were written.
+        seconds: How long the fits took.
+        reason: Why the slopes differ from the paper's, in measured numbers.
+    """
 
     scaling: Scaling
     slopes: pd.DataFrame
@@ -57,7 +67,15 @@ def demo(
 ) -> Demo:
     """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json.
 
-    `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+    Args:
+        out: The folder to write to, which is made where it is not there.
+        widths: The widths of every unit.
+        jobs: How many processes fit at once; by default as many as there are cores.
+        progress: Called after each fit with how many are finished and how many there are.
+        sweep: Goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+
+    Returns:
+        The fits, their slopes beside the paper's, and the files.
     """
     folder = Path(out)
     try:
@@ -65,15 +83,11 @@ def demo(
     except OSError as error:
         raise GatelabError(f"{folder} cannot be made ({error.strerror or error}); give a folder of your own") from error
     began = time.perf_counter()
-    study = scaling(
-        UNITS,
-        problem("paper-1d"),
-        widths,
-        jobs=jobs,
-        progress=(lambda done, total, _: progress(done, total)) if progress else None,
-        **(sweep or {}),
-    )
-    complete(study, (sweep or {}).get("store"))
+    options = {"jobs": jobs, **(sweep or {})}
+    if progress:
+        options["progress"] = lambda count, total, _: progress(count, total)
+    study = scaling(UNITS, problem("paper-1d"), widths, **options)
+    complete(study, options.get("store"))
     seconds = time.perf_counter() - began
     slopes, reason = slopes_table(study), reason_for(study)
     record = {
@@ -103,21 +117,21 @@ def slopes_table(study: Scaling) -> pd.DataFrame:
     for name in study.units:
         widest = max(p.width for p in study.points if p.unit == name)
         row: dict[str, object] = {"unit": name}
-        for against in ("n", "P"):
-            s = _slope(study, name, against, flagged=True)
+        for against in AXES:
+            s = slope_or_nan(study, name, against, flagged=True)
             row |= {f"slope_{against}": s.value, f"low_{against}": s.low, f"high_{against}": s.high}
             row[f"paper_{against}"] = PAPER_SLOPES.get((name, against), np.nan)
-        row["kept_slope_n"] = _slope(study, name, "n", flagged=False).value
+        row["kept_slope_n"] = slope_or_nan(study, name, "n", flagged=False).value
         row["left_out"] = sum(bool(p.flag) for p in study.points if p.unit == name)
         row["ratio_to_limit"] = study.ratio(name, widest)
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _slope(study: Scaling, name: str, against: str, *, flagged: bool) -> Slope:
+def slope_or_nan(study: Scaling, name: str, against: Literal["n", "P"], *, flagged: bool) -> Slope:
     """The slope, or one of NaN where too few points are left: a table has a row for every unit all the same."""
     try:
-        return study.slope(name, against="n" if against == "n" else "P", flagged=flagged)
+        return study.slope(name, against=against, flagged=flagged)
     except GatelabError:
         return Slope(np.nan, np.nan, np.nan, np.nan, 0)
 
@@ -143,10 +157,10 @@ def reason_for(study: Scaling) -> str:
         for p in study.points
         if p.width in REFERENCE_RMSE.get(p.unit, {})
     ]
-    if shared:
+    if shared and all(ours < theirs for ours, theirs in shared):
         parts.append(
             "The paper's steeper slopes go with larger errors: its reference code is above ours at every common width."
-            if all(ours < theirs for ours, theirs in shared)
-            else "The reference code of the paper was not beaten at every common width."
         )
+    elif shared:
+        parts.append("The reference code of the paper was not beaten at every common width.")
     return "".join(parts).strip()

@@ -1,57 +1,133 @@
-"""Every figure, every row of every table and every number that the three papers print, and the claim that answers it.
+"""Every figure, every row of every table and every number that the three papers print, and the claims that answer them.
 
-An item names a study and one of its claims. Where a paper has a definition or a picture with nothing to measure, the
-item says so. The tests hold the inventory against copies of the printed tables, against the studies when they are run,
-and against the committed records.
+Each paper's `printed.py` lists what it prints, by place; a claim says the place that it answers. The inventory is what
+the two give together: nothing in it is written down twice. The tests hold it against copies of the printed tables,
+against the studies when they are run, and against the committed records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from gatelab.errors import GatelabError
+from gatelab.studies.catalogue import studies_by_name
 from gatelab.studies.definition import Claim, Item
 from gatelab.studies.linearize import printed as printed_linearize
 from gatelab.studies.ntk import printed as printed_ntk
 from gatelab.studies.scaling import printed as printed_scaling
+from gatelab.studies.titled import TitledItem, older_places
+
+__all__ = ["FULL_ONLY", "ITEMS", "Answer", "Item", "answers", "faults", "in_quick", "namesake"]
 
 ITEMS: tuple[Item, ...] = (*printed_scaling.ITEMS, *printed_ntk.ITEMS, *printed_linearize.ITEMS)
-# Studies of what no paper has; the last one answers a question that the third leaves open.
-BEYOND = ("scaling/law", "ntk/orders", "linearize/floor", "linearize/transformer")
-# Words of claims that only a full study has: measured data, records made on a GPU, and the longest training.
+# Words of places that only a full study answers: measured data, records made on a GPU, and the longest training.
 FULL_ONLY = ("airfoil", "California", "MNIST", "CIFAR-10", "FineWeb-Edu", "weights of deviation 0.02", "30 epochs")
 
 
-def in_quick(item: Item) -> bool:
-    """Whether a quick study makes the claim too.
+@dataclass(frozen=True)
+class Answer:
+    """What answers for a place of a paper.
 
-    >>> sum(not in_quick(item) for item in ITEMS if item.study == "linearize/learned2d")
-    2
+    Attributes:
+        study: The name of the study.
+        claim: The claim of it.
     """
-    return not any(word in item.claim for word in FULL_ONLY)
+
+    study: str
+    claim: Claim
 
 
-def items_of(study: str) -> tuple[Item, ...]:
-    """What a study answers for.
+def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS) -> dict[Item, Answer]:
+    """Join what the papers print with what studies claim, by place.
 
-    >>> [item.place for item in items_of("scaling/fig10")]
-    ['figure 10']
+    A claim at a place that its paper does not have is an error, and so is a place that is answered twice.
+
+    Args:
+        claims: The claims of each study, by the name of the study.
+        items: What the papers print.
+
+    Returns:
+        The answer to each item that has one.
+
+    >>> slope = Claim("slope of the mlp", "-2.13", "-1.72", "differs", "", place="figure 2, MLP against n")
+    >>> [(item.printed, answer.study) for item, answer in answers({"scaling/fig2": [slope]}).items()]
+    [('-2.13', 'scaling/fig2')]
     """
-    return tuple(item for item in ITEMS if item.study == study)
+    by_place = {(item.paper, item.place): item for item in items if not isinstance(item, TitledItem)}
+    joined: dict[Item, Answer] = {}
+    by_title: dict[tuple[str, str], Answer] = {}
+    for study, own in claims.items():
+        paper = study.partition("/")[0]
+        for claim in own:
+            by_title[study, claim.what] = answer = Answer(study, claim)
+            older = (place for place in older_places(study, claim.what) if (paper, place) in by_place)
+            for place in claim.places or older:
+                item = by_place.get((paper, place))
+                if item is None:
+                    raise GatelabError(f"{study} answers {place!r} ({claim.what}), a place that its paper has not")
+                if item in joined:
+                    raise GatelabError(f"{place!r} is answered twice: by {joined[item].study} and by {study}")
+                joined[item] = answer
+    titled = [item for item in items if isinstance(item, TitledItem)]
+    return joined | {i: by_title[i.study, i.title] for i in titled if (i.study, i.title) in by_title}
 
 
-def unanswered(items: Iterable[Item], claims: Iterable[Claim]) -> tuple[str, ...]:
-    """A sentence for every item without its claim, or whose claim has not the printed number on the paper's side."""
-    by_name = {claim.what: claim for claim in claims}
-    said = []
+def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str, ...]:
+    """What is wrong with the answers to some items.
+
+    Args:
+        items: The items that should have an answer; those that cannot be measured need none.
+        answered: The answers, as `answers` gives them.
+
+    Returns:
+        A sentence for every item without an answer, or whose claim lacks the printed number on the paper's side.
+
+    >>> faults([Item("scaling", "table 9", "a row", "0.5")], {})
+    ('scaling, table 9, a row: no claim answers it',)
+    """
+    sentences = []
     for item in items:
-        if not item.claim:
+        if not item.measurable:
             continue
-        name = f"{item.paper}, {item.place}, {item.row}"
-        if item.claim not in by_name:
-            said.append(f"{name}: {item.study} makes no claim {item.claim!r}")
-        elif item.printed not in by_name[item.claim].paper:
-            said.append(f"{name}: {item.printed!r} is printed and the claim has {by_name[item.claim].paper!r}")
-    return tuple(said)
+        if item not in answered:
+            sentences.append(f"{item.paper}, {item.place}: no claim answers it")
+        elif item.printed not in answered[item].claim.paper:
+            theirs = answered[item].claim.paper
+            sentences.append(f"{item.paper}, {item.place}: {item.printed!r} is printed and the claim has {theirs!r}")
+    return tuple(sentences)
 
 
-__all__ = ["BEYOND", "FULL_ONLY", "ITEMS", "Item", "in_quick", "items_of", "unanswered"]
+def in_quick(item: Item) -> bool:
+    """Whether quick studies answer for an item too, or full ones alone.
+
+    Args:
+        item: A place of a paper.
+
+    Returns:
+        False for measured data, for records made on a GPU and for the longest training.
+
+    >>> sum(not in_quick(item) for item in ITEMS if item.place.startswith("table 1, airfoil"))
+    6
+    """
+    return not any(word in item.words for word in FULL_ONLY)
+
+
+def namesake(item: Item) -> str:
+    """The study of the figure or table at which an item stands, for items that no claim answers yet.
+
+    Args:
+        item: A place of a paper.
+
+    Returns:
+        The name of the study; empty where no study has the name of the heading.
+
+    >>> namesake(Item("scaling", "figure 2", "MLP against n")), namesake(Item("scaling", "abstract", "L(P)"))
+    ('scaling/fig2', '')
+    """
+    if isinstance(item, TitledItem):
+        return item.study
+    name = f"{item.paper}/{item.heading.replace('figure ', 'fig').replace('table ', 'table')}"
+    if name not in studies_by_name():
+        return ""
+    return name

@@ -1,8 +1,8 @@
-"""Records of what takes a GPU or hours: made once, kept in results/, and read where a study is reproduced elsewhere.
+"""Records: what takes a GPU or hours is computed once and committed to results/, and read where it is needed again.
 
-What need not be computed: a study that this very code has written already, or one whose outcome is committed.
-
-A long study's outcome lies in results/ under the study's name, as `reproduce` wrote it, with the device and the date.
+There are two kinds. A record of plain values is what a study is made from (`read_record`). The outcome of a whole study
+lies under the study's name as `reproduce` wrote it, with the device and the date; it need not be computed again where
+this very code has written it (`done_before`) or where it is committed (`take_record`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Any
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
+CODE = Path(__file__).resolve().parents[1]
 # In a checkout results/ lies beside src/; the wheel carries it inside the package.
-_PLACES = (Path(__file__).resolve().parents[3] / "results", Path(__file__).resolve().parents[1] / "results")
+COMMITTED = (CODE.parents[1] / "results", CODE / "results")
 
 
-def places() -> tuple[Path, ...]:
+def record_folders() -> tuple[Path, ...]:
     """Where records are looked for: the user's own results/ first."""
-    return (Path("results"), *_PLACES)
+    return (Path("results"), *COMMITTED)
 
 
 def record_path(name: str, command: str) -> Path:
     """The record of that name, such as "ntk/models.json"; `command` makes it anew."""
-    for place in places():
-        if (place / name).is_file():
-            return place / name
+    for folder in record_folders():
+        if (folder / name).is_file():
+            return folder / name
     raise GatelabError(
         f"there is no record results/{name}; make it with '{command}' (it takes a GPU), or see a small version with "
         "--quick"
@@ -41,12 +42,12 @@ def read_record(name: str, command: str) -> dict[str, Any]:
     """A record of plain values."""
     path = record_path(name, command)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise GatelabError(f"{path} is damaged ({error}); copy it again, or make it with '{command}'") from error
-    if not isinstance(found, dict):
-        raise GatelabError(f"{path} holds {type(found).__name__}, not a record; make it with '{command}'")
-    return found
+    if not isinstance(record, dict):
+        raise GatelabError(f"{path} holds {type(record).__name__}, not a record; make it with '{command}'")
+    return record
 
 
 def origin(record: dict[str, Any]) -> str:
@@ -54,65 +55,89 @@ def origin(record: dict[str, Any]) -> str:
     return f"From the record of {record['date'][:10]}, made on {record['device']} by '{record['command']}'."
 
 
-_CODE = Path(__file__).resolve().parents[1]
-
-
 @cache
 def fingerprint() -> str:
-    """Of all code of the package: what another code has written may be something else.
+    """A mark of all code of the package: what other code has written may be something else.
 
     >>> len(fingerprint())
     16
     """
     whole = sha256()
-    for path in sorted(_CODE.rglob("*.py")):
-        whole.update(path.relative_to(_CODE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(CODE.rglob("*.py")):
+        whole.update(path.relative_to(CODE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return whole.hexdigest()[:16]
 
 
 def read_outcome(path: Path) -> dict[str, Any]:
-    """The JSON document that `reproduce` wrote."""
+    """Read the JSON document that `reproduce` wrote.
+
+    Args:
+        path: Its file.
+
+    Returns:
+        The document: the study, its claims and notes, its files, and how it was made.
+    """
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        outcome = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise GatelabError(f"{path} cannot be read ({error}); make it anew with 'gatelab reproduce'") from error
-    if not isinstance(held, dict) or "claims" not in held:
+    if not isinstance(outcome, dict) or "claims" not in outcome:
         raise GatelabError(f"{path} is no outcome of a study; make it anew with 'gatelab reproduce'")
-    return held
+    return outcome
 
 
 def done_before(name: str, out: str | Path, *, quick: bool) -> dict[str, Any] | None:
-    """The outcome below `out`, if this very code has computed it and all its files are there."""
+    """The outcome of a study in a folder, if this very code has computed it and all its files are there.
+
+    Args:
+        name: The name of the study.
+        out: The folder that `reproduce` was given.
+        quick: Whether a quick run is asked for, or a full one.
+
+    Returns:
+        What `read_outcome` gives, or None where the study is to be computed.
+    """
     path = Path(out) / f"{name}.json"
     if not path.is_file():
         return None
     try:
-        held = read_outcome(path)
+        outcome = read_outcome(path)
     except GatelabError:
         return None  # cut off or not ours: computed again
-    same = held.get("fingerprint") == fingerprint() and not held.get("recorded")
-    whole = all((path.parent / file).is_file() for file in held.get("files", ()))
-    return held if same and whole and held.get("quick") == quick else None
-
-
-def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
-    """Copy the committed outcome of a study below `out`, marked as such; None where there is none."""
-    for place in places():
-        source = place / f"{name}.json"
-        if not source.is_file():
-            continue
-        held = {**read_outcome(source), "recorded": True}
-        target = Path(out) / name
-        for file in held["files"]:
-            if file != source.name:
-                write_whole(target.with_name(file), partial(_copy, source.with_name(file)))
-        write_whole(target.with_name(source.name), json.dumps(held, indent=2, ensure_ascii=False) + "\n")
-        return held
+    same = outcome.get("fingerprint") == fingerprint() and not outcome.get("recorded")
+    whole = all((path.parent / file).is_file() for file in outcome.get("files", ()))
+    if same and whole and outcome.get("quick") == quick:
+        return outcome
     return None
 
 
-def _copy(source: Path, part: Path) -> None:
+def take_record(name: str, out: str | Path) -> dict[str, Any] | None:
+    """Copy the committed outcome of a study to a folder, marked as recorded.
+
+    Args:
+        name: The name of the study.
+        out: The folder, as `reproduce` is given it.
+
+    Returns:
+        What `read_outcome` gives of the copy, or None where no outcome is committed.
+    """
+    for folder in record_folders():
+        source = folder / f"{name}.json"
+        if not source.is_file():
+            continue
+        outcome = {**read_outcome(source), "recorded": True}
+        target = Path(out) / name
+        for file in outcome["files"]:
+            if file != source.name:
+                write_whole(target.with_name(file), partial(copy_file, source.with_name(file)))
+        write_whole(target.with_name(source.name), json.dumps(outcome, indent=2, ensure_ascii=False) + "\n")
+        return outcome
+    return None
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file of a record; one that is not there is an error that says how to go on."""
     try:
-        shutil.copyfile(source, part)
+        shutil.copyfile(source, target)
     except FileNotFoundError as error:
         raise GatelabError(f"{source} is missing from the records; compute the study with --full") from error

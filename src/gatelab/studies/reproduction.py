@@ -28,7 +28,14 @@ QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not t
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A study that was run, and the files that hold it."""
+    """A study that was run.
+
+    Attributes:
+        study: Its name.
+        files: The files that hold it.
+        outcome: What it gave.
+        seconds: How long it took.
+    """
 
     study: str
     files: tuple[Path, ...]
@@ -48,32 +55,41 @@ def reproduce(
     progress: Told | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Reproduction:
-    """Run the study `name` and write it below `out`, in a folder named after the paper.
+    """Run a study and write what it gives into a folder named after its paper.
 
-    The figure comes as PNG, as SVG and as the numbers that a page draws it from; tables come as CSV, what was found as
-    JSON.
-    `sweep` goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
-    Nothing is written until the study is done and everything drawn: what was there stays until then.
+    The figure comes as PNG, as SVG and as the numbers that a page draws it from; tables come as CSV, claims and notes
+    as JSON. Nothing is written until the study has ended and everything is drawn: what was there stays until then.
+
+    Args:
+        name: The name of the study, such as "scaling/fig2".
+        out: The folder below which to write.
+        quick: Whether to take few widths and few points, to see that it works.
+        jobs: How many processes fit at once; by default as many as there are cores.
+        progress: Called after each fit with how many are finished and how many there are.
+        sweep: Goes to `gatelab.scaling`: with `{"store": "runs.db"}` a second call computes only what is missing.
+
+    Returns:
+        The outcome and its files.
     """
     study = find(name)
     folder = Path(out) / Path(name).parent
     # Before the run: a study of minutes must not end at a folder that cannot be written to.
-    stage = _staging(folder)
+    stage = staging_folder(folder)
     try:
         began = time.perf_counter()
         outcome = study.run(Request(quick, jobs, progress, sweep or {}))
         if quick:
             outcome = replace(outcome, notes=(*outcome.notes, QUICK_NOTE))
         seconds = time.perf_counter() - began
-        names = _write(study, outcome, stage, quick, seconds)
+        names = write_outcome(study, outcome, stage, quick, seconds)
         files = tuple((stage / n).replace(folder / n) for n in names)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return Reproduction(name, files, outcome, seconds)
 
 
-def _staging(folder: Path) -> Path:
-    """A folder beside the results, so that moving a file from it is one step."""
+def staging_folder(folder: Path) -> Path:
+    """A new folder beside the results, so that moving a file from it is one step."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=".part-", dir=folder))
@@ -83,7 +99,8 @@ def _staging(folder: Path) -> Path:
         ) from error
 
 
-def _write(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: float) -> list[str]:
+def write_outcome(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: float) -> list[str]:
+    """Write the figure, the tables and last the document about them; the names of the files."""
     stem = Path(study.name).name
     names = [f"{stem}{suffix}" for suffix in (".png", ".svg")]
     for name in names:
@@ -94,11 +111,14 @@ def _write(study: Study, outcome: Outcome, stage: Path, quick: bool, seconds: fl
         names.append(f"{stem}-{key}.csv")
         table.to_csv(stage / names[-1], index=False)
     names.append(f"{stem}.json")
+    command = f"gatelab reproduce {study.name}"
+    if quick:
+        command += " --quick"
     record = {
         "study": study.name,
         "title": study.title,
         "paper": study.paper,
-        "command": f"gatelab reproduce {study.name}{' --quick' if quick else ''}",
+        "command": command,
         "gatelab": __version__,
         "fingerprint": fingerprint(),
         "quick": quick,

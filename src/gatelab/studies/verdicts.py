@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,6 +10,17 @@ from gatelab.scaling_laws import Slope
 from gatelab.studies.definition import Claim, Verdict
 
 NEAR = 0.15  # slopes as near as this agree: the paper gives no intervals, and its own n and P slopes differ by 0.05
+
+
+def reproduced_if(holds: bool) -> Verdict:
+    """The verdict on a statement that holds or does not.
+
+    >>> reproduced_if(True), reproduced_if(False)
+    ('reproduced', 'differs')
+    """
+    if holds:
+        return "reproduced"
+    return "differs"
 
 
 def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdict:
@@ -24,7 +35,9 @@ def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdi
         return "new"
     if ours.low <= paper <= ours.high or abs(ours.value - paper) <= near:
         return "reproduced"
-    return "exceeded" if ours.value < paper else "differs"
+    if ours.value < paper:
+        return "exceeded"
+    return "differs"
 
 
 def errors_verdict(reference: Mapping[int, float], ours: Mapping[int, float]) -> Verdict:
@@ -38,18 +51,18 @@ def errors_verdict(reference: Mapping[int, float], ours: Mapping[int, float]) ->
         return "new"
     if max(ratios) < 1:
         return "exceeded"
-    return "reproduced" if max(ratios) <= 1.1 else "differs"
+    return reproduced_if(max(ratios) <= 1.1)
 
 
 def fewer_verdict(paper: int, ours: int | None) -> Verdict:
-    """How many neurons are needed: fewer than the paper's is exceeded, none found is differs.
+    """How many neurons are needed: fewer than the paper's is exceeded, none at all is differs.
 
     >>> fewer_verdict(15, 14), fewer_verdict(15, 15), fewer_verdict(15, None)
     ('exceeded', 'reproduced', 'differs')
     """
-    if ours is None or ours > paper:
-        return "differs"
-    return "reproduced" if ours == paper else "exceeded"
+    if ours is not None and ours < paper:
+        return "exceeded"
+    return reproduced_if(ours == paper)
 
 
 def ends(low: float, high: float, form: str = ".3g") -> str:
@@ -58,30 +71,48 @@ def ends(low: float, high: float, form: str = ".3g") -> str:
     >>> ends(-1.8, -1.64, ".2f"), ends(float("nan"), float("nan"))
     ('[-1.80, -1.64]', '')
     """
-    return "" if np.isnan(low) or np.isnan(high) else f"[{low:{form}}, {high:{form}}]"
+    if np.isnan(low) or np.isnan(high):
+        return ""
+    return f"[{low:{form}}, {high:{form}}]"
 
 
-def slope_ends(found: Slope) -> str:
-    """A line through two points has no interval."""
-    return ends(found.low, found.high, ".2f") if found.points > 2 else ""
+def slope_ends(line: Slope) -> str:
+    """The interval of a slope; a line through two points has none.
+
+    >>> slope_ends(Slope(-2.0, -2.1, -1.9, 0.0, 5)), slope_ends(Slope(-2.0, -2.0, -2.0, 0.0, 2))
+    ('[-2.10, -1.90]', '')
+    """
+    if line.points <= 2:
+        return ""
+    return ends(line.low, line.high, ".2f")
 
 
-def slope_claim(what: str, paper: float | None, ours: Slope, because: str, near: float = NEAR) -> Claim:
-    said = "-" if paper is None else f"{paper:.2f}"
-    return Claim(what, said, f"{ours.value:.2f}", slope_verdict(paper, ours, near), because, slope_ends(ours))
+def slope_claim(
+    what: str, paper: float | None, ours: Slope, because: str, near: float = NEAR, *, place: str = ""
+) -> Claim:
+    """A slope of the paper beside ours; a dash where the paper has none.
+
+    >>> slope_claim("a slope", -2.0, Slope(-2.05, -2.1, -2.0, 0.0, 5), "measured", place="figure 2, MLP").verdict
+    'reproduced'
+    """
+    printed = "-"
+    if paper is not None:
+        printed = f"{paper:.2f}"
+    verdict = slope_verdict(paper, ours, near)
+    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, slope_ends(ours), place)
 
 
 def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, float]) -> Claim:
     """Our test errors beside those of the reference code, at the widths that both have."""
     common = [w for w in sorted(reference) if w in ours]
     times = {w: reference[w] / ours[w] for w in common}
-    said = ", ".join(f"{times[w]:.1f} times less at n = {w}" for w in common) or "no common width was run"
+    ratios = ", ".join(f"{times[w]:.1f} times less at n = {w}" for w in common) or "no common width was run"
     return Claim(
         f"RMSE of the {unit} at the widths of the reference code",
         ", ".join(f"{reference[w]:.1e} at {w}" for w in common) or "-",
         ", ".join(f"{ours[w]:.1e} at {w}" for w in common) or "-",
         errors_verdict(reference, ours),
-        f"Knots trained as a spline's reach the neighbourhood of the free-knot limit; {said}.",
+        f"Knots trained as a spline's reach the neighbourhood of the free-knot limit; {ratios}.",
     )
 
 
@@ -90,16 +121,14 @@ def reference_sentence(reference: Mapping[int, float], ours: Mapping[int, float]
     common = [w for w in sorted(reference) if w in ours]
     if len(common) < 2:
         return ""
-    at = ", and ".join(
+    ratios = ", and ".join(
         f"{reference[w] / limits[w]:.2f} times the limit at n = {w}, where ours is {ours[w] / limits[w]:.2f} times"
         for w in (common[0], common[-1])
     )
-    theirs, own = (_slope([e[w] for w in common], common) for e in (reference, ours))
-    return (
-        f"The reference code's error is {at}; over its widths {common[0]}..{common[-1]} its slope is {theirs:.2f} and "
-        f"ours {own:.2f}."
+    theirs, own = (
+        float(np.polyfit(np.log(common), np.log([errors[w] for w in common]), 1)[0]) for errors in (reference, ours)
     )
-
-
-def _slope(errors: Sequence[float], widths: Sequence[int]) -> float:
-    return float(np.polyfit(np.log(widths), np.log(errors), 1)[0])
+    return (
+        f"The reference code's error is {ratios}; over its widths {common[0]}..{common[-1]} its slope is {theirs:.2f} "
+        f"and ours {own:.2f}."
+    )

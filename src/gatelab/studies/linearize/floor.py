@@ -213,4 +213,5 @@ STUDY = Study(
     run,
     findings=findings,
     position=6,
+    beyond=True,
 )

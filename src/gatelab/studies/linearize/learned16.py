@@ -18,7 +18,7 @@ from gatelab.linearization.monomials import Maps
 from gatelab.plotting import GREY, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
 from gatelab.studies.definition import Claim, Outcome, Request, Study
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 PAPER_LOSS = 2.013
 D = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gatelab.studies.definition import Item
+from gatelab.studies.titled import TitledItem
 
 # Tables as printed; powers of ten as Python writes them.
 TABLE1 = """
@@ -37,7 +38,7 @@ def cells(table: str) -> list[tuple[str, str]]:
 
 
 def _item(place: str, row: str, printed: str, study: str, claim: str, why: str = "") -> Item:
-    return Item("linearize", place, row, printed, f"linearize/{study}", claim, why)
+    return TitledItem("linearize", place, row, printed, why, study=f"linearize/{study}", title=claim)
 
 
 def _tables() -> Iterator[Item]:
@@ -80,9 +81,9 @@ def _text() -> Iterator[Item]:
         ("section 3.2.3", "code of the Kronecker features"),
         ("section 4.2.2", "code of the learned maps"),
     ):
-        yield Item("linearize", place, row, "", "", "", DEFINITION)
+        yield Item("linearize", place, row, why=DEFINITION, measurable=False)
     why = "an open question, without a result; the study linearize/transformer takes it up"
-    yield Item("linearize", "section 5.1", "decomposed functions in transformers", "", "", "", why)
+    yield Item("linearize", "section 5.1", "decomposed functions in transformers", why=why, measurable=False)
 
 
 ITEMS = (*_tables(), *_text())

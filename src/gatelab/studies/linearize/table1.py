@@ -19,7 +19,7 @@ from gatelab.linearization.polynomials import values
 from gatelab.plotting import NEURON_COLOURS, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 DRAWS, SAMPLES = 4000, (16, 256)
 Z = (-2.48, -1.0, 0.5, 1.55, 2.23)

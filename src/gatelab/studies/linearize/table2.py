@@ -13,7 +13,7 @@ from gatelab.linearization.polynomials import meant, values
 from gatelab.plotting import new_figure, style
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.linearize.table1 import DEGREE, five_terms
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 # Table 2 as printed.
 Z = (-2.48, 1.55, 2.23)

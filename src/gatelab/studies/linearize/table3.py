@@ -14,7 +14,7 @@ from gatelab.plotting.maps import ErrorCurve, draw_errors
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
 from gatelab.studies.linearize.table2 import Z, layer, made
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 # Table 3 as printed.
 TAYLOR_TANH, LINEARIZED_TAYLOR = 0.21182, 0.00000

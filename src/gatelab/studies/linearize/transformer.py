@@ -29,7 +29,7 @@ from gatelab.studies.linearize.transformer_training import (
     training_rows,
 )
 from gatelab.studies.linearize.transformer_ways import DIRECTIONS, MAPS, Layer, judge, measure, measure_gpt, plain, ways
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 OPEN = "left open (section 5.1)"
 COLLAPSED = 0.5  # of the cosine: unrelated sentences are near 0 to 0.2
@@ -277,4 +277,5 @@ STUDY = Study(
     run,
     long=True,
     position=7,
+    beyond=True,
 )

@@ -31,7 +31,7 @@ from gatelab.studies.definition import (
     numbers,
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES, WIDTH, eigenvalues, interval, samples
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 SIZE, QUICK_SIZE = (1000, 500), (120, 60)  # n, d
 SEEDS, QUICK_SEEDS = 5, 3

@@ -16,7 +16,7 @@ from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values, size_ticks
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, LogInterval, ends, interval, samples
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 UNITS = ("mlp", "glu")
 ROWS, INPUTS = 400, (50, 71, 100, 141, 200, 283, 400, 566, 800, 1600)

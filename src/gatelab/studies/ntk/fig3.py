@@ -23,8 +23,8 @@ from gatelab.plotting import look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, LogInterval, interval
+from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record
-from gatelab.studies.scaling.errors import ticker
 
 RECORD = "ntk/models.json"
 COMMAND = "python benchmarks/gpu_kernels.py results/ntk/models.json --only figure3"

@@ -27,7 +27,7 @@ from gatelab.studies.ntk.angles import (
     measure_angles,
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, LogInterval, interval, samples
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels
 ANGLE_ROWS, ANGLE_INPUTS, SEEDS = 200, 100, 8

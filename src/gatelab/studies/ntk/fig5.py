@@ -17,7 +17,7 @@ from gatelab.plotting import look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 UNITS = ("mlp", "glu")
 INPUTS, ANGLE = 2, 70.0  # of the two samples, both of length sqrt(d)

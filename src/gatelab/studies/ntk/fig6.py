@@ -31,7 +31,7 @@ from gatelab.studies.ntk.crossing import (
     run_pairs,
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import ends
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)

@@ -22,7 +22,7 @@ from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import LogInterval, extremes, interval, samples
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 ORDERS = tuple(range(9))
 GATES = ("relu", "gelu")
@@ -260,4 +260,5 @@ STUDY = Study(
     "The paper has orders 0 (ReLU) and 1 (ReGLU) and nothing beyond.",
     run,
     position=8,
+    beyond=True,
 )

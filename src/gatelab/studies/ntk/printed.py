@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gatelab.studies.definition import Item
+from gatelab.studies.titled import TitledItem
 
 PAIRS = (("ReLU", "ReGLU"), ("GELU", "GEGLU"), ("SiLU", "SwiGLU"))
 # Table 1: the matrices of the proof. Its cells are lost and restored from the proof, in formulas of n and d.
@@ -36,7 +37,7 @@ RECORDED = (
 
 
 def _item(place: str, row: str, printed: str, study: str, claim: str, why: str = "") -> Item:
-    return Item("ntk", place, row, printed, f"ntk/{study}", claim, why)
+    return TitledItem("ntk", place, row, printed, why, study=f"ntk/{study}", title=claim)
 
 
 def _spectra() -> Iterator[Item]:

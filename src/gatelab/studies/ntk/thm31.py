@@ -21,7 +21,7 @@ from gatelab.plotting.kernels import Series, draw_series, plain_values, size_tic
 from gatelab.scaling_laws import Slope, local_slopes, slope
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, Ends, ends, interval, table_claims
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import slope_ends
 
 UNITS = ("mlp", "glu")

@@ -13,8 +13,9 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Scaling, slope
 from gatelab.solve import construct, rmse
 from gatelab.studies.definition import Claim
-from gatelab.studies.scaling.errors import PAPER_SLOPES, best_errors
-from gatelab.studies.verdicts import slope_claim
+from gatelab.studies.scaling.error_curves import best_errors
+from gatelab.studies.scaling.printed import PAPER_SLOPES
+from gatelab.studies.verdicts import reproduced_if, slope_claim
 
 # Eq. 9 and 14: RMSE = constant h^m rms(f^(m)).
 EQUATIONS: Mapping[str, tuple[str, str, float]] = {
@@ -29,7 +30,7 @@ CLOSE = 0.05  # of the constant: terms of higher order are left
 
 def construction_claims(name: str, target: Problem, trained: Scaling) -> list[Claim]:
     """The constant, the order, and whether trained networks are below the construction."""
-    return [_constant(name, target), _order(name, target), _below(name, target, trained)]
+    return [constant_claim(name, target), order_claim(name, target), below_claim(name, target, trained)]
 
 
 def built_errors(name: str, target: Problem, widths: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -38,38 +39,42 @@ def built_errors(name: str, target: Problem, widths: Sequence[int]) -> dict[int,
     a, b = target.interval
     x = a + (b - a) * (np.arange(POINTS) + 0.5)[:, None] / POINTS
     y = np.asarray(target.f(x[:, 0]), float)[:, None]
-    made = {width: construct(name, target, width) for width in widths}
-    return {width: (rmse(each.network, x, y), each.predicted_rmse) for width, each in made.items()}
+    constructions = {width: construct(name, target, width) for width in widths}
+    return {width: (rmse(c.network, x, y), c.predicted_rmse) for width, c in constructions.items()}
 
 
-def _constant(name: str, target: Problem) -> Claim:
+def constant_claim(name: str, target: Problem) -> Claim:
+    """Eq. 9 and 14: the constant of the error, from the widest construction."""
     equation, printed, value = EQUATIONS[name]
-    found = built_errors(name, target, (WIDTHS[0], WIDTHS[-1]))
-    times = {width: error / predicted for width, (error, predicted) in found.items()}
+    errors = built_errors(name, target, (WIDTHS[0], WIDTHS[-1]))
+    times = {width: error / predicted for width, (error, predicted) in errors.items()}
     return Claim(
         f"constant of the {name}'s construction ({equation})",
         f"{printed} = {value:.4f}",
         f"{value * times[WIDTHS[-1]]:.4f} at n = {WIDTHS[-1]}",
-        "reproduced" if abs(times[WIDTHS[-1]] - 1) <= CLOSE else "differs",
+        reproduced_if(abs(times[WIDTHS[-1]] - 1) <= CLOSE),
         f"RMSE over h^m rms(f^(m)); {value * times[WIDTHS[0]]:.4f} at n = {WIDTHS[0]}. The paper's C is a bound on the "
         "derivative; it is its root mean square that enters.",
+        place=f"{equation}, constant",
     )
 
 
-def _order(name: str, target: Problem) -> Claim:
+def order_claim(name: str, target: Problem) -> Claim:
+    """Eq. 9 and 14: the power of the number of neurons."""
     order = {"mlp": 2, "glu": 3}[name]
-    found = built_errors(name, target, WIDTHS)
-    line = slope(np.array(WIDTHS, float), np.array([found[w][0] for w in WIDTHS])[:, None])
+    errors = {width: error for width, (error, _) in built_errors(name, target, WIDTHS).items()}
+    line = slope(np.array(WIDTHS, float), np.array([errors[w] for w in WIDTHS])[:, None])
     return slope_claim(
         f"order of the {name}'s construction",
         float(-order),
         line,
-        f"n = {WIDTHS[0]}..{WIDTHS[-1]}, RMSE {found[WIDTHS[0]][0]:.1e} to {found[WIDTHS[-1]][0]:.1e}; nothing is "
-        "trained.",
+        f"n = {WIDTHS[0]}..{WIDTHS[-1]}, RMSE {errors[WIDTHS[0]]:.1e} to {errors[WIDTHS[-1]]:.1e}; nothing is trained.",
+        place=f"{EQUATIONS[name][0]}, order",
     )
 
 
-def _below(name: str, target: Problem, trained: Scaling) -> Claim:
+def below_claim(name: str, target: Problem, trained: Scaling) -> Claim:
+    """Section 4: trained networks have less error than the construction with as many neurons."""
     errors = best_errors(trained, name)
     built = built_errors(name, target, list(errors))
     ratios = {width: errors[width] / built[width][0] for width in errors}
@@ -78,31 +83,32 @@ def _below(name: str, target: Problem, trained: Scaling) -> Claim:
         f"error of the trained {name} over that of its construction",
         "lower, bounded by the same rate",
         f"{min(ratios.values()):.3f} to {max(ratios.values()):.3f}",
-        "reproduced" if max(ratios.values()) < 1 else "differs",
+        reproduced_if(max(ratios.values()) < 1),
         f"At n = {widest} it is {ratios[widest]:.3f}, largest at n = {worst}. Free knots have the order of equal ones "
         "and a smaller constant.",
+        place=f"section 4, {name.upper()} below the construction",
     )
 
 
 def shift_claim(name: str, study: Scaling) -> Claim:
     """The caption of figure 2 says that P instead of n moves the lines and leaves their slopes; its numbers differ."""
     printed = PAPER_SLOPES[name, "P"] - PAPER_SLOPES[name, "n"]
-    whole = _shift(study, name, (1, 10**6))
     widest = max(p.width for p in study.points)
-    upper = _shift(study, name, (widest // 2, widest))
+
+    def shift(*widths: int) -> float:
+        n, P = (study.slope(name, against=a, widths=widths, flagged=True).value for a in ("n", "P"))
+        return P - n
+
+    whole, upper = shift(1, 10**6), shift(widest // 2, widest)
     return Claim(
         f"slope of the {name} against P less that against n",
         f"none by the caption, {printed:.2f} by the slopes",
         f"{whole:.2f}",
-        "reproduced" if abs(whole - printed) <= 0.02 else "differs",
+        reproduced_if(abs(whole - printed) <= 0.02),
         f"P = {as_unit(name).parameter_count(1) - 1}n + 1 is no power of n where n is small; over n = {widest // 2}.."
         f"{widest} the slopes differ by {upper:.3f}.",
+        place=f"figure 2, {name.upper()}, caption",
     )
-
-
-def _shift(study: Scaling, name: str, widths: tuple[int, int]) -> float:
-    n, P = (study.slope(name, against=a, widths=widths, flagged=True).value for a in ("n", "P"))
-    return P - n
 
 
 def count_claim(name: str) -> Claim:
@@ -117,9 +123,10 @@ def count_claim(name: str) -> Claim:
         f"parameters of the {name}",
         COUNTS[name],
         f"the same in {agree} of {len(sizes)} networks",
-        "reproduced" if agree == len(sizes) else "differs",
+        reproduced_if(agree == len(sizes)),
         f"Counted for n up to {max(n for n, _, _ in sizes)}, dim_x up to {max(d for _, d, _ in sizes)} and dim_y up to "
         f"{max(d for _, _, d in sizes)}; with one input and output {as_unit(name).parameter_count(1) - 1}n + 1.",
+        place=f"section 3, P of the {name.upper()}",
     )
 
 
@@ -136,7 +143,10 @@ def recurrence(f: Mapping[int, float], h: float, *, printed: bool) -> np.ndarray
     for i in range(cells):
         so_far = float(np.sum(D[:i] * h * (i + 1 - np.arange(i))))  # y_{i-1} less d at the next knot
         rise = f[i + 1] - f[0]
-        D[i] = rise / h - so_far if printed else (rise - so_far) / h
+        if printed:
+            D[i] = rise / h - so_far
+        else:
+            D[i] = (rise - so_far) / h
     return D
 
 
@@ -158,7 +168,8 @@ def eq6_claim(target: Problem, cells: int = 50) -> Claim:
         "the recurrence for D_i (eq. 6)",
         "interpolates at the knots",
         f"RMSE {off[True]:.1e} as printed, {off[False]:.1e} with all of it over h",
-        "reproduced" if off[True] <= 1.1 * off[False] else "differs",
+        reproduced_if(off[True] <= 1.1 * off[False]),
         f"{cells} cells on [0, 1]. As printed y is not divided by h, and a slope has a value taken from it; f(0) is "
         "taken off y as well, without which it would be farther off.",
+        place="eq. 6, recurrence for D_i",
     )

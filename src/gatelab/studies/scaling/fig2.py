@@ -18,39 +18,39 @@ from gatelab.studies.definition import (
     only,
     stroke,
 )
+from gatelab.studies.progress import ticker
 from gatelab.studies.scaling.constructions import construction_claims, count_claim, eq6_claim, shift_claim
-from gatelab.studies.scaling.errors import (
-    GLU_FOR_MLP,
-    PAPER_SLOPES,
+from gatelab.studies.scaling.error_curves import (
     REFERENCE_RMSE,
     SOURCE,
     best_errors,
-    measured,
+    fit_curves,
     paper_target,
     ratio_sentence,
     slope_claims,
     tail_slope,
-    ticker,
     upper_half,
     widths_for,
     with_reference,
 )
+from gatelab.studies.scaling.printed import GLU_FOR_MLP, PAPER_SLOPES
 from gatelab.studies.verdicts import errors_claim, fewer_verdict
 
 UNITS = ("mlp", "glu")
 
 
 def run(request: Request) -> Outcome:
+    """Both units at every width, the paper's slopes and constructions beside them."""
     target = paper_target(request)
     widths = widths_for(request, range(1, 51))
-    study = measured(request, UNITS, target, widths, ticker(request, len(UNITS) * len(widths)))
+    study = fit_curves(request, UNITS, target, widths, ticker(request, len(UNITS) * len(widths)))
     figure = study.plot(
         title="Figure 2: L(n) and L(P) of MLP and GLU on 1/(1+cos²πx)",
         paper=PAPER_SLOPES,
         reference=REFERENCE_RMSE,
         flagged=True,
     )
-    claims = [claim for unit in UNITS for claim in slope_claims(study, unit)]
+    claims = [claim for unit in UNITS for claim in slope_claims(study, unit, "figure 2")]
     claims += [errors_claim(unit, REFERENCE_RMSE[unit], best_errors(study, unit)) for unit in UNITS]
     claims.append(neurons_claim(study))
     claims += [shift_claim(unit, study) for unit in UNITS]
@@ -74,18 +74,23 @@ def neurons_claim(study: Scaling) -> Claim:
     """ "15 GLU neurons for 50 MLP neurons": the least GLU width below the widest MLP's error."""
     paper, mlp_width = GLU_FOR_MLP
     mlp, glu = best_errors(study, "mlp"), best_errors(study, "glu")
-    compared = mlp_width if mlp_width in mlp else max(mlp)
+    compared = mlp_width
+    if mlp_width not in mlp:
+        compared = max(mlp)
     needed = next((w for w in sorted(glu) if glu[w] < mlp[compared]), None)
-    said = f"{needed} for {compared}" if needed else f"none of those run for {compared}"
-    # With fewer neurons than the paper's 50 to match, its number says nothing.
-    verdict = fewer_verdict(paper, needed) if compared == mlp_width else "new"
-    reached = f"; the glu of {needed} reaches {glu[needed]:.1e}" if needed else ""
+    ours, reached = f"none of those run for {compared}", ""
+    if needed:
+        ours, reached = f"{needed} for {compared}", f"; the glu of {needed} reaches {glu[needed]:.1e}"
+    verdict = fewer_verdict(paper, needed)
+    if compared != mlp_width:
+        verdict = "new"  # with fewer neurons than the paper's 50 to match, its number says nothing
     return Claim(
         "GLU neurons that match the MLP",
         f"{paper} for {mlp_width}",
-        said,
+        ours,
         verdict,
         f"The mlp of {compared} neurons has RMSE {mlp[compared]:.1e}{reached}.",
+        place="section 5, GLU neurons for 50 of the MLP",
     )
 
 

@@ -9,12 +9,14 @@ import torch
 from gatelab.feedforward import Unit, unit
 from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
 from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.verdicts import reproduced_if
 
 NEURONS = 6
 WAYS = {"spline": "all facing one way", "spline-alternating": "alternating"}
 
 
 def run(request: Request) -> Outcome:
+    """The gates of both initialisations, drawn over the interval; a quick run is the same."""
     x = np.linspace(-1.0, 1.0, 401)
     rows = []
     with style():
@@ -33,7 +35,7 @@ def run(request: Request) -> Outcome:
         panels[0].set_ylabel("relu(Gx + g)")
         figure.suptitle(f"Figure 3: {NEURONS} gates on equally spaced knots")
     table = pd.DataFrame(rows)
-    return Outcome(figure, {"gates": table}, (dead_claim(table), cells_claim(table)), _notes())
+    return Outcome(figure, {"gates": table}, (dead_claim(table), cells_claim(table)), notes())
 
 
 def activations(init: str, x: np.ndarray, neurons: int = NEURONS) -> tuple[np.ndarray, np.ndarray]:
@@ -46,20 +48,25 @@ def activations(init: str, x: np.ndarray, neurons: int = NEURONS) -> tuple[np.nd
 
 
 def dead_claim(table: pd.DataFrame) -> Claim:
+    """How many gates never open inside the interval, either way."""
     dead = {init: int(table.loc[table["initialisation"] == init, "dead_inside"].sum()) for init in WAYS}
     one_way, alternating = dead["spline"], dead["spline-alternating"]
     more = NEURONS + 1
     odd = int((activations("spline-alternating", np.linspace(-1.0, 1.0, 401), more)[0] <= 0).all(axis=0).sum())
     knots = [np.sort(table.loc[table["initialisation"] == init, "knot"].to_numpy(float)) for init in WAYS]
     same = np.array_equal(knots[0], knots[1])
+    alike = "the same"
+    if not same:
+        alike = "not the same"
     return Claim(
         "dead neurons inside the interval",
         "alternating prevents all dead neurons, with the same partitioning",
         f"{one_way} of {NEURONS} facing one way, {alternating} of {NEURONS} alternating, {odd} of {more} alternating",
-        "reproduced" if alternating == odd == 0 < one_way and same else "differs",
+        reproduced_if(alternating == odd == 0 < one_way and same),
         "A gate whose knot is at the end that it faces never opens inside. Alternating turns it round where the number "
         "of neurons is even; where it is odd the first and the last face one way, and one of them outwards. The knots "
-        f"are {'the same' if same else 'not the same'} both ways.",
+        f"are {alike} both ways.",
+        place="figure 3, left and right",
     )
 
 
@@ -69,17 +76,22 @@ def cells_claim(table: pd.DataFrame) -> Claim:
     sizes = np.diff(knots)
     share = float(sizes.mean()) / 2.0  # of the interval [-1, 1]
     equal = bool(np.allclose(sizes, sizes[0]))
+    word = "equal"
+    if not equal:
+        word = "unequal"
     return Claim(
         f"cells that {NEURONS} gates make",
         f"n - 1 = {NEURONS - 1} closed partitions, equally sized, h = 1/n",
-        f"{len(sizes)} {'equal' if equal else 'unequal'} cells, each 1/{1 / share:.0f} of the interval",
-        "reproduced" if equal and len(sizes) == NEURONS - 1 and np.isclose(share, 1 / NEURONS) else "differs",
+        f"{len(sizes)} {word} cells, each 1/{1 / share:.0f} of the interval",
+        reproduced_if(equal and len(sizes) == NEURONS - 1 and bool(np.isclose(share, 1 / NEURONS))),
         f"linspace with both ends puts n knots at {knots[0]:g} to {knots[-1]:g}: h is 1/(n - 1), and the last gate has "
         "no cell inside. n cells of size 1/n, as eq. 9 and 14 count them, take knots without the right end.",
+        place="section 3, partitions",
     )
 
 
-def _notes() -> tuple[str, ...]:
+def notes() -> tuple[str, ...]:
+    """How many gates are closed beside the interval, where new points may lie."""
     left = np.array([-1.5])
     closed = {init: int((activations(init, left)[0] <= 0).sum()) for init in WAYS}
     return (

@@ -25,19 +25,19 @@ from gatelab.studies.definition import (
     only,
     stroke,
 )
-from gatelab.studies.scaling.errors import (
-    PAPER_SLOPES,
+from gatelab.studies.progress import ticker
+from gatelab.studies.scaling.error_curves import (
     REFERENCE_RMSE,
     SOURCE,
     best_errors,
-    measured,
+    fit_curves,
     paper_target,
     ratio_sentence,
     slope_claims,
-    ticker,
     with_reference,
 )
-from gatelab.studies.verdicts import NEAR, errors_claim, slope_claim, slope_ends
+from gatelab.studies.scaling.printed import PAPER_SLOPES
+from gatelab.studies.verdicts import NEAR, errors_claim, reproduced_if, slope_claim, slope_ends
 
 NAMES = {"relu2": "relu²", "relu3": "relu³", "glu": "GLU", "gqu": "GQU"}
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
@@ -48,16 +48,26 @@ QUICK_WIDTHS = (16, 24)
 QUICK_TAIL = (24, 32)
 # One neuron more than a power of two: the construction then has cells of exactly halved size from one to the next.
 BUILT = (17, 33, 65, 129, 257)
+SIZES = {"n": "width", "P": "parameters"}  # the columns of the axes
+# Where the paper speaks of the order of a unit.
+ORDERS = {
+    "mlp": "abstract, L(P) of the MLP",
+    "glu": "abstract, L(P) of the GLU",
+    "gqu": "appendix C, the slope that was hoped for",
+}
 
 
 def run(request: Request) -> Outcome:
+    """All units at the paper's widths and at wider ones, and the GQU that is written down."""
     target = paper_target(request)
-    widths = QUICK_WIDTHS if request.quick else range(1, 51)
-    tail = QUICK_TAIL if request.quick else TAIL
+    if request.quick:
+        widths, tail, tail_target = QUICK_WIDTHS, QUICK_TAIL, target
+    else:
+        widths, tail, tail_target = range(1, 51), TAIL, problem("paper-1d", n=TAIL_POINTS)
     tick = ticker(request, len(UNITS) * (len(widths) + len(tail)))
-    main = measured(request, UNITS, target, widths, tick)
-    far = measured(request, UNITS, target if request.quick else problem("paper-1d", n=TAIL_POINTS), tail, tick)
-    study = Scaling(main.problem, (*main.points, *(p for p in far.points if p.width > max(widths))))
+    main = fit_curves(request, UNITS, target, widths, tick)
+    wide = fit_curves(request, UNITS, tail_target, tail, tick)
+    study = Scaling(main.problem, (*main.points, *(p for p in wide.points if p.width > max(widths))))
     built = constructed(target)
     options = {
         "paper": PAPER_SLOPES,
@@ -66,69 +76,71 @@ def run(request: Request) -> Outcome:
         "flagged": True,
     }
     figure = scaling_figure(
-        [(label, [*curves(study, axis, **options), _built_curve(built, axis)]) for axis, label in AXES.items()],
+        [(label, [*curves(study, axis, **options), built_curve(built, axis)]) for axis, label in AXES.items()],
         title=f"Figure 6: the GQU, and relu², relu³ (slopes over n = {min(widths)}..{max(widths)})",
         local=local_curves(study),
         local_orders=orders(study),
     )
-    claims = [*slope_claims(main, "gqu"), errors_claim("gqu", REFERENCE_RMSE["gqu"], best_errors(main, "gqu"))]
-    claims += [order_claim(far, name) for name in UNITS]
+    claims = slope_claims(main, "gqu", "figure 6")
+    claims.append(errors_claim("gqu", REFERENCE_RMSE["gqu"], best_errors(main, "gqu")))
+    claims += [order_claim(wide, name) for name in UNITS]
     claims += [built_claim(built), steeper_claim(main), *(doubling_claim(study, name) for name in ("mlp", "glu"))]
-    tables = {"errors": with_reference(study), "slopes": _slopes(main, far), "construction": built}
-    return Outcome(figure, tables, tuple(claims), _notes(study, far))
+    tables = {"errors": with_reference(study), "slopes": slopes_table(main, wide), "construction": built}
+    return Outcome(figure, tables, tuple(claims), notes(study, wide))
 
 
 def constructed(target: Problem) -> pd.DataFrame:
     """The GQU of the construction: its test error beside the predicted one."""
     rows = []
     for width in BUILT:
-        made = construct("gqu", target, width)
-        error = rmse(made.network, target.test.x, target.test.y)
+        construction = construct("gqu", target, width)
         rows.append(
             {
                 "width": width,
                 "parameters": unit("gqu").parameter_count(width),
-                "test_rmse": error,
-                "predicted_rmse": made.predicted_rmse,
-                "order": made.order,
+                "test_rmse": rmse(construction.network, target.test.x, target.test.y),
+                "predicted_rmse": construction.predicted_rmse,
+                "order": construction.order,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _built_slope(built: pd.DataFrame, axis: str = "n") -> Slope:
-    sizes = built["width"] if axis == "n" else built["parameters"]
-    return slope(sizes.to_numpy(float), built["test_rmse"].to_numpy(float)[:, None])
+def built_slope(built: pd.DataFrame, axis: str = "n") -> Slope:
+    """The slope of the construction against n or P."""
+    return slope(built[SIZES[axis]].to_numpy(float), built["test_rmse"].to_numpy(float)[:, None])
 
 
-def _built_curve(built: pd.DataFrame, axis: str) -> Curve:
-    sizes = built["width" if axis == "n" else "parameters"].to_numpy(float)
+def built_curve(built: pd.DataFrame, axis: str) -> Curve:
+    """The curve of the construction against n or P."""
+    sizes = built[SIZES[axis]].to_numpy(float)
     errors = built["test_rmse"].to_numpy(float)[:, None]
-    note = f"slope {_built_slope(built, axis)}"
+    note = f"slope {built_slope(built, axis)}"
     return Curve("gqu constructed", sizes, errors, note=note, look="gqu", line=":")
 
 
-def order_claim(far: Scaling, name: str) -> Claim:
+def order_claim(wide: Scaling, name: str) -> Claim:
     """The order that theory promises, beside the slope of wide networks: an order is what a slope tends to."""
-    span, order = _span(far), orders(far)[name]
-    ours = far.slope(name, widths=span, flagged=True)
+    span, order = width_span(wide), orders(wide)[name]
+    ours = wide.slope(name, widths=span, flagged=True)
+    because = f"n = {span[0]}..{span[1]}. {approach(wide, name, span)}"
     what = f"order of the {name}, from the slope of wide networks"
-    return slope_claim(what, float(-order), ours, f"n = {span[0]}..{span[1]}. {_approach(far, name, span)}")
+    return slope_claim(what, float(-order), ours, because, place=ORDERS.get(name, ""))
 
 
 def steeper_claim(study: Scaling) -> Claim:
     """The abstract: the GQU has an even steeper L(P) than the GLU and the MLP."""
     names = ("gqu", "glu", "mlp")
-    found = [study.slope(name, against="P", flagged=True) for name in names]
-    steeper = found[0].value < found[1].value < found[2].value
-    low, high = _span(study)
+    slopes = [study.slope(name, against="P", flagged=True) for name in names]
+    low, high = width_span(study)
     return Claim(
         "slopes of gqu, glu and mlp against P",
         "the GQU's is steeper than the GLU's, and that than the MLP's",
-        ", ".join(f"{s.value:.2f} ({name})" for s, name in zip(found, names, strict=True)),
-        "reproduced" if steeper else "differs",
+        ", ".join(f"{s.value:.2f} ({name})" for s, name in zip(slopes, names, strict=True)),
+        reproduced_if(slopes[0].value < slopes[1].value < slopes[2].value),
         f"The same target and n = {low}..{high} for all three.",
-        ", ".join(filter(None, map(slope_ends, found))),
+        ", ".join(filter(None, map(slope_ends, slopes))),
+        place="abstract, GQU steeper than GLU and MLP",
     )
 
 
@@ -141,48 +153,50 @@ def doubling_claim(study: Scaling, name: str) -> Claim:
         f"what twice the neurons divide the {name}'s error by",
         f"{2**order}",
         f"{times:.2f}",
-        "reproduced" if abs(np.log2(times) - order) <= NEAR else "differs",
+        reproduced_if(bool(abs(np.log2(times) - order) <= NEAR)),
         f"From n = {wide // 2} to {wide}: {errors[wide // 2]:.2e} and {errors[wide]:.2e}. The ratio to the limit is "
         f"{study.ratio(name, wide // 2):.2f} and {study.ratio(name, wide):.2f}.",
+        place=f"section 1, {name.upper()}, twice the neurons",
     )
 
 
-def _span(study: Scaling) -> tuple[int, int]:
+def width_span(study: Scaling) -> tuple[int, int]:
+    """The least and the greatest width."""
     widths = [p.width for p in study.points]
     return min(widths), max(widths)
 
 
-def _approach(study: Scaling, name: str, span: tuple[int, int]) -> str:
+def approach(study: Scaling, name: str, span: tuple[int, int]) -> str:
     """From which side the slope nears the order: the limit has it exactly, so the ratio to the limit decides."""
     order = orders(study)[name]
-    near, far = (study.ratio(name, w) for w in span)
-    way = f"approaches -{order} from above" if far > near else f"is steeper than -{order}"
-    moved = "rises" if far > near else "falls"
-    return (
-        f"The ratio to the limit {moved} from {near:.2f} at n = {span[0]} to {far:.2f} at n = {span[1]}, "
-        f"so the slope {way}."
-    )
+    first, last = (study.ratio(name, w) for w in span)
+    ends = f"from {first:.2f} at n = {span[0]} to {last:.2f} at n = {span[1]}"
+    if last > first:
+        return f"The ratio to the limit rises {ends}, so the slope approaches -{order} from above."
+    return f"The ratio to the limit falls {ends}, so the slope is steeper than -{order}."
 
 
 def built_claim(built: pd.DataFrame) -> Claim:
-    tail = built.tail(3)
-    ours = _built_slope(tail)
-    last = built.iloc[-1]
+    """The slope of the constructed GQU beside the one that the paper observed."""
+    tail, widest = built.tail(3), built.iloc[-1]
+    width = f"{widest['width']:.0f}"
     return slope_claim(
-        f"slope of the constructed gqu, n = {tail['width'].iloc[0]}..{last['width']:.0f}",
+        f"slope of the constructed gqu, n = {tail['width'].iloc[0]}..{width}",
         PAPER_SLOPES["gqu", "n"],
-        ours,
-        f"One factor equal to the gate makes the network the C1 cubic Hermite interpolant; at n = {last['width']:.0f} "
-        f"its RMSE is {last['test_rmse']:.2e} where theory predicts {last['predicted_rmse']:.2e}: order 4 is attained "
+        built_slope(tail),
+        f"One factor equal to the gate makes the network the C1 cubic Hermite interpolant; at n = {width} its RMSE "
+        f"is {widest['test_rmse']:.2e} where theory predicts {widest['predicted_rmse']:.2e}: order 4 is attained "
         "without training.",
+        place="appendix C, steeper than observed",
     )
 
 
-def _slopes(main: Scaling, far: Scaling) -> pd.DataFrame:
+def slopes_table(main: Scaling, wide: Scaling) -> pd.DataFrame:
+    """The slopes at the paper's widths and at wider ones, with their ranges."""
     parts = []
-    for study in (main, far):
+    for study in (main, wide):
         part = study.slopes(flagged=True)
-        part.insert(0, "range", "..".join(map(str, _span(study))))
+        part.insert(0, "range", "..".join(map(str, width_span(study))))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
@@ -195,34 +209,38 @@ def at_equal_parameters(study: Scaling, cheap: str, dear: str) -> tuple[int, flo
     return int(P), float(np.exp(logs[1] - logs[0]))
 
 
-def _notes(study: Scaling, far: Scaling) -> tuple[str, ...]:
+def notes(study: Scaling, wide: Scaling) -> tuple[str, ...]:
+    """Ratios to the limit, powers beside gated units at equal parameters, and slopes with a term for small n."""
     (p2, less2), (p3, less3) = (at_equal_parameters(study, *pair) for pair in (("relu2", "glu"), ("relu3", "gqu")))
-    low, high = _span(far)
-    notes = [
+    low, high = width_span(wide)
+    sentences = [
         f"Crosses are RMSEs of {SOURCE}, which stops at width 35 for the GQU.",
         *(f"{ratio_sentence(study, name)}." for name in UNITS),
         f"relu² and relu³ reach the errors of GLU and GQU with 3n+1 parameters: at P = {p2} relu² has {less2:.1f} "
         f"times less error than the GLU, at P = {p3} relu³ {less3:.1f} times less than the GQU.",
     ]
-    if len({p.width for p in far.points}) >= 4:
-        corrected = ", ".join(f"{name} {corrected_slope(*far.curve(name, flagged=True)):.2f}" for name in UNITS)
-        notes.append(
+    if len({p.width for p in wide.points}) >= 4:
+        corrected = ", ".join(f"{name} {corrected_slope(*wide.curve(name, flagged=True)):.2f}" for name in UNITS)
+        sentences.append(
             f"With a term b/n in log error = a + s log n + b/n the slopes for n = {low}..{high} are {corrected}."
         )
-    return tuple(notes)
+    return tuple(sentences)
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
-    return _order_finding(tables), _parameters_finding(tables["errors"])
+    """That order 4 is reached, and that powers without gates do as well."""
+    return order_finding(tables), parameters_finding(tables["errors"])
 
 
-def _order_finding(tables: Tables) -> Finding:
+def order_finding(tables: Tables) -> Finding:
     """Order 4: by the construction, and how far training has come towards it."""
     built, errors = tables["construction"], only(tables["errors"], unit="gqu")
     wide = last(tables["slopes"], unit="gqu", against="n", aggregate="best")
     tail = built.tail(3)
-    by_hand = _built_slope(tail).value
-    reached = "is attained" if by_hand <= -3.95 else "is not yet reached"
+    by_hand = built_slope(tail).value
+    reached = "is not yet reached"
+    if by_hand <= -3.95:
+        reached = "is attained"
     near = beside(wide["low"], wide["high"], -4.0, "steeper than", "still short of")
     sentence = (
         f"Order 4 of the Gated Quadratic Unit, for which the paper measured {PAPER_SLOPES['gqu', 'n']}, {reached} by a "
@@ -241,15 +259,17 @@ def _order_finding(tables: Tables) -> Finding:
     return Finding("Order 4 of the GQU", sentence, sizes, Sketch("neurons n", "test RMSE", strokes))
 
 
-def _parameters_finding(errors: pd.DataFrame) -> Finding:
+def parameters_finding(errors: pd.DataFrame) -> Finding:
     """Plain units of higher powers beside the gated ones, at as many parameters."""
     parts, most = [], []
     for cheap, dear in (("relu2", "glu"), ("relu3", "gqu")):
         curves = [stroke(name, only(errors, unit=name), "parameters", "test_rmse", GREY) for name in (cheap, dear)]
         P = min(curve.x[-1] for curve in curves)
         cheaper, dearer = (float(np.exp(np.interp(np.log(P), np.log(c.x), np.log(c.y)))) for c in curves)
-        times = max(cheaper / dearer, dearer / cheaper)
-        parts.append(f"{NAMES[cheap]} has {times:.2g} times {_less(cheaper, dearer)} error than the {NAMES[dear]}")
+        times, word = cheaper / dearer, "more"
+        if times < 1:
+            times, word = dearer / cheaper, "less"
+        parts.append(f"{NAMES[cheap]} has {times:.2g} times {word} error than the {NAMES[dear]}")
         most.append(int(P))
     sentence = f"At {' and '.join(dict.fromkeys(map(str, most)))} parameters {' and '.join(parts)}."
     sizes = "1/(1+cos²πx); the powers take 3n+1 parameters, GLU and GQU 5n+1 and 7n+1."
@@ -258,10 +278,6 @@ def _parameters_finding(errors: pd.DataFrame) -> Finding:
         for name in ("gqu", "relu3")
     )
     return Finding("Powers without gates", sentence, sizes, Sketch("parameters P", "test RMSE", strokes))
-
-
-def _less(ours: float, theirs: float) -> str:
-    return "less" if ours < theirs else "more"
 
 
 STUDY = Study(

@@ -1,14 +1,12 @@
-"""The panels of figures 7 and 8: error against n on logarithmic axes, test and training, slopes in the legend.
+"""Figures 7 and 8: synthetic problems of many inputs, and measured data under the true split and the paper's protocol.
 
-Figure 7: the synthetic problems of many inputs.
-
-Figure 8: measured data, under the true split and under the paper's protocol.
+A panel has error against n on logarithmic axes, test and training, with slopes in the legend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -20,28 +18,78 @@ from gatelab.plotting import GREY, Curve, look, new_figure, style
 from gatelab.plotting.curves import draw_curves
 from gatelab.scaling_laws import Slope
 from gatelab.studies.definition import Outcome, Request, Study
-from gatelab.studies.scaling.errors import ticker
-from gatelab.studies.scaling.reasons import (
+from gatelab.studies.progress import ticker
+from gatelab.studies.scaling.printed import UNITS, Protocol
+from gatelab.studies.scaling.problem_rows import (
+    FittedRow,
+    cells_of,
+    fit_row,
+    fits_table,
+    measured_rows,
+    rows_with_data,
+    slopes_table,
+    synthetic_rows,
+)
+from gatelab.studies.scaling.row_reasons import (
     DEFINITIONS,
     SEPARATE,
-    explanation,
-    fits_table,
+    fits_note,
     floors_table,
     gap_table,
-    how_measured,
+    protocols_reason,
     row_reason,
 )
-from gatelab.studies.scaling.rows import (
-    UNITS,
-    Measured,
-    Protocol,
-    cells_of,
-    measure_row,
-    present,
-    real,
-    slopes_table,
-    synthetic,
-)
+
+CAP = 1.5  # times the largest training error: where the panels of measured data end
+STAND_IN_NOTE = "A quick run has no measured data: a synthetic problem with noise stands in for them."
+
+
+def run_fig7(request: Request) -> Outcome:
+    """The synthetic problems, test and training errors in one panel each."""
+    rows = synthetic_rows(request)
+    tick = ticker(request, sum(row.fits for row in rows))
+    fitted_rows = [fit_row(request, row, tick) for row in rows]
+    panels = [
+        Panel(f"{f.row.label}, {f.row.inputs} inputs", "RMSE", (*protocol_curves(f, "split"), *training_curves(f)))
+        for f in fitted_rows
+    ]
+    figure = panel_figure(panels, "Figure 7: synthetic problems of many inputs")
+    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
+    reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows}
+    claims = tuple(c.claim(reasons[c.row.name], "figure 7") for c in cells)
+    tables = {"errors": fits_table(fitted_rows), "slopes": slopes_table(cells)}
+    return Outcome(figure, tables, claims, (*DEFINITIONS, fits_note(rows)))
+
+
+def run_fig8(request: Request) -> Outcome:
+    """Measured data, a panel for each protocol; data that are not there are an error before the first fit."""
+    rows, lacking = rows_with_data(measured_rows(request))
+    if lacking:
+        raise GatelabError(" ".join(lacking))
+    tick = ticker(request, sum(row.fits for row in rows))
+    fitted_rows = [fit_row(request, row, tick) for row in rows]
+    panels = []
+    for fitted in fitted_rows:
+        cap = CAP * max(max(fitted.training(unit).values()) for unit in UNITS)
+        label, split, paper = fitted.row.label, protocol_curves(fitted, "split"), protocol_curves(fitted, "paper")
+        panels.append(Panel(f"{label}: true split", "RMSE", (*split, *training_curves(fitted)), cap))
+        panels.append(Panel(f"{label}: paper's protocol, all rows", "RMSE on training rows", paper))
+    figure = panel_figure(panels, "Figure 8: measured data", alike=True)
+    cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
+    reasons = {fitted.row.name: protocols_reason(fitted) for fitted in fitted_rows}
+    tables = {
+        "errors": fits_table(fitted_rows),
+        "slopes": slopes_table(cells),
+        "protocols": pd.concat([gap_table(fitted) for fitted in fitted_rows], ignore_index=True),
+    }
+    floors = pd.concat([floors_table(fitted) for fitted in fitted_rows], ignore_index=True)
+    if len(floors):
+        tables["floors"] = floors
+    notes = [*DEFINITIONS, SEPARATE, fits_note(rows)]
+    if request.quick:
+        notes.append(STAND_IN_NOTE)
+    claims = tuple(c.claim(reasons[c.row.name], "figure 8") for c in cells)
+    return Outcome(figure, tables, claims, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,30 +102,34 @@ class Panel:
     cap: float = np.inf
 
 
-def tested(found: Measured, protocol: Protocol) -> tuple[Curve, ...]:
+def protocol_curves(fitted: FittedRow, protocol: Protocol) -> tuple[Curve, ...]:
     """A curve a unit: the errors that the protocol tests by, with the paper's slope beside ours."""
-    return tuple(_curve(unit, found, found.errors(unit, protocol), found.slope(unit, protocol), unit) for unit in UNITS)
+    curves = []
+    for unit in UNITS:
+        curve = unit_curve(unit, fitted, fitted.errors(unit, protocol), fitted.slope(unit, protocol))
+        paper = fitted.row.paper(unit)
+        if paper is not None:
+            curve = replace(curve, paper=f"{paper:.2f}")
+        curves.append(curve)
+    return tuple(curves)
 
 
-def trained(found: Measured) -> tuple[Curve, ...]:
+def training_curves(fitted: FittedRow) -> tuple[Curve, ...]:
     """A dotted curve a unit: the training errors of the fits of the true split."""
-    return tuple(
-        _curve(f"{unit}, training", found, found.training(unit), found.training_slope(unit), unit) for unit in UNITS
-    )
+    curves = [unit_curve(unit, fitted, fitted.training(unit), fitted.training_slope(unit)) for unit in UNITS]
+    return tuple(replace(curve, label=f"{curve.label}, training", line=":") for curve in curves)
 
 
-def _curve(label: str, found: Measured, errors: dict[int, float], ours: Slope, unit: str) -> Curve:
-    own, paper = label == unit, found.row.paper(unit)
-    flags = {p.width: bool(p.flag) for p in found.curves["split"].points if p.unit == unit}
+def unit_curve(unit: str, fitted: FittedRow, errors: dict[int, float], ours: Slope) -> Curve:
+    """The errors of a unit by width with their slope; hollow where the fits take no part in it."""
+    flags = {p.width: bool(p.flag) for p in fitted.curves["split"].points if p.unit == unit}
     return Curve(
-        label,
+        unit,
         np.array(list(errors), float),
         np.array(list(errors.values()))[:, None],
-        kept=np.array([found.row.every or not flags[width] for width in errors])[:, None],
+        kept=np.array([fitted.row.every or not flags[width] for width in errors])[:, None],
         note=f"slope {ours}",
-        paper=f"{paper:.2f}" if own and paper is not None else None,
         look=unit,
-        line="-" if own else ":",
     )
 
 
@@ -94,16 +146,17 @@ def panel_figure(panels: Sequence[Panel], title: str, *, columns: int = 2, alike
             axes.set_title(panel.title)
             axes.set_xlabel("neurons n")
             axes.set_ylabel(panel.errors)
-        for first in range(0, len(panels), columns) if alike else ():
-            _alike(figure.axes[first : first + columns], panels[first : first + columns])
+        if alike:
+            for first in range(0, len(panels), columns):
+                share_range(figure.axes[first : first + columns], panels[first : first + columns])
         figure.suptitle(title)
     return figure
 
 
-def _alike(row: Sequence[Axes], panels: Sequence[Panel]) -> None:
-    """One range for a row of panels. One failure a hundred times as large as all other errors would leave them a line:
+def share_range(row: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    """Give a row of panels one range, which ends at the least cap that is passed; what is beyond is marked there.
 
-    the range ends at the least cap that is passed, and what is beyond is marked there.
+    Without a cap a failure a hundred times as large as all other errors would leave them a line.
     """
     lows, highs = zip(*(axes.get_ylim() for axes in row), strict=True)
     passed = [p.cap for p in panels if any((c.errors > p.cap).any() for c in p.curves)]
@@ -111,28 +164,11 @@ def _alike(row: Sequence[Axes], panels: Sequence[Panel]) -> None:
     for axes, panel in zip(row, panels, strict=True):
         axes.set_ylim(min(lows), top)
         for curve in panel.curves:
-            at = curve.sizes[(curve.errors > top).any(axis=1)]
+            beyond = curve.sizes[(curve.errors > top).any(axis=1)]
             marks = {"color": look(curve.key).colour, "markerfacecolor": "white", "zorder": 4}
-            axes.plot(at, np.full(len(at), top / 1.05), "^", **marks)
+            axes.plot(beyond, np.full(len(beyond), top / 1.05), "^", **marks)
         if passed and panel.cap in passed:
             axes.annotate("△ beyond the axis", (0.01, 0.99), xycoords="axes fraction", ha="left", va="top", color=GREY)
-
-
-def run_fig7(request: Request) -> Outcome:
-    rows = synthetic(request)
-    tick = ticker(request, sum(row.fits for row in rows))
-    found = [measure_row(request, row, tick) for row in rows]
-    panels = [Panel(_title(m), "RMSE", (*tested(m, "split"), *trained(m))) for m in found]
-    figure = panel_figure(panels, "Figure 7: synthetic problems of many inputs")
-    cells = [c for m in found for c in cells_of(m)]
-    reasons = {m.row.name: row_reason(m) for m in found}
-    claims = tuple(c.claim(reasons[c.row.name]) for c in cells)
-    tables = {"errors": fits_table(found), "slopes": slopes_table(cells)}
-    return Outcome(figure, tables, claims, (*DEFINITIONS, how_measured(rows)))
-
-
-def _title(found: Measured) -> str:
-    return f"{found.row.label}, {found.row.inputs} inputs"
 
 
 FIG7 = Study(
@@ -143,36 +179,6 @@ FIG7 = Study(
     long=True,
     position=7,
 )
-
-
-BEYOND = 1.5  # times the largest training error: where the figure ends
-STAND_IN_NOTE = "A quick run has no measured data: a synthetic problem with noise stands in for them."
-
-
-def run_fig8(request: Request) -> Outcome:
-    rows, lacking = present(real(request))
-    if lacking:
-        raise GatelabError(" ".join(lacking))
-    tick = ticker(request, sum(row.fits for row in rows))
-    found = [measure_row(request, row, tick) for row in rows]
-    panels = []
-    for m in found:
-        cap = BEYOND * max(max(m.training(unit).values()) for unit in UNITS)
-        panels.append(Panel(f"{m.row.label}: true split", "RMSE", (*tested(m, "split"), *trained(m)), cap))
-        panels.append(Panel(f"{m.row.label}: paper's protocol, all rows", "RMSE on training rows", tested(m, "paper")))
-    figure = panel_figure(panels, "Figure 8: measured data", alike=True)
-    cells = [c for m in found for c in cells_of(m)]
-    reasons = {m.row.name: explanation(m) for m in found}
-    tables = {
-        "errors": fits_table(found),
-        "slopes": slopes_table(cells),
-        "protocols": pd.concat([gap_table(m) for m in found], ignore_index=True),
-    }
-    floors = pd.concat([floors_table(m) for m in found], ignore_index=True)
-    if len(floors):
-        tables["floors"] = floors
-    notes = (*DEFINITIONS, SEPARATE, how_measured(rows), *((STAND_IN_NOTE,) if request.quick else ()))
-    return Outcome(figure, tables, tuple(c.claim(reasons[c.row.name]) for c in cells), notes)
 
 
 FIG8 = Study(

@@ -48,7 +48,7 @@ def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
 
 
 def test_records_are_copied_whole_and_marked(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_PLACES", (out,))
+    monkeypatch.setattr(records, "COMMITTED", (out,))
     monkeypatch.chdir(tmp_path)
     held = take_record(NAME, tmp_path / "new")
     assert held is not None and held["recorded"]
@@ -78,7 +78,7 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 
     names = ("scaling/fig3", "scaling/fig9", "scaling/long")
     made = {n: replace(plain, name=n, run=counted(n), long=n.endswith("long")) for n in names}
-    monkeypatch.setattr(catalogue, "_STUDIES", made)
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: made)
     monkeypatch.chdir(tmp_path)
     reproduce("scaling/long", "results")
     reproduce(NAME, "here")
@@ -105,7 +105,7 @@ def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkey
         raise GatelabError("there are no images; set GATELAB_DATA")
 
     made = {"scaling/a": replace(plain, name="scaling/a", run=lacking), NAME: plain}
-    monkeypatch.setattr(catalogue, "_STUDIES", made)
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: made)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
     assert done.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()

@@ -9,7 +9,7 @@ what P parameters cannot represent, and what D data leave undetermined of them,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,25 @@ from gatelab.data import Problem, problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Point
 from gatelab.studies.definition import Request
-from gatelab.studies.scaling.errors import measured
+from gatelab.studies.scaling.error_curves import fit_curves
 from gatelab.theory import estimation_rmse
 
 
 @dataclass(frozen=True)
 class NoisyPlan:
-    """What is fitted. The data are drawn again for each of `draws`; test data are clean and the same for every D."""
+    """What is fitted. The data are drawn again for each draw; test data are clean and the same for every D.
+
+    Attributes:
+        units: The units.
+        widths: The widths of each.
+        data: How many training data, D.
+        draws: How many times the data are drawn.
+        noise: The deviation of the noise on the training targets.
+        tests: How many test data.
+        starts: The starts of each fit.
+        rounds: The rounds of each fit.
+        steps: The steps of each fit, None for the solver's own number.
+    """
 
     units: tuple[str, ...] = ("mlp", "glu", "swiglu")
     widths: tuple[int, ...] = (2, 3, 4, 6, 8, 12, 16)
@@ -40,8 +52,9 @@ class NoisyPlan:
 
     def target(self, data: int, draw: int, noise: float | None = None) -> Problem:
         """Friedman 1 in its own units: standardised, every draw would have a noise of its own."""
-        amount = self.noise if noise is None else noise
-        return problem("friedman1", n=data, n_test=self.tests, noise=amount, seed=draw, standardise=False)
+        if noise is None:
+            noise = self.noise
+        return problem("friedman1", n=data, n_test=self.tests, noise=noise, seed=draw, standardise=False)
 
     def fitted_widths(self, data: int) -> tuple[int, ...]:
         """Those whose networks have no more parameters than there are data.
@@ -60,6 +73,7 @@ class NoisyPlan:
 
     @property
     def fits(self) -> int:
+        """How many fits there are, with those without noise."""
         noisy = sum(len(self.fitted_widths(D)) for D in self.data) * self.draws
         return len(self.units) * (noisy + len(self.widths))
 
@@ -70,8 +84,8 @@ QUICK = NoisyPlan(
 
 
 @dataclass(frozen=True)
-class Noisy:
-    """A fit to so many data; `left_out` where the parameters are half the data or more."""
+class NoisyFit:
+    """A fit of a unit to `data` points with noise, of which `draw` is the number; `point` holds its errors."""
 
     unit: str
     data: int
@@ -80,16 +94,17 @@ class Noisy:
 
     @property
     def left_out(self) -> bool:
+        """Whether the laws leave it out: its parameters are half the data or more."""
         return bool(self.point.flag)
 
 
-def measure_noisy(request: Request, plan: NoisyPlan, tick: Callable[..., None]) -> tuple[Noisy, ...]:
+def measure_noisy(request: Request, plan: NoisyPlan, tick: Callable[..., None]) -> tuple[NoisyFit, ...]:
     """Every fit of the plan that has noise."""
     return tuple(
-        Noisy(p.unit, D, draw, p)
+        NoisyFit(p.unit, D, draw, p)
         for D in plan.data
         for draw in range(plan.draws)
-        for p in measured(request, plan.units, plan.target(D, draw), plan.fitted_widths(D), tick, **plan.how).points
+        for p in fit_curves(request, plan.units, plan.target(D, draw), plan.fitted_widths(D), tick, **plan.how).points
     )
 
 
@@ -104,6 +119,7 @@ class NoiseLaw:
     rmse: float
 
     def predict(self, P: Array | float, D: Array | float) -> Array:
+        """The RMSE of P parameters on D data."""
         shape, estimation = self.parts(P, D)
         return np.sqrt(shape**2 + estimation**2)
 
@@ -130,12 +146,11 @@ def fit_noise_law(P: Array, D: Array, L: Array, noise: float) -> NoiseLaw:
         return np.log(law(x).predict(P, D) / L)
 
     starts = [np.array([np.log(L.max()) + a * np.log(P.min()), a, 0.0]) for a in (0.5, 1.0, 2.0)]
-    best = min((least_squares(residual, start) for start in starts), key=lambda found: found.cost)
-    found = law(best.x)
-    return NoiseLaw(found.A, found.a, found.c, noise, float(np.sqrt(np.mean(best.fun**2))))
+    best = min((least_squares(residual, start) for start in starts), key=lambda end: end.cost)
+    return replace(law(best.x), rmse=float(np.sqrt(np.mean(best.fun**2))))
 
 
-def columns(fits: Sequence[Noisy]) -> tuple[Array, Array, Array]:
+def columns(fits: Sequence[NoisyFit]) -> tuple[Array, Array, Array]:
     """P, D and the test RMSE."""
     rows = [(f.point.parameters, f.data, f.point.test_rmse) for f in fits]
     P, D, L = np.array(rows, float).reshape(-1, 3).T
