@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import gatelab as gl
-from gatelab.linearize import verdict
+from gatelab.linearization import verdict
 
 D_MODEL, WIDTH, TOKENS, VOCABULARY = 48, 192, 12, 64
 
