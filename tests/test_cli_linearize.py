@@ -69,6 +69,13 @@ def test_maps_that_are_no_polynomials() -> None:
     assert "m = 20" in ok("swiglu", "--method", "tangent", "--d", "4")
 
 
+def test_options_of_a_method_are_numbers_of_its_own() -> None:
+    words = ("gelu", "--method", "fourier", "--d", "2", "--features", "9")
+    assert "d = 2, m = 9" in ok(*words, "--option", "terms=2", "--option", "base=0.5")
+    assert ok(*words, "--option", "terms=3") == ok(*words)
+    assert ok(*words, "--option", "terms=1") != ok(*words)
+
+
 def test_gated_units_and_scales() -> None:
     assert "silu times 1 linear by hermite of degree 4, d = 3" in ok(
         "swiglu", "--method", "hermite", "--degree", "4", "--scale", "0.5", "--d", "3", "--w-scale", "0.2"
@@ -87,6 +94,10 @@ def test_gated_units_and_scales() -> None:
         (["gelu", "--scale", "2"], "--scale is for method hermite"),
         (["gelu", "--method", "fit"], "--data FILE"),
         (["gelu", "--method", "optimal"], "needs m"),
+        (["gelu", "--method", "monte-carlo"], "does not factor"),
+        (["gelu", "--option", "degrees=3"], "did you mean 'degree'"),
+        (["gelu", "--option", "degree=high"], "give NAME=NUMBER"),
+        (["gelu", "--option", "degree=2.5"], "whole number from 0 to 100"),
         (["gelu", "--method", "optimal", "--d", "2", "--features", "4", "--export", "p.json"], "no polynomial"),
         (["gelu", "--method", "optimal", "--d", "2", "--features", "4", "--interval", "3"], "leave it out"),
         (["silu", "--compare"], "leave --compare out"),

@@ -10,8 +10,9 @@ import torch
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
+from gatelab.linalg.quadrature import chi_rule, cosine_rule
 from gatelab.linearization import floor, floor_curve, spectrum
-from gatelab.linearization.floors import chi_rule, cosine_rule, multiplicity
+from gatelab.linearization.floors import multiplicity
 
 
 @pytest.mark.parametrize(
@@ -71,10 +72,10 @@ def test_scales_only_count_as_a_product_and_more_features_never_hurt():
 
 def test_doubling_the_radii_changes_nothing():
     # `spectrum` does it itself until 1e-4; here against four times as many.
-    from gatelab.linearization.floors import _at
+    from gatelab.linearization.floors import spectrum_by_nodes
 
     found = spectrum("gelu", 4, 30)
-    finer = _at(activation("gelu"), found.scene, 30, 96)
+    finer = spectrum_by_nodes(activation("gelu"), found.scene, 30, 96)
     assert found.rmse(30) == pytest.approx(finer.rmse(30), rel=1e-5)
 
 

@@ -8,7 +8,7 @@ import torch
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
 from gatelab.linearization import floor
-from gatelab.linearization.learned import build_learned, population_rmse
+from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 
 GELU = activation("gelu")
 
@@ -16,27 +16,25 @@ GELU = activation("gelu")
 @pytest.mark.slow
 def test_two_dimensions_sixteen_features():
     for seed in (0, 1):
-        found = population_rmse(build_learned(GELU, 2, m=16, seed=seed), GELU, seed=500)
+        found = population_rmse(learned_maps(GELU, 2, m=16, seed=seed), GELU, seed=500)
         assert floor("gelu", 2, 16) * 0.97 < found <= 0.015
 
 
 def test_two_dimensions_in_seconds():
-    assert population_rmse(build_learned(GELU, 2, m=16, steps=10), GELU, seed=500) <= 0.02
+    assert population_rmse(learned_maps(GELU, 2, m=16, steps=10), GELU, seed=500) <= 0.02
     tanh = activation("tanh")
-    found = population_rmse(build_learned(tanh, 3, m=12, steps=10), tanh, seed=500)
+    found = population_rmse(learned_maps(tanh, 3, m=12, steps=10), tanh, seed=500)
     assert found == pytest.approx(floor("tanh", 3, 12), rel=0.15)
 
 
 def test_sixteen_dimensions_come_within_five_percent_of_the_floor():
-    maps = build_learned(GELU, 16, m=152, steps=5)
+    maps = learned_maps(GELU, 16, m=152, steps=5)
     assert population_rmse(maps, GELU, seed=500, rows=2000) == pytest.approx(floor("gelu", 16, 152), rel=0.05)
 
 
 def test_the_papers_recipe_stays_far_above():
     # Means of theory over 5 seeds: 0.386 and 0.294 after 3 and 10 epochs; one seed is within 20 % of them.
-    after = {
-        n: population_rmse(build_learned(GELU, 2, m=16, recipe="paper", epochs=n), GELU, seed=500) for n in (3, 10)
-    }
+    after = {n: population_rmse(learned_maps(GELU, 2, m=16, recipe="paper", epochs=n), GELU, seed=500) for n in (3, 10)}
     assert after[3] == pytest.approx(0.386, rel=0.2)
     assert after[10] == pytest.approx(0.294, rel=0.2)
     assert after[10] < after[3]
@@ -44,17 +42,17 @@ def test_the_papers_recipe_stays_far_above():
 
 def test_phi_is_row_wise_and_leaves_the_callers_generator_alone():
     before = torch.get_rng_state()
-    maps = build_learned(GELU, 3, m=4, steps=3)
+    maps = learned_maps(GELU, 3, m=4, steps=3)
     assert torch.equal(torch.get_rng_state(), before)
     W = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(maps.phi(W)[1, 2], maps.phi(W[1, 2][None])[0])
     assert maps.phi(W).shape == (2, 5, 4)
     assert maps.phi(W.float()).dtype == torch.float32
-    torch.testing.assert_close(build_learned(GELU, 3, m=4, steps=3).psi(W), maps.psi(W))
+    torch.testing.assert_close(learned_maps(GELU, 3, m=4, steps=3).psi(W), maps.psi(W))
 
 
 def test_the_same_law_scaled():
-    maps = build_learned(GELU, 16, m=152, steps=5, w_scale=0.25)
+    maps = learned_maps(GELU, 16, m=152, steps=5, w_scale=0.25)
     assert population_rmse(maps, GELU, seed=1, rows=1500, w_scale=0.25) == pytest.approx(
         floor("gelu", 16, 152, 0.25), rel=0.08
     )
@@ -62,6 +60,6 @@ def test_the_same_law_scaled():
 
 def test_what_cannot_be_asked():
     with pytest.raises(GatelabError, match="recipe"):
-        build_learned(GELU, 2, m=4, recipe="best")  # type: ignore[arg-type]
+        learned_maps(GELU, 2, m=4, recipe="best")  # type: ignore[arg-type]
     with pytest.raises(GatelabError, match="steps"):
-        build_learned(GELU, 2, m=4, steps=0)
+        learned_maps(GELU, 2, m=4, steps=0)

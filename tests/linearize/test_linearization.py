@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.linearization import Linearization, linearize, methods
-from gatelab.linearization.monomials import _multiplicities, blocks, count, powers
+from gatelab.linearization.monomials import blocks, count, multiplicities, powers
 
 
 def rows(n: int, d: int, seed: int, scale: float = 0.5) -> Tensor:
@@ -37,7 +37,7 @@ def test_features_are_the_monomials(d: int, k: int) -> None:
     found, naive = powers([x], k), naive_monomials(x, k)
     assert len(found) == count(d, k) == len(naive)
     assert torch.allclose(found.sort().values, naive.sort().values)
-    assert _multiplicities(d, k)[0].sum() == d**k
+    assert multiplicities(d, k)[0].sum() == d**k
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "kronecker"])

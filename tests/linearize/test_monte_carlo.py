@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
+import gatelab as gl
 from gatelab.errors import GatelabError
-from gatelab.feedforward import activation
-from gatelab.linearization import monte_carlo, monte_carlo_variance
-from gatelab.linearization.error import build
+from gatelab.linearization import methods, monte_carlo, monte_carlo_variance
 
 
 @pytest.mark.parametrize("kind", ["naive", "antithetic"])
@@ -43,9 +44,16 @@ def test_counting_is_what_a_loop_counts():
         assert float(value) == pytest.approx(float(at) * sum(float(p) <= float(at) for p in points) / 50)
 
 
-def test_it_does_not_factor_and_says_so():
-    with pytest.raises(GatelabError, match="does not factor"):
-        build(activation("gelu"), 4, m=10)
+@pytest.mark.parametrize("options", [{}, {"d": 4, "m": 10}])
+def test_it_does_not_factor_and_what_is_to_be_used_instead_works_when_typed(options):
+    with pytest.raises(GatelabError, match="does not factor") as refused:
+        gl.linearize("gelu", "monte-carlo", **options)
+    (typed,) = re.findall(r"use (gatelab\..+?\)\)); ", str(refused.value))
+    value = eval(typed, {"gatelab": gl, "torch": torch})
+    assert float(value) == pytest.approx(0.3457, abs=0.1)
+    others = re.findall(r"'([a-z]+)'", str(refused.value).split("; ")[-1])
+    assert len(others) == 3 and set(others) <= set(methods())
+    assert "monte-carlo" not in methods()
 
 
 def test_what_cannot_be_asked():

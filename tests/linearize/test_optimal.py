@@ -11,8 +11,9 @@ from scipy.special import eval_gegenbauer
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
 from gatelab.linearization import floor, linearize
+from gatelab.linearization.builders import singular_functions
+from gatelab.linearization.builders.singular_functions import by_coordinates, harmonics, optimal_maps
 from gatelab.linearization.floors import multiplicity
-from gatelab.linearization.optimal import _by_coordinates, build, harmonics
 
 
 def rows(n, d, seed, scale=1.0):
@@ -44,13 +45,13 @@ def test_within_two_percent_of_the_floor(gate, d, m, scale, expected):
     least = floor(gate, d, m, scale)
     if expected is not None:
         assert least == pytest.approx(expected, rel=2e-3)
-    assert rmse(build(activation(gate), d, m=m, w_scale=scale), gate, d, scale) == pytest.approx(least, rel=0.02)
+    assert rmse(optimal_maps(activation(gate), d, m=m, w_scale=scale), gate, d, scale) == pytest.approx(least, rel=0.02)
 
 
 def test_a_large_layer_and_part_of_a_degree():
     d, m = 400, 600
     W, X = rows(500, d, 3, d**-0.5)
-    maps = build(activation("gelu"), d, m=m, w_scale=d**-0.5)
+    maps = optimal_maps(activation("gelu"), d, m=m, w_scale=d**-0.5)
     error = float((activation("gelu")(W @ X.T) - maps.phi(W) @ maps.psi(X).T).square().mean().sqrt())
     assert maps.phi(W).shape == (500, m)
     assert error == pytest.approx(floor("gelu", d, m, d**-0.5), rel=0.02)
@@ -61,7 +62,7 @@ def test_addition_theorem(d, top):
     x = torch.nn.functional.normalize(rows(9, d, 0)[0], dim=1)
     wanted = {l: multiplicity(d, l) for l in range(top + 1)}
     cosines = (x @ x.T).clamp(-1, 1)
-    for made in (harmonics(x, wanted), _by_coordinates(x, wanted)):
+    for made in (harmonics(x, wanted), by_coordinates(x, wanted)):
         for l, Y in made.items():
             if d == 2:
                 P = torch.cos(l * torch.acos(cosines))
@@ -85,7 +86,7 @@ def test_harmonics_are_orthonormal_and_a_part_is_the_beginning_of_all():
 
 
 def test_rows_far_out_and_rows_of_zero_length():
-    maps = build(activation("gelu"), 2, m=16)
+    maps = optimal_maps(activation("gelu"), 2, m=16)
     W = torch.tensor([[0.0, 0.0], [40.0, 9.0], [0.3, -0.2]], dtype=torch.float64)
     X = rows(4, 2, 0)[1]
     made = maps.phi(W) @ maps.psi(X).T
@@ -96,7 +97,7 @@ def test_rows_far_out_and_rows_of_zero_length():
 
 
 def test_batches_dtypes_and_gradients():
-    maps = build(activation("gelu"), 3, m=10)
+    maps = optimal_maps(activation("gelu"), 3, m=10)
     X = rows(6, 3, 0)[1]
     torch.testing.assert_close(maps.psi(X.reshape(2, 3, 3)).reshape(6, 10), maps.psi(X))
     assert maps.psi(X.float()).dtype == torch.float32
@@ -108,11 +109,11 @@ def test_batches_dtypes_and_gradients():
 
 def test_what_cannot_be_asked():
     with pytest.raises(GatelabError, match="m is 0"):
-        build(activation("gelu"), 2, m=0)
+        optimal_maps(activation("gelu"), 2, m=0)
     with pytest.raises(GatelabError, match="only 5 singular"):
-        build(activation("identity"), 5, m=9)
+        optimal_maps(activation("identity"), 5, m=9)
     with pytest.raises(GatelabError, match="3 entries"):
-        build(activation("gelu"), 2, m=3).phi(torch.ones(4, 3))
+        optimal_maps(activation("gelu"), 2, m=3).phi(torch.ones(4, 3))
 
 
 def test_products_of_different_coordinates_are_harmonics_of_their_degree():
@@ -121,7 +122,7 @@ def test_products_of_different_coordinates_are_harmonics_of_their_degree():
     x = torch.nn.functional.normalize(rows(3000, d, 1)[0], dim=1)
     for degree, count in ((3, 20), (4, 15), (5, 4)):
         few = harmonics(x, {degree: count})[degree]
-        every = _by_coordinates(x, {degree: multiplicity(d, degree)})[degree]
+        every = by_coordinates(x, {degree: multiplicity(d, degree)})[degree]
         weights = torch.linalg.lstsq(every, few).solution
         assert (few - every @ weights).abs().max() < 1e-9
         # An orthonormal set in an orthonormal basis has orthonormal coordinates.
@@ -134,10 +135,10 @@ def test_part_of_a_high_degree_needs_no_recursion_over_coordinates(monkeypatch):
     def refuse(*_):
         raise AssertionError("coordinate by coordinate")
 
-    monkeypatch.setattr(import_module("gatelab.linearization.optimal"), "_by_coordinates", refuse)
+    monkeypatch.setattr(singular_functions, "by_coordinates", refuse)
     d, m = 60, 3000
     W, X = rows(300, d, 3, d**-0.5)
-    maps = build(activation("gelu"), d, m=m, w_scale=d**-0.5)
+    maps = optimal_maps(activation("gelu"), d, m=m, w_scale=d**-0.5)
     error = float((activation("gelu")(W @ X.T) - maps.phi(W) @ maps.psi(X).T).square().mean().sqrt())
     assert error == pytest.approx(floor("gelu", d, m, d**-0.5), rel=0.05)
 

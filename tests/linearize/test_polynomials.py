@@ -13,10 +13,11 @@ from scipy.optimize import linprog
 
 from gatelab.errors import GatelabError
 from gatelab.linearization import Polynomial, bound, calibrate, cost, equioscillation, export, find_published, linearize
+from gatelab.linearization.builders.mean_square import hermite_series
+from gatelab.linearization.builders.taylor_series import power_series
+from gatelab.linearization.builders.uniform import chebyshev, minimax
 from gatelab.linearization.exchange import from_document, read_polynomial
 from gatelab.linearization.polynomials import evaluate, meant
-from gatelab.linearization.remez import chebyshev, minimax
-from gatelab.linearization.series import hermite_series, power_series
 
 NAMES = ("gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu", "relu2")
 # theory.md, section 5: minimax on R = 3, 5, 7.

@@ -13,14 +13,14 @@ import torch
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
-from gatelab.linearization import fourier, random_features
-from gatelab.linearization.random_features import terms
+from gatelab.linearization.builders import fourier_features, random_features
+from gatelab.linearization.builders.random_features import terms
 
 DRAWS = 1500
 METHODS = {
-    "maclaurin": (random_features.build_maclaurin, random_features.maclaurin_variance),
-    "tensorsketch": (random_features.build_tensorsketch, random_features.tensorsketch_variance),
-    "fourier": (fourier.build, fourier.variance),
+    "maclaurin": (random_features.maclaurin_maps, random_features.maclaurin_variance),
+    "tensorsketch": (random_features.tensorsketch_maps, random_features.tensorsketch_variance),
+    "fourier": (fourier_features.fourier_maps, fourier_features.fourier_variance),
 }
 
 
@@ -50,10 +50,10 @@ def test_unbiased_with_the_variance_that_is_promised(method, gate):
     values = torch.stack([one.phi(W) @ one.psi(X).T for one in made])
     z = W @ X.T
     if waves:
-        target = fourier.waves(a)(z)
+        target = fourier_features.waves(a)(z)
     else:
         p = terms(a, d, 1.0, options["degree"], True)
-        target = p.constant + p.linear * z + p.rest(z)
+        target = p.constant + p.linear * z + p.remainder(z)
     assert float((target - a(z)).abs().max()) < 2e-3  # bias, by the series and not by chance
     check(values, target, variance(a, W, X, m=m, **options))
 
@@ -99,7 +99,7 @@ def test_the_figures_of_theory_on_the_sphere():
         exact = float(random_features.maclaurin_variance(activation("gelu"), W, X, m=16 + drawn).mean().sqrt())
         assert exact == pytest.approx(expected, rel=0.05)
     for drawn, theirs in ((64, 0.375), (256, 0.209), (1024, 0.102), (4096, 0.051)):
-        ours = float(fourier.variance(activation("gelu"), W, X, m=17 + drawn).mean().sqrt())
+        ours = float(fourier_features.fourier_variance(activation("gelu"), W, X, m=17 + drawn).mean().sqrt())
         assert ours < 0.75 * theirs  # low frequencies have the smaller variance
 
 
@@ -131,12 +131,12 @@ def test_what_cannot_be_asked(method):
 def test_a_linear_term_can_be_drawn_too():
     a = activation("gelu")
     W, X = pairs(2, 3, 6)
-    made = [random_features.build_maclaurin(a, 6, m=24, seed=s, degree=4, exact_linear=False) for s in range(DRAWS)]
+    made = [random_features.maclaurin_maps(a, 6, m=24, seed=s, degree=4, exact_linear=False) for s in range(DRAWS)]
     values = torch.stack([one.phi(W) @ one.psi(X).T for one in made])
     p = terms(a, 6, 1.0, 4, False)
     assert p.head == (1 if p.constant else 0) and 1 in p.degrees
     check(
         values,
-        p.constant + p.rest(W @ X.T),
+        p.constant + p.remainder(W @ X.T),
         random_features.maclaurin_variance(a, W, X, m=24, degree=4, exact_linear=False),
     )

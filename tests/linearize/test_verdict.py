@@ -9,7 +9,7 @@ import torch
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
 from gatelab.linearization import verdict
-from gatelab.linearization.optimal import build
+from gatelab.linearization.builders.singular_functions import optimal_maps
 
 
 def layer(n, N, d, seed=0, directions=None):
@@ -38,7 +38,7 @@ def test_the_bound_holds_for_the_best_maps_and_for_truncation():
     for m in (1, 9, 44):
         truncated = float((Y - (U[:, :m] * S[:m]) @ Vt[:m]).square().mean().sqrt())
         assert found.floor(m) == pytest.approx(truncated, rel=1e-9)
-        maps = build(activation("gelu"), 8, m=m, w_scale=8**-0.5)
+        maps = optimal_maps(activation("gelu"), 8, m=m, w_scale=8**-0.5)
         assert float((Y - maps.phi(W) @ maps.psi(X).T).square().mean().sqrt()) >= found.floor(m)
 
 

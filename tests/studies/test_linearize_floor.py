@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gatelab.feedforward import activation
-from gatelab.linearization.learned import build_learned, population_rmse
+from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.studies.catalogue import study
 from gatelab.studies.definition import Request
 from gatelab.studies.linearize.learned2d import _claims as learned2d_claims
@@ -88,7 +88,7 @@ def test_the_loss_of_figure_1_levels_on_new_data_or_not():
 
 def test_training_loss_and_products_are_what_a_loop_gives():
     gelu = activation("gelu")
-    maps = build_learned(gelu, 16, m=3, recipe="paper", epochs=1, seed=4)
+    maps = learned_maps(gelu, 16, m=3, recipe="paper", epochs=1, seed=4)
     draw = torch.Generator().manual_seed(4)
     W, x = torch.randn(1024, 16, 16, generator=draw).double(), torch.randn(1024, 16, generator=draw).double()
     for one, given in zip(W[:5], x[:5], strict=True):
@@ -101,7 +101,7 @@ def test_training_loss_and_products_are_what_a_loop_gives():
 def test_single_pairs_have_the_population_error_in_the_mean():
     """Mean squares of 2000 pairs and of all pairs agree within 20 %: pairs share no rows (false alarm below 1e-4)."""
     gelu = activation("gelu")
-    maps = build_learned(gelu, 2, m=16, recipe="paper", epochs=3)
+    maps = learned_maps(gelu, 2, m=16, recipe="paper", epochs=3)
     singles = single_pairs(maps, gelu, 1)
     assert len(singles) == 2000
     assert np.mean(singles**2) == pytest.approx(population_rmse(maps, gelu, seed=2) ** 2, rel=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,8 @@ import typer
 from gatelab.cli import output
 from gatelab.cli.lists import Json, complete_unit
 from gatelab.cli.output import check_file
-from gatelab.errors import GatelabError
+from gatelab.cli.reading import interval as read_interval
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
@@ -23,8 +25,9 @@ gatelab linearize gelu --method minimax --degree 10 --interval -5,5 --compare
 
 gatelab linearize silu --data z.npy --margin 0.2 --export silu.json
 
-gatelab linearize gelu --method optimal --d 16 --features 152"""
-ON_INTERVALS = ("taylor", "chebyshev", "minimax")
+gatelab linearize gelu --method optimal --d 16 --features 152
+
+gatelab linearize gelu --method fourier --d 8 --features 64 --option terms=4"""
 
 
 def linearize_command(
@@ -47,6 +50,10 @@ def linearize_command(
     w_scale: Annotated[float, typer.Option(help="Deviation of the weights, with --d.")] = 1.0,
     x_scale: Annotated[float, typer.Option(help="Deviation of the inputs, with --d.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="An option of the method.", show_default=False),
+    ] = None,
     data: Annotated[Path | None, typer.Option(metavar="FILE", help="Pre-activations, .npy or CSV.")] = None,
     margin: Annotated[float, typer.Option(min=0, help="Room around the data, in half-widths.")] = 0.1,
     compare: Annotated[bool, typer.Option("--compare", help="Published approximations beside it.")] = False,
@@ -62,7 +69,9 @@ def linearize_command(
     activation = word or unit or "gelu"
     z = None if data is None else read_numbers(data)
     with output.progress("maps"):
-        made = _made(activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed)
+        made = _made(
+            activation, method, degree, interval, scale, z, margin, d, features, (w_scale, x_scale), seed, option
+        )
     if made.polynomial is None and (export or plot or compare or z is not None):
         raise GatelabError(
             f"{made.method} is no polynomial of w.x; --data, --export, --plot and --compare need one, such as minimax"
@@ -97,40 +106,42 @@ def _made(
     features: int | None,
     scales: tuple[float, float],
     seed: int,
+    more: list[str] | None,
 ) -> Linearization:
     import numpy as np
 
     from gatelab.linearization import calibrate
     from gatelab.linearization import linearize as build
     from gatelab.linearization.polynomials import check_interval
-    from gatelab.linearization.registry import POLYNOMIALS
+    from gatelab.linearization.registry import find_method
 
-    name, options = method.lower(), {}
-    ends = options.interval(interval)
-    where = None if ends is None else check_interval(ends)
-    if where is not None and z is not None:
+    way = find_method(method)
+    name, takes = way.name, way.options
+    options = read_options(name, more or [], takes)
+    ends = read_interval(interval)
+    if ends is not None and z is not None:
         raise GatelabError(f"both --interval {interval} and --data are given; the data say where, leave one out")
-    if z is not None and name in (*ON_INTERVALS, "hermite"):
-        where = calibrate(z, margin)
-    if scale is not None and name != "hermite":
+    if scale is not None and "scale" not in takes:
         raise GatelabError(f"--scale is for method hermite; {name} takes --interval")
-    if where is not None and name not in POLYNOMIALS:
+    if ends is not None and not way.polynomial:
         raise GatelabError(f"--interval is for polynomials; {name} makes its maps for --d inputs, leave it out")
-    if where is not None:
-        options["interval"] = where
-    if name == "hermite" and (scale is not None or z is not None):
-        options |= {"scale": scale} if scale is not None else {"data": z}
-    if name == "fit":
-        if z is None:
-            raise GatelabError("method fit needs pre-activations; give them with --data FILE")
-        options |= {"data": z, "interval": calibrate(z, margin)}
+    if ends is not None:
+        options["interval"] = check_interval(ends)
+    if z is not None and "interval" in takes:
+        options["interval"] = calibrate(z, margin)
+    if scale is not None:
+        options["scale"] = scale
+    elif z is not None and "data" in takes:
+        options["data"] = z
+    if z is None and "data" in takes and takes["data"].default is takes["data"].empty:
+        raise GatelabError(f"method {name} needs pre-activations; give them with --data FILE")
     if features is not None:
         options["m"] = features
-    if name == "tangent" and d is not None:
+    if "reference" in takes and d is not None:
         options["reference"] = np.zeros(d)
-    if name == "optimal":
+    if {"w_scale", "x_scale"} <= set(takes):
         options |= {"w_scale": scales[0], "x_scale": scales[1]}
-    made = build(activation, name, degree=degree, d=d, seed=seed, **options)
+    made = build(activation, name, **{"degree": degree, "seed": seed, **options, "d": d})
     if z is not None and made.polynomial is not None:
         made = replace(made, polynomial=replace(made.polynomial, margin=margin))
     return made
@@ -269,7 +280,7 @@ def read_numbers(path: Path) -> Any:
     import numpy as np
 
     from gatelab.data.tables import open_columns
-    from gatelab.linearization.series import numbers
+    from gatelab.linearization.polynomials import numbers
 
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give pre-activations as .npy or CSV")
@@ -282,3 +293,24 @@ def read_numbers(path: Path) -> Any:
             raise GatelabError(f"{path} is not a plain .npy array ({error}); write it with numpy.save") from None
     source = open_columns(path)
     return numbers(source.take([i for i in range(source.count) if i not in source.labels]))
+
+
+def read_options(method: str, texts: list[str], takes: Mapping[str, Any]) -> dict[str, Any]:
+    """What --option name=number says, for the options that a method takes.
+
+    >>> read_options("fourier", ["terms=4", "base=0.5"], {"terms": None, "base": None})
+    {'terms': 4, 'base': 0.5}
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in takes:
+            raise unknown_name(f"option of {method}", name, takes)
+        try:
+            number = float(value)
+        except ValueError:
+            raise GatelabError(f"--option {text} is no number; give NAME=NUMBER, such as --option {name}=4") from None
+        options[name] = number
+        if number.is_integer() and "." not in value:
+            options[name] = int(number)
+    return options

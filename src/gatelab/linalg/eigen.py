@@ -1,9 +1,8 @@
-"""Lanczos with full reorthogonalisation: Krylov bases, extreme eigenvalues, quadrature of the spectral density.
+"""The extreme eigenvalues of a symmetric matrix, each within two bounds, and Lanczos' process that finds them.
 
-Every new vector is made orthogonal to all before it, twice: no ghosts, and the residuals mean what they say. Matrices
-come as functions v -> A v of float64 tensors, on any device.
-
-The extreme eigenvalues of a symmetric matrix, each within two bounds.
+Lanczos runs with full reorthogonalisation: every new vector is made orthogonal to all before it, twice, so that there
+are no ghosts and the residuals mean what they say. Matrices come as functions v -> A v of float64 tensors, on any
+device. The same Krylov bases give a quadrature of the spectral density.
 
 Lanczos finds lambda_max from products with K, and lambda_min too if the condition number is small; else from solves
 with a Cholesky factor of K less a shift that lies below the spectrum, and near it. That no eigenvalue lies beyond them
@@ -37,6 +36,19 @@ from gatelab.linalg.interruptible import apart
 Apply = Callable[[Tensor], Tensor]
 _EPS = 2.0**-52
 _EVERY = 5
+_SYMV, _TRSV = get_blas_funcs(("symv", "trsv"), dtype="float64")
+_U = 2.0**-53
+# What an interval may be wide, relative to its eigenvalue, apart from rounding.
+_MARGIN = 1e-9
+_TOL = 1e-8
+# Below this span of the spectrum some 200 products find both ends, which is cheaper than a factor.
+_FLAT = 300.0
+_OPERATOR_STEPS = 256
+# Entries whose squares, and sums of squares, neither overflow nor vanish need no scaling.
+_TAME = 300
+# Products that cost little beside a factor, and tell a shift that saves two solves of three.
+_ROUGH = 100
+_FAILURE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +65,7 @@ class Krylov:
 
     def ritz(self) -> tuple[Array, Array]:
         """Ritz values, ascending, and the eigenvectors of T."""
-        return _tridiagonal(self.alpha, self.beta)
+        return tridiagonal(self.alpha, self.beta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +79,13 @@ class Ritz:
 
 
 def start_vector(n: int, seed: int, device: torch.device | str = "cpu") -> Tensor:
-    """A chance direction, the same on every device."""
+    """A random direction, the same on every device."""
     v = torch.from_numpy(np.random.default_rng(seed).standard_normal(n)).to(device)
     return v / v.norm()
 
 
-def krylov(apply: Apply, start: Tensor, steps: int, done: Callable[[Array, Array], bool] | None = None) -> Krylov:
-    """At most `steps` steps from `start` (of length one); every five steps `done(alpha, beta)` may end them.
+def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Array], bool] | None = None) -> Krylov:
+    """At most `steps` steps from `start` (of length one); every five steps `settled(alpha, beta)` may end them.
 
     >>> A = torch.diag(torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
     >>> krylov(lambda v: A @ v, start_vector(3, 0), 3).ritz()[0].round(9)
@@ -93,7 +105,7 @@ def krylov(apply: Apply, start: Tensor, steps: int, done: Callable[[Array, Array
         beta[k - 1] = float(w.norm())
         scale = max(scale, abs(alpha[k - 1]) + beta[k - 1])
         closed = bool(beta[k - 1] <= 4 * _EPS * np.sqrt(n) * scale)
-        enough = done is not None and k % _EVERY == 0 and done(alpha[:k], beta[:k])
+        enough = settled is not None and k % _EVERY == 0 and settled(alpha[:k], beta[:k])
         if closed or enough or k == steps:
             break
         if k == len(basis):
@@ -120,34 +132,40 @@ def both_ends(
     (9.0, 1.0)
     """
 
-    def done(alpha: Array, beta: Array) -> bool:
-        values, vectors = _tridiagonal(alpha, beta)
-        if _error(values, vectors, beta[-1], -1) > tol * max(abs(values[0]), abs(values[-1])):
+    def error(values: Array, vectors: Array, beta: float, which: int) -> float:
+        """The residual of an end, or its square over the gap to the next Ritz value where that is less."""
+        residual = float(beta * abs(vectors[-1, which]))
+        if len(values) == 1:
+            return residual
+        gap = abs(float(values[which] - values[-2 if which else 1]))
+        if not gap > 0:
+            return residual
+        return min(residual, residual**2 / gap)
+
+    def settled(alpha: Array, beta: Array) -> bool:
+        values, vectors = tridiagonal(alpha, beta)
+        if error(values, vectors, beta[-1], -1) > tol * max(abs(values[0]), abs(values[-1])):
             return False
         hopeless = len(alpha) >= least and (values[0] <= 0 or values[0] * flat <= values[-1])
-        return bool(hopeless or _error(values, vectors, beta[-1], 0) <= tol * values[0])
+        return bool(hopeless or error(values, vectors, beta[-1], 0) <= tol * values[0])
 
-    space = krylov(apply, start, steps, done)
+    space = krylov(apply, start, steps, settled)
     values, vectors = space.ritz()
 
     def end(which: int) -> Ritz:
         v = space.basis.T @ torch.as_tensor(vectors[:, which].copy(), dtype=start.dtype, device=start.device)
-        error = 0.0 if space.closed else _error(values, vectors, space.beta[-1], which)
-        return Ritz(float(values[which]), v / v.norm(), error, len(values))
+        gap = 0.0
+        if not space.closed:
+            gap = error(values, vectors, space.beta[-1], which)
+        return Ritz(float(values[which]), v / v.norm(), gap, len(values))
 
     return end(-1), end(0)
 
 
-def _tridiagonal(alpha: Array, beta: Array) -> tuple[Array, Array]:
+def tridiagonal(alpha: Array, beta: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors of the matrix with `alpha` on its diagonal and `beta` beside it."""
     values, vectors = eigh_tridiagonal(alpha, beta[:-1])
     return np.asarray(values), np.asarray(vectors)
-
-
-def _error(values: Array, vectors: Array, beta: float, which: int) -> float:
-    """The residual of an end, or its square over the gap to the next Ritz value where that is less."""
-    residual = float(beta * abs(vectors[-1, which]))
-    gap = abs(float(values[which] - values[-2 if which else 1])) if len(values) > 1 else 0.0
-    return min(residual, residual**2 / gap) if gap > 0 else residual
 
 
 def quadrature(
@@ -155,7 +173,7 @@ def quadrature(
 ) -> tuple[Array, Array]:
     """Nodes and weights (sum 1) whose sums approximate the means of functions over the spectrum.
 
-    Stochastic Lanczos quadrature: exact for polynomials of degree 2 steps - 1 along each of the chance directions.
+    Stochastic Lanczos quadrature: exact for polynomials of degree 2 steps - 1 along each of the random directions.
 
     >>> A = torch.diag(torch.arange(1.0, 5.0, dtype=torch.float64))
     >>> nodes, weights = quadrature(lambda v: A @ v, 4, 500, 4, 0, "cpu")
@@ -171,21 +189,6 @@ def quadrature(
     return np.concatenate(nodes), np.concatenate(weights)
 
 
-_SYMV, _TRSV = get_blas_funcs(("symv", "trsv"), dtype="float64")
-_U = 2.0**-53
-# What an interval may be wide, relative to its eigenvalue, apart from rounding.
-_MARGIN = 1e-9
-_TOL = 1e-8
-# Below this span of the spectrum some 200 products find both ends, which is cheaper than a factor.
-_FLAT = 300.0
-_OPERATOR_STEPS = 256
-# Entries whose squares, and sums of squares, neither overflow nor vanish need no scaling.
-_TAME = 300
-# Products that cost little beside a factor, and tell a shift that saves two solves of three.
-_ROUGH = 100
-_FAILURE = 1e-6
-
-
 @dataclass(frozen=True)
 class Bracket:
     """An eigenvalue and the interval that it is known to lie in."""
@@ -195,17 +198,24 @@ class Bracket:
     upper: float
 
     def widened(self, by: float) -> Bracket:
+        """The same with both ends further out."""
         return replace(self, lower=self.lower - by, upper=self.upper + by)
 
-    def times(self, factor: float) -> Bracket:
-        return Bracket(self.value * factor, self.lower * factor, self.upper * factor)
+    def times_power(self, exponent: int) -> Bracket:
+        """The same times 2^exponent."""
+        first, second = two_factors(exponent)
+        return Bracket(*(number * first * second for number in (self.value, self.lower, self.upper)))
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """lambda_max and lambda_min of a matrix of which 2^exponent was taken out, lest squares overflow.
+    """lambda_max and lambda_min of a matrix.
 
-    `proved` is False for operators, whose bounds hold but for one start vector in a million.
+    Attributes:
+        top: lambda_max over 2^exponent.
+        bottom: lambda_min over 2^exponent.
+        exponent: of the power of two that was taken out, lest squares overflow.
+        proved: False for operators, whose bounds hold but for one start vector in a million.
     """
 
     top: Bracket
@@ -215,11 +225,13 @@ class Extremes:
 
     @property
     def lambda_max(self) -> Bracket:
-        return _scaled_back(self.top, self.exponent)
+        """The largest eigenvalue."""
+        return self.top.times_power(self.exponent)
 
     @property
     def lambda_min(self) -> Bracket:
-        return _scaled_back(self.bottom, self.exponent)
+        """The smallest eigenvalue."""
+        return self.bottom.times_power(self.exponent)
 
 
 def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
@@ -233,55 +245,66 @@ def extremes(K: Tensor, *, entry_error: float = 0.0, seed: int = 0) -> Extremes:
     >>> ends.lambda_min.lower < 1.0 < ends.lambda_min.upper, ends.lambda_min.upper - ends.lambda_min.lower < 1e-8
     (True, True)
     """
-    least, most = (float(v) for v in torch.aminmax(K)) if len(K) else (0.0, 0.0)
-    size = max(-least, most)
+    size = 0.0
+    if len(K):
+        least, most = (float(v) for v in torch.aminmax(K))
+        size = max(-least, most)
     if size == 0.0:
         return Extremes(Bracket(0.0, 0.0, 0.0), Bracket(0.0, 0.0, 0.0))
     exponent = math.frexp(size)[1]
     if abs(exponent) < _TAME:
         exponent = 0
     else:
-        K = _times_power(K, -exponent)
+        first, second = two_factors(-exponent)
+        K = K * first * second
     n = len(K)
     norm = float(torch.linalg.matrix_norm(K)) * (1 + n * n * _U)
     rounding = 2 * (n + 2) * _U * norm
     top, bottom = both_ends(product(K), start_vector(n, seed, K.device), tol=_TOL, flat=_FLAT, least=_ROUGH)
     high = _top_bracket(K, top, norm, rounding)
     # Where the lower end was not waited for, only a space that has closed has found it.
-    tol = _TOL if bottom.value * _FLAT > top.value else 0.0
+    tol = 0.0
+    if bottom.value * _FLAT > top.value:
+        tol = _TOL
     low = _bottom_bracket(K, bottom, tol, rounding, seed)
     off = entry_error * float(K.diagonal().abs().sum())
     return Extremes(high.widened(off), low.widened(off), exponent)
 
 
-def _top_bracket(K: Tensor, found: Ritz, norm: float, rounding: float) -> Bracket:
-    image = K @ found.vector
-    theta = float(found.vector @ image)
-    r = float((image - theta * found.vector).norm()) + rounding
+def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket:
+    """The interval of lambda_max about a Ritz value; `norm` is Frobenius' of K."""
+    image = K @ ritz.vector
+    theta = float(ritz.vector @ image)
+    r = float((image - theta * ritz.vector).norm()) + rounding
     inner = theta - rounding
     base = theta - r
-    if base > 0 and (rest := math.sqrt(max(norm * norm - base * base, 0.0))) < base:
-        # The only eigenvalue beyond `rest` lies within r of theta, and within r^2 over the gap.
-        return Bracket(theta, inner, theta + rounding + min(r, r * r / (theta - rest)))
-    return Bracket(theta, inner, _outer(K, -1, theta, found.error))
+    if base > 0 and (others := math.sqrt(max(norm * norm - base * base, 0.0))) < base:
+        # The only eigenvalue beyond `others` lies within r of theta, and within r^2 over the gap.
+        return Bracket(theta, inner, theta + rounding + min(r, r * r / (theta - others)))
+    return Bracket(theta, inner, SignedMatrix(K, -1).outer_bound(theta, ritz.error))
 
 
-def _bottom_bracket(K: Tensor, found: Ritz, tol: float, rounding: float, seed: int) -> Bracket:
-    """`found` is what products with K gave. It is enough where it has converged; else solves with a factor follow."""
+def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: int) -> Bracket:
+    """`ritz` is what products with K gave. It is enough where it has converged; else solves with a factor follow."""
     n = len(K)
-    if 0 <= found.error <= tol * found.value:
-        theta = float(found.vector @ (K @ found.vector))
-        return Bracket(theta, -_outer(K, 1, -theta, found.error), theta + rounding)
+    matrix = SignedMatrix(K, 1)
+    if 0 <= ritz.error <= tol * ritz.value:
+        theta = float(ritz.vector @ (K @ ritz.vector))
+        return Bracket(theta, -matrix.outer_bound(-theta, ritz.error), theta + rounding)
     trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
     # The nearer to lambda_min the shift, the fewer solves; below zero it is a must. A Ritz value lies above lambda_min.
-    below = found.value - max(0.03 * found.value, 2 * found.error)
-    shift = -below if below > trusted else 1.1 * max(-found.value - trusted, 0.0)
-    factor = _cholesky(K, 1, shift)
+    below = ritz.value - max(0.03 * ritz.value, 2 * ritz.error)
+    shift = -below
+    if below <= trusted:
+        shift = 1.1 * max(-ritz.value - trusted, 0.0)
+    factor = matrix.cholesky(shift)
     while factor is None:
         shift = 0.0 if shift < 0 else max(4 * shift, trusted)
-        factor = _cholesky(K, 1, shift)
+        factor = matrix.cholesky(shift)
     # What is asked of lambda_min is asked of 1 / (lambda_min + shift): near to it, less accuracy does.
-    tol = _TOL * max(1.0, found.value / (found.value + shift)) if shift < 0 else _TOL
+    tol = _TOL
+    if shift < 0:
+        tol = _TOL * max(1.0, ritz.value / (ritz.value + shift))
     inverse = largest(partial(_solve, factor), start_vector(n, seed + 1, K.device), tol=tol)
     # A solve more takes out what is left of the top, which would count by its eigenvalue in the quotient.
     v = _solve(factor, inverse.vector)
@@ -290,36 +313,43 @@ def _bottom_bracket(K: Tensor, found: Ritz, tol: float, rounding: float, seed: i
     theta = float(v @ (K @ v))
     if theta + shift <= 4 * trusted:
         # Shifted as little as Cholesky's algorithm allows, K is singular to it: no second factor can tell more.
-        return Bracket(theta, -shift - _allowance(K, 1, shift), theta + rounding)
+        return Bracket(theta, -shift - matrix.allowance(shift), theta + rounding)
     error = inverse.error / abs(inverse.value) * abs(theta + shift)
-    return Bracket(theta, -_outer(K, 1, -theta, error), theta + rounding)
+    return Bracket(theta, -matrix.outer_bound(-theta, error), theta + rounding)
 
 
-def _outer(K: Tensor, sign: int, theta: float, error: float) -> float:
-    """A number that no eigenvalue of -sign K exceeds, as near to theta as Cholesky's algorithm lets it."""
-    margin = max(4 * error, _MARGIN * abs(theta), _allowance(K, sign, theta) / 16)
-    while _cholesky(K, sign, theta + margin) is None:
-        margin *= 8
-    return theta + margin + _allowance(K, sign, theta + margin)
+@dataclass(frozen=True, eq=False)
+class SignedMatrix:
+    """sign K, of which multiples of one are added and Cholesky's algorithm is asked."""
 
+    K: Tensor
+    sign: int
 
-def _allowance(K: Tensor, sign: int, shift: float) -> float:
-    """What Cholesky's algorithm can overlook on sign K + shift, the rounding of the diagonal included."""
-    diagonal = K.diagonal()
-    return (len(K) + 2) * _U * float((sign * diagonal + shift).abs().sum()) + 2 * _U * (
-        abs(shift) + float(diagonal.abs().max())
-    )
+    def outer_bound(self, theta: float, error: float) -> float:
+        """A number that no eigenvalue of -sign K exceeds, as near to theta as Cholesky's algorithm lets it."""
+        margin = max(4 * error, _MARGIN * abs(theta), self.allowance(theta) / 16)
+        while self.cholesky(theta + margin) is None:
+            margin *= 8
+        return theta + margin + self.allowance(theta + margin)
 
+    def allowance(self, shift: float) -> float:
+        """What Cholesky's algorithm can overlook on sign K + shift, the rounding of the diagonal included."""
+        diagonal = self.K.diagonal()
+        return (len(self.K) + 2) * _U * float((self.sign * diagonal + shift).abs().sum()) + 2 * _U * (
+            abs(shift) + float(diagonal.abs().max())
+        )
 
-def _cholesky(K: Tensor, sign: int, shift: float) -> Tensor | None:
-    """The factor of sign K + shift, or None if the algorithm breaks down."""
-    A = K.clone() if sign > 0 else K.neg()
-    A.diagonal().add_(shift)
-    # Transposed it is the same matrix, in the order that LAPACK wants: there it can be done in place.
-    A = A.mT
-    into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
-    factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
-    return None if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()) else factor
+    def cholesky(self, shift: float) -> Tensor | None:
+        """The factor of sign K + shift, or None if the algorithm breaks down."""
+        A = self.K.clone() if self.sign > 0 else self.K.neg()
+        A.diagonal().add_(shift)
+        # Transposed it is the same matrix, in the order that LAPACK wants: there it can be done in place.
+        A = A.mT
+        into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
+        factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
+        if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()):
+            return None
+        return factor
 
 
 def product(K: Tensor) -> Apply:
@@ -331,6 +361,7 @@ def product(K: Tensor) -> Apply:
 
 
 def _solve(factor: Tensor, v: Tensor) -> Tensor:
+    """L^-T L^-1 v."""
     if factor.device.type == "cpu" and factor.mT.is_contiguous():  # in BLAS's own order, so that nothing is copied
         L = factor.numpy()
         return torch.from_numpy(_TRSV(L, _TRSV(L, v.numpy(), lower=1), lower=1, trans=1))
@@ -351,29 +382,30 @@ def operator_extremes(
     """
     if n <= steps:
         K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])
-        found = extremes((K + K.mT) / 2, seed=seed)
+        ends = extremes((K + K.mT) / 2, seed=seed)
         off = (
             float(torch.linalg.matrix_norm(K - K.mT)) + n * unit * float(torch.linalg.matrix_norm(K))
-        ) * 2.0**-found.exponent
-        return replace(found, top=found.top.widened(off), bottom=found.bottom.widened(off))
+        ) * 2.0**-ends.exponent
+        return replace(ends, top=ends.top.widened(off), bottom=ends.bottom.widened(off))
     space = krylov(apply, start_vector(n, seed), steps)
     values = space.ritz()[0]
     k, high, low = len(values), float(values[-1]), float(values[0])
     rounding = 2 * (n + 2) * unit * high
     eps = (math.log(1.648 * math.sqrt(n) / _FAILURE) / (2 * k - 1)) ** 2
-    beyond = high * eps / (1 - eps) if eps < 1 else math.inf
-    # At the other end the theorem is applied to lambda_max - K, whose largest eigenvalue is the whole spread.
-    below = (high + beyond - low) * eps / (1 - eps) if eps < 1 else math.inf
+    beyond = below = math.inf
+    if eps < 1:
+        beyond = high * eps / (1 - eps)
+        # At the other end the theorem is applied to lambda_max - K, whose largest eigenvalue is the whole spread.
+        below = (high + beyond - low) * eps / (1 - eps)
     top = Bracket(high, high - rounding, high + beyond + rounding)
     return Extremes(top, Bracket(low, low - below - rounding, low + rounding), proved=False)
 
 
-def _times_power(K: Tensor, exponent: int) -> Tensor:
-    """K 2^exponent, in two factors: one alone may overflow where the result does not."""
-    half = exponent // 2
-    return K * 2.0**half * 2.0 ** (exponent - half)
+def two_factors(exponent: int) -> tuple[float, float]:
+    """2^exponent in two factors: one alone may overflow where a product with both does not.
 
-
-def _scaled_back(bracket: Bracket, exponent: int) -> Bracket:
+    >>> two_factors(3), two_factors(-1)
+    ((2.0, 4.0), (0.5, 1.0))
+    """
     half = exponent // 2
-    return bracket.times(2.0**half).times(2.0 ** (exponent - half))
+    return 2.0**half, 2.0 ** (exponent - half)

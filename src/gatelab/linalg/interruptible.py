@@ -44,7 +44,12 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], thread
     [1, 2, 3]
     """
     asked = threading.Event()
-    pool = ThreadPoolExecutor(max(1, threads), initializer=_begin, initargs=(asked,))
+
+    def begin() -> None:
+        _thread.asked = asked
+        torch.set_num_threads(1)
+
+    pool = ThreadPoolExecutor(max(1, threads), initializer=begin)
     futures: list[Future[_Result]] = []
     try:
         futures = [pool.submit(work, piece) for piece in pieces]
@@ -54,11 +59,6 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], thread
         asked.set()
         pool.shutdown(wait=False, cancel_futures=True)
         wait(futures, timeout=_PATIENCE)
-
-
-def _begin(asked: threading.Event) -> None:
-    _thread.asked = asked
-    torch.set_num_threads(1)
 
 
 def apart(call: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
@@ -87,7 +87,7 @@ def apart(call: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
 
 
 def _result(future: Future[_Result]) -> _Result:
-    while True:
-        done, _ = wait([future], timeout=_SLICE)
-        if done:
-            return future.result()
+    """What the future holds, waited for in slices."""
+    while not future.done():
+        wait([future], timeout=_SLICE)
+    return future.result()

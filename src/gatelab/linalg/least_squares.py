@@ -30,10 +30,15 @@ _MISSED = 1e-4
 
 @dataclass(frozen=True)
 class Projection:
-    """The solutions of min |F c - y|^2 + penalty |c|^2: c (B, m, o), the residual y - F c (B, N, o), the minimum (B,).
+    """The solutions of min |F c - y|^2 + penalty |c|^2 for a batch.
 
-    `lower` is the Cholesky factor of the scaled F^T F + penalty, `scale` what the columns were multiplied by, `careful`
-    which of the batch took the way of QR.
+    Attributes:
+        coefficients: c, (B, m, o).
+        residual: y - F c, (B, N, o).
+        loss: the minimum, (B,).
+        lower: the Cholesky factor of the scaled F^T F + penalty, (B, m, m).
+        scale: what the columns were multiplied by, (B, m).
+        careful: which of the batch took the way of QR, (B,).
     """
 
     coefficients: Tensor
@@ -44,6 +49,7 @@ class Projection:
     careful: Tensor
 
     def take(self, index: Tensor) -> Projection:
+        """Those of some members of the batch."""
         return replace(self, **{name: value[index] for name, value in vars(self).items()})
 
     def put(self, index: Tensor, other: Projection) -> None:
@@ -59,8 +65,8 @@ class Projection:
             # The difference of squares has lost half the digits: take the products of what was projected instead.
             i = self.careful.nonzero()[:, 0]
             Q = _right_solved(self.lower[i].mT, self.scale[i, None] * F[i])
-            rest = J[i] - _times(Q, crossed(Q, J[i]))
-            K[i] = gram(rest - _times(Q, crossed(Q, rest)))
+            left = J[i] - _by_rows(torch.matmul, Q, crossed(Q, J[i]))
+            K[i] = gram(left - _by_rows(torch.matmul, Q, crossed(Q, left)))
         return K
 
 
@@ -75,18 +81,18 @@ def crossed(A: Tensor, B: Tensor) -> Tensor:
     if len(A) * _work(A, B.shape[-1]) <= _PIECE:
         return A.mT @ B
     columns = 64 * int(max(1, B.shape[-1] * _PIECE // _work(A, B.shape[-1]) // 64))
-    return torch.stack([_columns_crossed(a, b, columns) for a, b in zip(A, B, strict=True)])
-
-
-def _columns_crossed(a: Tensor, b: Tensor, columns: int) -> Tensor:
-    parts = []
-    for some in b.split(columns, -1):
-        stop_if_asked()
-        parts.append(a.mT @ some)
-    return torch.cat(parts, -1)
+    products = []
+    for a, b in zip(A, B, strict=True):
+        pieces = []
+        for some in b.split(columns, -1):
+            stop_if_asked()
+            pieces.append(a.mT @ some)
+        products.append(torch.cat(pieces, -1))
+    return torch.stack(products)
 
 
 def _work(A: Tensor, columns: int) -> float:
+    """The multiplications of a product of one member of A with so many columns."""
     return float(A.shape[-2]) * A.shape[-1] * columns
 
 
@@ -104,10 +110,6 @@ def _by_rows(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor)
             pieces.append(function(some, b))
         parts.append(torch.cat(pieces))
     return torch.stack(parts)
-
-
-def _times(A: Tensor, B: Tensor) -> Tensor:
-    return _by_rows(torch.matmul, A, B)
 
 
 def _right_solved(R: Tensor, A: Tensor) -> Tensor:
@@ -141,8 +143,8 @@ def project(F: Tensor, y: Tensor, penalty: Tensor, *, rank: float = _RANK) -> Pr
     spared, unless the residual shows that something was lost.
 
     >>> F, y = torch.randn(3, 50, 4, dtype=torch.float64), torch.randn(3, 50, 1, dtype=torch.float64)
-    >>> found = project(F, y, torch.zeros(3, 4, dtype=torch.float64))
-    >>> bool((found.coefficients - torch.linalg.lstsq(F, y).solution).abs().max() < 1e-12)
+    >>> solution = project(F, y, torch.zeros(3, 4, dtype=torch.float64))
+    >>> bool((solution.coefficients - torch.linalg.lstsq(F, y).solution).abs().max() < 1e-12)
     True
     """
     G = gram(F)
@@ -201,31 +203,29 @@ def cholesky_qr(A: Tensor) -> tuple[Tensor, Tensor]:
     >>> bool((Q @ R - A).abs().max() < 1e-12), bool((gram(Q) - torch.eye(3)).abs().max() < 1e-12)
     (True, True)
     """
-    Q, R = A, None
-    for _ in range(3):
+    R = _shifted_cholesky(gram(A)).mT
+    Q = _right_solved(R, A)
+    for _ in range(2):
         L = _shifted_cholesky(gram(Q))
         Q = _right_solved(L.mT, Q)
-        R = L.mT if R is None else L.mT @ R
-    assert R is not None
+        R = L.mT @ R
     return Q, R
 
 
 def _shifted_cholesky(G: Tensor) -> Tensor:
     """The Cholesky factor of G, with the least multiple of one that is needed on the diagonal of each."""
     L, failed = torch.linalg.cholesky_ex(G)
-    shift = 4 * torch.finfo(G.dtype).eps * G.diagonal(dim1=-2, dim2=-1).sum(-1)
-    bad = _unusable(L, failed)
-    while bool(bad.any()):
+    eps = torch.finfo(G.dtype).eps
+    shift = 4 * eps * G.diagonal(dim1=-2, dim2=-1).sum(-1)
+    while True:
+        # Pivots at the level of rounding are as bad as a failure, for what they hold is noise.
+        pivots = L.diagonal(dim1=-2, dim2=-1)
+        noise = 4 * eps * L.shape[-1] * pivots.amax(-1).square()
+        bad = (failed != 0) | ~(pivots.amin(-1).square() > noise)
+        if not bool(bad.any()):
+            return L
         i = bad.nonzero()[:, 0]
         shifted = G[i].clone()
         shifted.diagonal(dim1=-2, dim2=-1).add_(shift[i, None])
         L[i], failed[i] = torch.linalg.cholesky_ex(shifted)
-        shift, bad = shift * 10, _unusable(L, failed)
-    return L
-
-
-def _unusable(L: Tensor, failed: Tensor) -> Tensor:
-    """Whether a factor failed; pivots at the level of rounding are as bad, for what they hold is noise."""
-    pivots = L.diagonal(dim1=-2, dim2=-1)
-    noise = 4 * torch.finfo(L.dtype).eps * L.shape[-1] * pivots.amax(-1).square()
-    return (failed != 0) | ~(pivots.amin(-1).square() > noise)
+        shift = shift * 10

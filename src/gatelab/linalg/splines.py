@@ -20,7 +20,7 @@ from numpy.polynomial import legendre
 from scipy.linalg.lapack import dpbtrf, dpbtrs  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.special import comb
 
-Array = np.ndarray
+from gatelab.arrays import Array
 
 
 @lru_cache(maxsize=16)
@@ -65,7 +65,19 @@ def _bernstein(degree: int) -> Array:
 
 @dataclass(frozen=True)
 class CellData:
-    """Sorted data cut into cells at `breaks`, with the Legendre moments of each cell."""
+    """Sorted data cut into cells, with the Legendre moments of each cell.
+
+    Attributes:
+        x: the points, sorted, (N,).
+        y: the targets, (N,).
+        breaks: the ends of the cells, (cells + 1,).
+        degree: the highest degree of the moments.
+        starts: the first row of each cell.
+        counts: the number of rows of each cell.
+        values: the Legendre polynomials at the rows, (degree + 1, N).
+        gram: their products summed over each cell, (cells, degree + 1, degree + 1).
+        right: their products with y, (cells, degree + 1).
+    """
 
     x: Array
     y: Array
@@ -104,18 +116,21 @@ def cell_data(x: Array, y: Array, breaks: Array, degree: int) -> CellData:
         values[i + 1] = ((2 * i + 1) * xi * values[i] - i * values[i - 1]) / (i + 1)
     gram = np.empty((len(counts), degree + 1, degree + 1))
     right = np.empty((len(counts), degree + 1))
-    for i in range(degree + 1):
-        right[:, i] = _cell_sums(values[i] * y, starts, counts)
-        for j in range(i + 1):
-            s = counts if i == j == 0 else _cell_sums(values[i] * values[j] if j else values[i], starts, counts)
-            gram[:, i, j] = gram[:, j, i] = s
-    return CellData(x, y, breaks, degree, starts, counts, values, gram, right)
 
+    def sums(v: Array) -> Array:
+        # reduceat repeats an element for an empty cell and refuses a start at the very end.
+        return np.where(counts > 0, np.add.reduceat(v, np.minimum(starts, len(v) - 1)), 0.0)
 
-def _cell_sums(v: Array, starts: Array, counts: Array) -> Array:
-    # reduceat repeats an element for an empty cell and refuses a start at the very end.
-    sums = np.add.reduceat(v, np.minimum(starts, len(v) - 1))
-    return np.where(counts > 0, sums, 0.0)
+    gram[:, 0, 0] = counts
+    right[:, 0] = sums(values[0] * y)
+    for i in range(1, degree + 1):
+        right[:, i] = sums(values[i] * y)
+        gram[:, i, 0] = gram[:, 0, i] = sums(values[i])
+        for j in range(1, i + 1):
+            gram[:, i, j] = gram[:, j, i] = sums(values[i] * values[j])
+    return CellData(
+        x=x, y=y, breaks=breaks, degree=degree, starts=starts, counts=counts, values=values, gram=gram, right=right
+    )
 
 
 @dataclass(frozen=True)
@@ -140,8 +155,8 @@ class Space:
 
     def to_cells(self, coefficients: Array) -> Array:
         """Legendre coefficients per cell of B-spline coefficients (dim,)."""
-        at = self.multiplicity * np.arange(self.cells)[:, None] + np.arange(self.degree + 1)
-        return (self.extract @ coefficients[at][:, :, None])[:, :, 0]
+        alive = self.multiplicity * np.arange(self.cells)[:, None] + np.arange(self.degree + 1)
+        return (self.extract @ coefficients[alive][:, :, None])[:, :, 0]
 
     def jump_rows(self, r: int) -> Array:
         """Rows (cells - 1, degree + 1 + multiplicity) on the B-spline coefficients of each pair of neighbouring
@@ -224,7 +239,10 @@ def solve(
     """
     p, m, cells = s.degree, s.multiplicity, s.cells
     right_local = np.einsum("cij,ci->cj", s.extract, data.right)
-    band = _gram_band(data, s, p if penalty is None else p + m)
+    bandwidth = p
+    if penalty is not None:
+        bandwidth = p + m
+    band = _gram_band(data, s, bandwidth)
     right = np.zeros(s.dim)
     for j in range(p + 1):
         right[j : j + cells * m : m][:cells] += right_local[:, j]
@@ -239,15 +257,12 @@ def solve(
         return _banded_solve(band, right)
     solved = _banded_solve(band, np.column_stack((right, constraints.T)))
     free, responses = solved[:, 0], solved[:, 1:]
-    return free - responses @ _small_solve(constraints @ responses, constraints @ free)
-
-
-def _small_solve(a: Array, b: Array) -> Array:
-    """a^-1 b; constraints that say the same twice make `a` singular, and then any solution will do."""
+    a, b = constraints @ responses, constraints @ free
     try:
-        return np.linalg.solve(a, b)
+        return free - responses @ np.linalg.solve(a, b)
     except np.linalg.LinAlgError:
-        return np.linalg.lstsq(a, b, rcond=None)[0]
+        # Constraints that say the same twice make `a` singular, and then any solution will do.
+        return free - responses @ np.linalg.lstsq(a, b, rcond=None)[0]
 
 
 def gram_solve(data: CellData, s: Space, right: Array) -> Array:

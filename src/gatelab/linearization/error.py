@@ -1,14 +1,4 @@
-"""Monte Carlo for the scalar function GELU(z) = z P(Z <= z), Z ~ N(0, 1) (paper 003, section 4.1).
-
-    naive        z/N #{Z_i <= z}                       N Var = z^2 Phi(1 - Phi)            at most 0.1478, at |z| = 1.28
-    antithetic   the same with pairs Z_i, -Z_i          N Var = z^2 Phi(-|z|) (2 Phi(|z|) - 1)   at most 0.1328
-    quantile     Z_i = Phi^-1((i - 1/2) / N)           no chance; with 256 points within 5.6e-3
-
-The indicator {Z_i <= w.x} is no product of a function of w and one of x: this estimator does not factor into Phi and
-Psi, whatever N is, and `build` says so.
-
-How far a linearisation is off: RMSE and maximum, with intervals, beside the least that so many features allow.
-"""
+"""How far a linearisation is off: RMSE and maximum, with intervals, beside the least that so many features allow."""
 
 from __future__ import annotations
 
@@ -22,72 +12,11 @@ from torch import Tensor
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, check_seed, unknown_name
-from gatelab.feedforward import Activation
 from gatelab.linalg.interruptible import apart
-from gatelab.linearization.floors import check_spread
-from gatelab.linearization.monomials import Maps
+from gatelab.linearization.floors import check_spread, floor
+from gatelab.linearization.monomials import real
 from gatelab.memory import check_memory
-
-KINDS = ("naive", "antithetic", "quantile")
-
-
-def monte_carlo(z: Tensor, samples: int, kind: str = "naive", generator: torch.Generator | None = None) -> Tensor:
-    """An estimate of GELU at every z from one set of samples, so that values at different z are not independent.
-
-    >>> z = torch.linspace(-4, 4, 4001, dtype=torch.float64)
-    >>> error = (monte_carlo(z, 256, "quantile") - torch.nn.functional.gelu(z)).abs().max()
-    >>> round(float(error), 4)
-    0.0056
-    """
-    N = _count(samples, kind)
-    if kind == "quantile":
-        points = torch.special.ndtri((torch.arange(N, device=z.device, dtype=torch.float64) + 0.5) / N)
-    else:
-        if generator is None:
-            raise GatelabError(
-                f"kind {kind!r} draws samples and no generator was given; pass torch.Generator().manual_seed(0)"
-            )
-        half = N if kind == "naive" else N // 2
-        points = torch.randn(half, generator=generator, dtype=torch.float64, device=generator.device).to(z.device)
-        if kind == "antithetic":
-            points = torch.cat([points, -points])
-    below = torch.searchsorted(points.sort().values, z.detach().double().contiguous(), right=True)
-    return z * (below.double() / N).to(z.dtype)
-
-
-def monte_carlo_variance(z: Tensor, samples: int, kind: str = "naive") -> Tensor:
-    """The variance of the estimate at z; 0 for the quantile grid, whose error is bias.
-
-    >>> z = torch.linspace(-4, 4, 8001, dtype=torch.float64)
-    >>> [round(float(monte_carlo_variance(z, 100, kind).max() * 100), 4) for kind in KINDS]
-    [0.1478, 0.1328, 0.0]
-    """
-    N = _count(samples, kind)
-    if kind == "quantile":
-        return torch.zeros_like(z)
-    p, rest = torch.special.ndtr(-z.abs()), torch.special.ndtr(z.abs())
-    each = p * rest if kind == "naive" else p * (rest - p)
-    return z.square() * each / N
-
-
-def build(activation: Activation, d: int, **options: object) -> Maps:
-    """Refused: there are no maps to build."""
-    raise GatelabError(
-        f"monte-carlo estimates the scalar {activation.name}(z) and does not factor into Phi(w) and Psi(x): the "
-        "indicator {Z <= w.x} needs w and x together. Use gatelab.linearization.monte_carlo(z, samples, kind, "
-        "generator) for scalars, or an unbiased method that factors: 'maclaurin', 'tensorsketch' or 'fourier'"
-    )
-
-
-def _count(samples: int, kind: str) -> int:
-    if kind not in KINDS:
-        raise unknown_name("kind of Monte Carlo", kind, KINDS)
-    if isinstance(samples, bool) or not hasattr(samples, "__index__") or int(samples) < 1:
-        raise GatelabError(f"samples is {samples!r}; give a whole number, 1 or more")
-    if kind == "antithetic" and int(samples) % 2:
-        raise GatelabError(f"samples is {samples}; antithetic samples come in pairs: give an even number")
-    return int(samples)
-
+from gatelab.statistics import Interval, percentile_interval, resampled
 
 if TYPE_CHECKING:
     from gatelab.linearization.linearizations import Linearization
@@ -103,11 +32,21 @@ PAIRS, FEATURES = 2**16, 2**28  # pairs that are drawn by default, and numbers t
 
 @dataclass(frozen=True)
 class Error:
-    """`rmse` with its bootstrap interval (low, high), and `maximum`, the largest of `pairs` errors.
+    """How far a linearisation is off.
 
-    With confidence `level` no more than the share `exceeding` of all pairs has an error above the maximum. `relative`
-    is the RMSE over the root mean square of what is approximated. `floor` is the least RMSE that any maps of m features
-    can have: on the distribution, or on the given W and X (their singular values); None where it is not known.
+    Attributes:
+        rmse: the root mean square error.
+        low: the lower end of its bootstrap interval.
+        high: the upper end.
+        maximum: the largest error of all pairs that were looked at.
+        exceeding: with confidence `level` no more than this share of all pairs has an error above the maximum.
+        relative: the RMSE over the root mean square of what is approximated.
+        floor: the least RMSE that any maps of m features can have, on the distribution or on the given W and X (by
+            their singular values); None where it is not known.
+        m: the number of features.
+        d: the number of inputs.
+        pairs: how many pairs (w, x) were looked at.
+        level: the confidence of the interval and of `exceeding`.
     """
 
     rmse: float
@@ -126,14 +65,14 @@ class Error:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        least = "" if self.floor is None else f", floor {self.floor:.3g}"
-        return (
-            f"RMSE {self.rmse:.3g} [{self.low:.3g}, {self.high:.3g}], maximum {self.maximum:.3g}, m = {self.m}{least}"
-        )
+        text = f"RMSE {self.rmse:.3g} [{self.low:.3g}, {self.high:.3g}], maximum {self.maximum:.3g}, m = {self.m}"
+        if self.floor is not None:
+            text += f", floor {self.floor:.3g}"
+        return text
 
 
 def measure(
-    made: Linearization,
+    linearization: Linearization,
     distribution: str = "gaussian",
     *,
     d: int | None = None,
@@ -148,139 +87,187 @@ def measure(
 ) -> Error:
     """On fresh pairs (w, x) of a distribution, or on all pairs of rows of W and X where both are given.
 
-    "gaussian" is w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I); "sphere" has lengths w_scale and x_scale instead.
-    `samples` pairs are drawn, by default 65536, and fewer where their features would number more than 2^28 (256 pairs
-    at least). `progress(done, total)` counts pairs.
+    Args:
+        linearization: the maps.
+        distribution: "gaussian" is w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I); "sphere" has the lengths w_scale
+            and x_scale instead.
+        d: the number of inputs, where the maps were made for none.
+        W: rows of weights (n, d), of a gated unit a tuple of them.
+        X: inputs (N, d).
+        w_scale: the spread of w.
+        x_scale: the spread of x.
+        samples: how many pairs are drawn; by default 65536, and fewer where their features would number more than 2^28
+            (256 pairs at least).
+        seed: of the pairs and of the bootstrap.
+        level: the confidence of the interval.
+        progress: called with (done, total), which count pairs.
+
+    Returns:
+        An `Error`.
     """
     if not 0 < level < 1:
         raise GatelabError(f"level is {level!r}; give a confidence between 0 and 1")
     if (W is None) != (X is None):
         raise GatelabError("one of W and X is given; give both, or a distribution for both")
     if X is not None:
-        return _on_data(made, W, X, level, seed)
+        return _on_data(linearization, W, X, level, seed)
     if distribution not in DISTRIBUTIONS:
         raise unknown_name("distribution", distribution, DISTRIBUTIONS)
-    d = made.d if d is None else d
+    if d is None:
+        d = linearization.d
     if d is None:
         raise GatelabError("the number of inputs is not known; give d=..., here or to linearize")
     if samples is None:
-        many = made.features(d).m if made.polynomial is None else 1
+        many = 1
+        if linearization.polynomial is None:
+            many = linearization.features(d).m
         samples = max(GROUPS, min(PAIRS, FEATURES // many))
     if isinstance(samples, bool) or not hasattr(samples, "__index__") or samples < GROUPS:
         raise GatelabError(f"samples is {samples!r}; give {GROUPS} pairs or more")
-    scales = check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale")
-    return _on_distribution(made, distribution, d, scales, int(samples), seed, level, progress)
-
-
-def _on_distribution(
-    made: Linearization,
-    law: str,
-    d: int,
-    scales: tuple[float, float],
-    samples: int,
-    seed: int,
-    level: float,
-    progress: Callable[[int, int], None] | None,
-) -> Error:
-    maps = made.features(d)
-    draw = torch.Generator().manual_seed(check_seed(seed))
-
-    def rows(n: int, scale: float) -> Tensor:
-        v = torch.randn(n, d, generator=draw, dtype=torch.float64)
-        return scale * (v / v.norm(dim=1, keepdim=True) if law == "sphere" else v)
-
-    part = samples if made.polynomial is not None else max(1, min(samples, PART // maps.m))
-    check_memory(
-        8 * 4 * part * (made.factors + 2) * d + 8 * 8 * samples,
-        f"the error on {samples} pairs of {d} inputs",
-        "give fewer samples, or a smaller d",
+    pairs = RandomPairs(
+        linearization=linearization,
+        sphere=distribution == "sphere",
+        d=d,
+        w_scale=check_spread(w_scale, "w_scale"),
+        x_scale=check_spread(x_scale, "x_scale"),
+        generator=torch.Generator().manual_seed(check_seed(seed)),
     )
-    squares, largest, energy = [], 0.0, 0.0
-    for start in range(0, samples, part):
-        n = min(part, samples - start)
-        weights, x = [rows(n, scales[0]) for _ in range(made.factors + 1)], rows(n, scales[1])
-        exact = made.activation((weights[0] * x).sum(1))
-        for u in weights[1:]:
-            exact = exact * (u * x).sum(1)
-        gap = exact - _pairs(made, weights, x)
-        squares.append(gap.square())
-        largest, energy = max(largest, float(gap.abs().max())), energy + float(exact.square().sum())
-        if progress:
-            progress(start + n, samples)
-    low, high = _bootstrap(torch.cat(squares).numpy(), level, seed)
-    rmse = float(torch.cat(squares).mean().sqrt())
-    least = None if made.factors else _floor(made, d, maps.m, scales, DISTRIBUTIONS[law])
-    beyond = 1 - (1 - level) ** (1 / samples)
-    relative = rmse / float(np.sqrt(energy / samples))
-    return Error(rmse, low, high, largest, beyond, relative, least, maps.m, d, samples, level)
+    return pairs.error(int(samples), seed, level, progress)
 
 
-def drawn_pairs(made: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class RandomPairs:
+    """Pairs (w, x) of a distribution, drawn as they are asked for; of a gated unit w is several rows."""
+
+    linearization: Linearization
+    sphere: bool
+    d: int
+    w_scale: float
+    x_scale: float
+    generator: torch.Generator
+
+    def rows(self, n: int, scale: float) -> Tensor:
+        """n random rows, normal or on a sphere."""
+        v = torch.randn(n, self.d, generator=self.generator, dtype=torch.float64)
+        if self.sphere:
+            v = v / v.norm(dim=1, keepdim=True)
+        return scale * v
+
+    def error(self, samples: int, seed: int, level: float, progress: Callable[[int, int], None] | None) -> Error:
+        """The error on so many pairs, some of them at a time."""
+        maps, factors = self.linearization.features(self.d), self.linearization.factors
+        part = samples
+        if self.linearization.polynomial is None:
+            part = max(1, min(samples, PART // maps.m))
+        check_memory(
+            8 * 4 * part * (factors + 2) * self.d + 8 * 8 * samples,
+            f"the error on {samples} pairs of {self.d} inputs",
+            "give fewer samples, or a smaller d",
+        )
+        squares, largest, energy = [], 0.0, 0.0
+        for start in range(0, samples, part):
+            n = min(part, samples - start)
+            weights = [self.rows(n, self.w_scale) for _ in range(factors + 1)]
+            exact, approximate = both_sides(self.linearization, weights, self.rows(n, self.x_scale))
+            gap = exact - approximate
+            squares.append(gap.square())
+            largest, energy = max(largest, float(gap.abs().max())), energy + float(exact.square().sum())
+            if progress:
+                progress(start + n, samples)
+        rmse = float(torch.cat(squares).mean().sqrt())
+        ends = _bootstrap(rmse, torch.cat(squares).numpy(), level, seed)
+        return Error(
+            rmse=rmse,
+            low=ends.low,
+            high=ends.high,
+            maximum=largest,
+            exceeding=1 - (1 - level) ** (1 / samples),
+            relative=rmse / float(np.sqrt(energy / samples)),
+            floor=self.floor(maps.m),
+            m=maps.m,
+            d=self.d,
+            pairs=samples,
+            level=level,
+        )
+
+    def floor(self, m: int) -> float | None:
+        """The floor of m features; None of gated units, and where it is below what can be told from 0."""
+        if self.linearization.factors:
+            return None
+        rows = DISTRIBUTIONS["sphere" if self.sphere else "gaussian"]
+        try:
+            return floor(self.linearization.activation, self.d, m, self.w_scale, self.x_scale, w_law=rows, x_law=rows)
+        except GatelabError:
+            return None
+
+
+def drawn_pairs(linearization: Linearization, d: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """What is approximated and by what, of `count` pairs of standard normal w and x."""
     draw = torch.Generator().manual_seed(seed)
-    x, *weights = (torch.randn(count, d, generator=draw, dtype=torch.float64) for _ in range(made.factors + 2))
-    exact = made.activation((weights[0] * x).sum(1))
-    for u in weights[1:]:
-        exact = exact * (u * x).sum(1)
+    factors = linearization.factors
+    x, *weights = (torch.randn(count, d, generator=draw, dtype=torch.float64) for _ in range(factors + 2))
     with torch.no_grad():
-        return exact.numpy(), _pairs(made, weights, x).numpy()
+        exact, approximate = both_sides(linearization, weights, x)
+    return exact.numpy(), approximate.numpy()
 
 
-def _pairs(made: Linearization, weights: list[Tensor], x: Tensor) -> Tensor:
-    """phi(w_i) . psi(x_i), without the features where the method is a polynomial."""
-    if made.polynomial is not None:
-        value = made.polynomial((weights[0] * x).sum(1))
-        for u in weights[1:]:
-            value = value * (u * x).sum(1)
-        return value
-    found = (made.phi(weights if made.factors else weights[0]) * made.psi(x)).sum(1)
-    return found.real if found.is_complex() else found
+def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """act(w_i.x_i) and phi(w_i) . psi(x_i), of a polynomial without the features."""
+    z, *others = ((w * x).sum(1) for w in weights)
+    exact = linearization.activation(z)
+    if linearization.polynomial is None:
+        approximate = real((linearization.phi(weights) * linearization.psi(x)).sum(1))
+    else:
+        approximate = linearization.polynomial(z)
+        for u in others:
+            approximate = approximate * u
+    for u in others:
+        exact = exact * u
+    return exact, approximate
 
 
-def _on_data(made: Linearization, W: Any, X: Tensor, level: float, seed: int) -> Error:
+def _on_data(linearization: Linearization, W: Any, X: Tensor, level: float, seed: int) -> Error:
+    """The error on all pairs of rows of W and X."""
     parts = [W] if isinstance(W, Tensor) else list(W)
     if X.ndim != 2 or any(p.ndim != 2 for p in parts) or not len(X) or not len(parts[0]):
         raise GatelabError(f"X is of shape {tuple(X.shape)}; give rows of inputs (N, d) and of weights (n, d)")
-    n, N = len(parts[0]), len(X)
+    n, (N, d) = len(parts[0]), X.shape
+    m = linearization.features(d).m
     step = max(1, PART // n)
-    per_input, largest, energy = [], 0.0, 0.0
+    per_input, largest, energy, least = [], 0.0, 0.0, None
     with torch.no_grad():
         for i in range(0, N, step):
-            exact = made.exact(W, X[i : i + step])
-            gap = (exact - made.product(W, X[i : i + step])).double()
+            exact = linearization.exact(W, X[i : i + step])
+            gap = (exact - linearization.product(W, X[i : i + step])).double()
             per_input.append(gap.square().mean(1).cpu())
             largest = max(largest, float(gap.abs().max()))
             energy += float(exact.double().square().sum())
-        least = _floor_of(made, W, X, n) if min(n, N) <= SVD_SIDE else None
+        if min(n, N) <= SVD_SIDE:
+            # What the best matrix of rank m leaves of act(X W^T): no maps of m features can leave less on these rows.
+            table = linearization.exact(W, X).double()
+            gram = table.T @ table if n <= N else table @ table.T
+            energies = apart(torch.linalg.eigvalsh, gram).flip(0).clamp_min(0)
+            least = float((energies[m:].sum() / table.numel()).sqrt())
     squares = torch.cat(per_input).numpy()
-    low, high = _bootstrap(squares, level, seed)
-    rmse, m = float(np.sqrt(squares.mean())), made.features(X.shape[1]).m
-    relative = rmse / float(np.sqrt(energy / (n * N))) if energy else float("nan")
-    # Pairs of one input go together: it is inputs that are drawn.
-    beyond = 1 - (1 - level) ** (1 / N)
-    return Error(rmse, low, high, largest, beyond, relative, least, m, X.shape[1], n * N, level)
+    rmse = float(np.sqrt(squares.mean()))
+    ends = _bootstrap(rmse, squares, level, seed)
+    return Error(
+        rmse=rmse,
+        low=ends.low,
+        high=ends.high,
+        maximum=largest,
+        exceeding=1 - (1 - level) ** (1 / N),  # pairs of one input go together: it is inputs that are drawn
+        relative=rmse / float(np.sqrt(energy / (n * N))) if energy else float("nan"),
+        floor=least,
+        m=m,
+        d=d,
+        pairs=n * N,
+        level=level,
+    )
 
 
-def _bootstrap(squares: np.ndarray, level: float, seed: int) -> tuple[float, float]:
+def _bootstrap(rmse: float, squares: np.ndarray, level: float, seed: int) -> Interval:
     """The interval of the root of their mean: groups of neighbours are drawn again, as whole ones."""
     groups = np.array([g.mean() for g in np.array_split(squares, min(GROUPS, len(squares)))])
-    draws = np.random.default_rng(check_seed(seed)).integers(len(groups), size=(DRAWS, len(groups)))
-    low, high = np.quantile(np.sqrt(groups[draws].mean(1)), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _floor(made: Linearization, d: int, m: int, scales: tuple[float, float], law: str) -> float | None:
-    from gatelab.linearization.floors import floor
-
-    try:
-        return floor(made.activation, d, m, scales[0], scales[1], w_law=law, x_law=law)
-    except GatelabError:
-        return None  # more features than the spectrum resolves: the floor is below what can be told from 0
-
-
-def _floor_of(made: Linearization, W: Any, X: Tensor, n: int) -> float:
-    """What the best matrix of rank m leaves of act(X W^T): no maps of m features can leave less on these rows."""
-    table = made.exact(W, X).double()
-    gram = table.T @ table if n <= len(X) else table @ table.T
-    kept = apart(torch.linalg.eigvalsh, gram).flip(0).clamp_min(0)
-    return float((kept[made.features(X.shape[1]).m :].sum() / table.numel()).sqrt())
+    rows = resampled(len(groups), DRAWS, np.random.default_rng(check_seed(seed)))
+    return percentile_interval(rmse, np.sqrt(groups[rows].mean(1)), level)

@@ -1,12 +1,12 @@
-"""A polynomial for encrypted inference, with what its user must know: interval, cost, proved error, what lies outside.
+"""Polynomials that leave and enter: files for encrypted inference, and those that others have published for GELU.
 
-The document is JSON: coefficients as decimal numbers that give back the same floats.
+A file is JSON, with what its user must know: interval, cost, proved error and what lies outside; coefficients are
+decimal numbers that give back the same floats.
 
-Published polynomials for GELU under encryption, as their authors give them, to compare with.
-
-PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al., IEEE S&P 2024) are for secret sharing, where comparisons
-are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025) has one polynomial between two clamps. MPCFormer (Li et
-al., ICLR 2023) takes one quadratic and trains the network again. The reference is paper 003: Taylor's five terms.
+The published ones are as their authors give them. PUMA (Dong et al., arXiv 2307.12533) and BOLT (Pang et al., IEEE S&P
+2024) are for secret sharing, where comparisons are cheap: pieces with clamps. NEXUS (Zhang et al., NDSS 2025) has one
+polynomial between two clamps. MPCFormer (Li et al., ICLR 2023) takes one quadratic and trains the network again. The
+reference is paper 003: Taylor's five terms.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
-from gatelab.linearization.polynomials import Cost, Given, Polynomial, cost, meant, values
-from gatelab.linearization.remez import bound
-from gatelab.linearization.series import power_series
+from gatelab.linearization.builders.taylor_series import power_series
+from gatelab.linearization.polynomials import ActivationLike, Cost, Polynomial, cost, meant, values
+from gatelab.linearization.proofs import bound
 
 FORMAT = "gatelab polynomial 1"
 _LARGEST = math.log(1.7e308)
@@ -36,9 +36,16 @@ OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # half-widths from the middle
 
 @dataclass(frozen=True)
 class Export:
-    """`measured` is the largest error found on a grid over the interval, `bound` one that is proved (None where nothing
-    is known of the activation), `rounding` what coefficients in powers of z may add in float64, `outside` the largest
-    error at so many half-widths from the middle."""
+    """A polynomial with what its user must know.
+
+    Attributes:
+        polynomial: the polynomial.
+        cost: of an evaluation under encryption.
+        measured: the largest error on a grid over the interval.
+        bound: one that is proved; None where nothing is known of the activation.
+        rounding: what coefficients in powers of z may add in float64.
+        outside: pairs of half-widths from the middle and the largest error there.
+    """
 
     polynomial: Polynomial
     cost: Cost
@@ -72,69 +79,82 @@ class Export:
         }
 
     def save(self, path: str | Path) -> Path:
+        """Write the document to a file, which `read_polynomial` reads."""
         return write_whole(path, json.dumps(self.document(), indent=2, allow_nan=False) + "\n")
 
 
 def export(polynomial: Polynomial, activation: Activation | None = None) -> Export:
-    """The polynomial with its figures; the activation is found by its name unless it is a function of the user's.
+    """The polynomial with its figures.
 
-    >>> from gatelab.linearization.remez import minimax
-    >>> from gatelab.feedforward.gates import activation
-    >>> made = export(minimax(activation("gelu"), 8, 5.0))
-    >>> made.cost.depth, f"{made.measured:.3g} <= {made.bound:.3g}", [f"{k}: {e:.2g}" for k, e in made.outside][-1]
-    (3, '0.0257 <= 0.0257', '2.0: 9.9e+02')
+    Args:
+        polynomial: the polynomial.
+        activation: what it stands for, where that is a function of the user's; others are known by their names.
+
+    Returns:
+        An `Export`.
+
+    >>> from gatelab.linearization import linearize
+    >>> figures = export(linearize("gelu", "minimax", interval=5.0).polynomial)
+    >>> figures.cost.depth, f"{figures.measured:.3g} <= {figures.bound:.3g}"
+    (3, '0.0257 <= 0.0257')
+    >>> [f"{k}: {e:.2g}" for k, e in figures.outside][-1]
+    '2.0: 9.9e+02'
     """
-    gate = meant(polynomial.activation)[0] if activation is None else activation
+    gate = activation or meant(polynomial.activation)[0]
     low, high = polynomial.interval
     try:
         proved = bound(polynomial, gate)
         measured, value = max(proved.measured, polynomial.error(gate)), proved.value
     except GatelabError:
         measured, value = polynomial.error(gate), None
-    far = [(k, _error_at(polynomial, gate, k)) for k in OUTSIDE]
+    outside = []
+    for k in OUTSIDE:
+        centre, half = (low + high) / 2, k * (high - low) / 2
+        ends = values(gate, [centre - half, centre + half]).numpy() - polynomial([centre - half, centre + half])
+        outside.append((k, float(abs(ends).max())))
     reach = max(abs(low), abs(high))
     # By logarithms: reach^k alone may leave float64 where the product with its coefficient does not.
     logs = [math.log(abs(a)) + k * math.log(reach) for k, a in enumerate(polynomial.coefficients) if a]
     sizes = sum(math.exp(log) if log < _LARGEST else math.inf for log in logs)
     rounding = 2 * (polynomial.degree + 1) * math.ulp(1.0) * sizes
-    return Export(polynomial, cost(polynomial), measured, value, rounding, tuple(far))
-
-
-def _error_at(p: Polynomial, gate: Activation, half_widths: float) -> float:
-    low, high = p.interval
-    centre, reach = (low + high) / 2, half_widths * (high - low) / 2
-    ends = values(gate, [centre - reach, centre + reach]).numpy() - p([centre - reach, centre + reach])
-    return float(abs(ends).max())
+    return Export(polynomial, cost(polynomial), measured, value, rounding, tuple(outside))
 
 
 def read_polynomial(path: str | Path) -> Polynomial:
-    """The polynomial of a file that `Export.save` wrote; its two bases must agree."""
+    """The polynomial of a file that `Export.save` wrote; its two bases must agree.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The polynomial, to the last bit.
+    """
     file = Path(path)
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise GatelabError(f"{file} cannot be read ({error.strerror or error}); give a file of --export") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise GatelabError(f"{file} is not JSON ({error}); give a file that was exported by gatelab") from None
-    return from_document(given, str(file))
+    return from_document(document, str(file))
 
 
-def from_document(given: Any, name: str = "the document") -> Polynomial:
+def from_document(document: Any, name: str = "the document") -> Polynomial:
     """The polynomial of such a document."""
-    if not isinstance(given, Mapping) or given.get("format") != FORMAT:
+    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
         raise GatelabError(f"{name} is not a {FORMAT!r} document; give what gatelab exported")
     try:
-        interval = tuple(float(v) for v in given["interval"])
-        powers, basis = ([float(v) for v in given[key]] for key in ("powers", "chebyshev"))
-        about = {key: str(given[key]) for key in ("activation", "method")}
-        made = Polynomial(
-            tuple(powers), tuple(basis), (interval[0], interval[1]), **about, margin=float(given["margin"])
+        interval = tuple(float(v) for v in document["interval"])
+        powers, basis = ([float(v) for v in document[key]] for key in ("powers", "chebyshev"))
+        about = {key: str(document[key]) for key in ("activation", "method")}
+        polynomial = Polynomial(
+            tuple(powers), tuple(basis), (interval[0], interval[1]), **about, margin=float(document["margin"])
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise GatelabError(
             f"{name} is damaged ({type(error).__name__}: {error}); export the polynomial again"
         ) from None
-    other = Polynomial.from_chebyshev(basis, made.interval).coefficients
+    other = Polynomial.from_chebyshev(basis, polynomial.interval).coefficients
     reach = max(map(abs, interval))
     gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip(powers, other, strict=True)))
     size = sum(abs(a) * reach**k for k, a in enumerate(powers))
@@ -142,12 +162,18 @@ def from_document(given: Any, name: str = "the document") -> Polynomial:
         raise GatelabError(
             f"{name} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}"
         )
-    return made
+    return polynomial
 
 
 @dataclass(frozen=True)
 class Published:
     """Pieces between `breaks`: piece i, coefficients of 1, z, z^2, ..., holds from breaks[i - 1] to breaks[i].
+
+    Attributes:
+        name: what it is called here.
+        source: the publication.
+        breaks: where pieces meet.
+        pieces: their coefficients.
 
     >>> bolt = find_published("bolt")
     >>> bolt.breaks, [len(piece) - 1 for piece in bolt.pieces], bolt.comparisons
@@ -169,23 +195,28 @@ class Published:
 
     @property
     def degree(self) -> int:
+        """The highest of the degrees of its pieces."""
         return max(len(piece) - 1 for piece in self.pieces)
 
     def __call__(self, z: Any) -> Array:
+        """The values at the numbers z."""
         z = np.asarray(z, dtype=np.float64)
         which = np.searchsorted(self.breaks, z, side="right")
-        made = np.empty_like(z)
+        outputs = np.empty_like(z)
         for i, piece in enumerate(self.pieces):
-            made[which == i] = np.polynomial.polynomial.polyval(z[which == i], piece)
-        return made
+            outputs[which == i] = np.polynomial.polynomial.polyval(z[which == i], piece)
+        return outputs
 
-    def errors(self, activation: Given = "gelu", reach: float = 8.0, points: int = 160_001) -> dict[str, float]:
+    def errors(
+        self, activation: ActivationLike = "gelu", reach: float = 8.0, points: int = 160_001
+    ) -> dict[str, float]:
         """The largest error on [-reach, reach] and where, and away from the outer clamps (`inside`)."""
         ends = [float(np.nextafter(b, b + side)) for b in self.breaks for side in (-1, 1)]
         z = np.union1d(np.linspace(-reach, reach, points), [e for e in ends if abs(e) <= reach])
         gap = np.abs(values(meant(activation)[0], z).numpy() - self(z))
-        outer = (self.breaks[0], self.breaks[-1]) if self.breaks else (-reach, reach)
-        inside = gap[(z >= outer[0]) & (z < outer[1])] if self.breaks else gap
+        inside = gap
+        if self.breaks:
+            inside = gap[(z >= self.breaks[0]) & (z < self.breaks[-1])]
         return {"maximum": float(gap.max()), "at": float(z[gap.argmax()]), "inside": float(inside.max())}
 
 
@@ -204,17 +235,17 @@ _NEXUS = (
 
 def _bolt(side: int) -> tuple[float, ...]:
     """A polynomial of |z|, plus z / 2, on one side of 0."""
-    made = [c * side**k for k, c in enumerate(_BOLT)]
-    made[1] += 0.5
-    return tuple(made)
+    coefficients = [c * side**k for k, c in enumerate(_BOLT)]
+    coefficients[1] += 0.5
+    return tuple(coefficients)
 
 
 def _even(coefficients: tuple[float, ...]) -> tuple[float, ...]:
     """A polynomial of z^2, plus z / 2."""
-    made = [0.0] * (2 * len(coefficients) - 1)
-    made[::2] = coefficients
-    made[1] = 0.5
-    return tuple(made)
+    powers = [0.0] * (2 * len(coefficients) - 1)
+    powers[::2] = coefficients
+    powers[1] = 0.5
+    return tuple(powers)
 
 
 _PUBLISHED = {
@@ -240,7 +271,10 @@ _PUBLISHED = {
 
 
 def published() -> tuple[Published, ...]:
-    """Every one of the registry.
+    """The approximations of GELU that others have published.
+
+    Returns:
+        All of them, as `Published`.
 
     >>> [p.name for p in published()]
     ['puma', 'bolt', 'nexus', 'mpcformer', 'taylor']
@@ -249,7 +283,14 @@ def published() -> tuple[Published, ...]:
 
 
 def find_published(name: str) -> Published:
-    """The one of that name."""
+    """The published approximation of that name.
+
+    Args:
+        name: such as "bolt".
+
+    Returns:
+        A `Published`.
+    """
     if name.lower() not in _PUBLISHED:
         raise unknown_name("published approximation", name, _PUBLISHED)
     return _PUBLISHED[name.lower()]

@@ -1,23 +1,19 @@
-"""The kernel act(w.x) by degrees: singular values and radial functions where w and x have no preferred direction.
+"""The floor: the least error that any maps Phi, Psi of m features can have on a distribution of w and x.
 
-With r = |w|, s = |x| and t the cosine between them,
+    min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
+
+by Schmidt's theorem (Math. Ann. 63, 1907; Eckart and Young for matrices). The singular values come degree by degree,
+where w and x have no preferred direction. With r = |w|, s = |x| and t the cosine between them,
 
     act(r s t) = sum_l g_l(r s) sum_j Y_lj(w/|w|) Y_lj(x/|x|)        g_l(rho) = E_t[act(rho t) P_l(t)]
 
 P_l are Gegenbauer polynomials with P_l(1) = 1, t has density ~ (1 - t^2)^((d - 3) / 2), and Y_lj are the N_l harmonics
 of degree l, orthonormal on the sphere. So every singular value of the radial operator g_l(r s) is N_l singular values
-of the kernel. In one dimension the sphere is two points and there are two degrees, even and odd.
+of the kernel. In one dimension the sphere is two points and there are two degrees, even and odd. How many degrees are
+needed is known and not guessed: what energy the first ones have left over bounds every singular value of all others.
 
 Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), which rules out the Laguerre rule:
-the Gauss rule here is that of the chi law itself, by Lanczos' process on a fine grid (Gautschi, 1982).
-
-The floor: the least error that any maps Phi, Psi of m features can have on a law of w and x.
-
-    min over Phi, Psi of  E[(act(w.x) - Phi(w).Psi(x))^2]  =  E[act^2] - (sum of the m largest sigma^2)
-
-by Schmidt's theorem (Math. Ann. 63, 1907; Eckart and Young for matrices). `radial` gives the singular values degree by
-degree. How many degrees are needed is known and not guessed: what energy the first ones have left over bounds every
-singular value of all others.
+the Gauss rule here is that of the chi distribution itself.
 """
 
 from __future__ import annotations
@@ -26,25 +22,25 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import cycle
 from numbers import Real
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
+from gatelab.linalg.quadrature import MOST_DEGREES, chi_rule, cosine_rule, gegenbauer_polynomials
 
 LAWS = ("normal", "sphere")
 SMALLEST, LARGEST = 1e-9, 1e6
-_FINE = 600
-_REACH = 9.0  # beyond sqrt(d) +- 9 the chi law has a mass of 1e-18 or less
-_ARCS = 16
-_PER_ARC = 32
+_NODES = (24, 48, 96)
+_SETTLED = 1e-4  # relative change of the error when the nodes are doubled
+_ROUNDING = 1e-13  # of the energy: squares of errors below this are lost in subtraction
 
 
 def check_spread(scale: float, name: str) -> float:
@@ -78,7 +74,9 @@ class Scene:
     @property
     def most_degrees(self) -> int:
         """The highest degree there is: one in one dimension, and as many as the rule resolves elsewhere."""
-        return 1 if self.d == 1 else 24 * _ARCS
+        if self.d == 1:
+            return 1
+        return MOST_DEGREES
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,72 +102,24 @@ def multiplicity(d: int, degree: int) -> int:
     ([1, 16, 135, 800], [1, 2, 2], 0)
     """
     if degree < 2:
-        return d if degree else 1
+        return d**degree
     return math.comb(d + degree - 1, degree) - math.comb(d + degree - 3, degree - 2)
 
 
 def radii(scene: Scene, side: str, nodes: int) -> tuple[Array, Array]:
     """Radii and masses that stand for the lengths of w or x."""
-    law, scale = (scene.w_law, scene.w_scale) if side == "w" else (scene.x_law, scene.x_scale)
-    if law == "sphere":
+    scale = getattr(scene, f"{side}_scale")
+    if getattr(scene, f"{side}_law") == "sphere":
         return np.array([scale]), np.ones(1)
     r, masses = chi_rule(scene.d, nodes)
     return r * scale, masses
-
-
-@lru_cache(maxsize=32)
-def chi_rule(d: int, nodes: int) -> tuple[Array, Array]:
-    """The Gauss rule of the length of a standard normal vector in d dimensions.
-
-    >>> r, masses = chi_rule(16, 20)
-    >>> float((masses * r**2).sum().round(10)), float((masses * r**4).sum().round(9))
-    (16.0, 288.0)
-    """
-    low, high = max(0.0, math.sqrt(d) - _REACH), math.sqrt(d) + _REACH
-    x, w = np.polynomial.legendre.leggauss(_FINE)
-    r = low + (high - low) * (x + 1) / 2
-    log = (d - 1) * np.log(r) - r**2 / 2
-    w = w * np.exp(log - log.max())
-    vectors = np.empty((nodes, _FINE))
-    diagonal, beside = np.empty(nodes), np.empty(nodes - 1)
-    vectors[0] = np.sqrt(w / w.sum())
-    for k in range(nodes):
-        v = r * vectors[k]
-        diagonal[k] = v @ vectors[k]
-        for _ in range(2):  # twice is enough to keep the basis orthogonal to rounding
-            v = v - vectors[: k + 1].T @ (vectors[: k + 1] @ v)
-        if k + 1 < nodes:
-            beside[k] = np.linalg.norm(v)
-            vectors[k + 1] = v / beside[k]
-    at, modes = eigh_tridiagonal(diagonal, beside)
-    return at, modes[0] ** 2
-
-
-@lru_cache(maxsize=32)
-def cosine_rule(d: int, steepest: float) -> tuple[Array, Array]:
-    """Nodes in (0, 1] and masses, one half in all, of the cosine between two chance directions.
-
-    t = sin(phi), with panels that halve towards 0 until z = steepest * t is resolved: a kink at z = 0 lies at an end.
-    """
-    if d == 1:
-        return np.ones(1), np.full(1, 0.5)
-    first = math.pi / 2 / _ARCS
-    halvings = max(4, math.ceil(math.log2(max(steepest * first, 1.0))) + 3)
-    edges = np.concatenate([[0.0], first * 0.5 ** np.arange(halvings, 0, -1), first * np.arange(1, _ARCS + 1)])
-    x, w = np.polynomial.legendre.leggauss(_PER_ARC)
-    half = np.diff(edges) / 2
-    phi = (edges[:-1, None] + half[:, None] * (x + 1)).ravel()
-    with np.errstate(divide="ignore"):
-        masses = (half[:, None] * w).ravel() * np.exp((d - 2) * np.log(np.cos(phi)))
-    keep = masses > 0
-    return np.sin(phi[keep]), masses[keep] / (2 * masses.sum())
 
 
 class Angles:
     """act(rho t) at given rho, ready to be projected on one degree after another."""
 
     def __init__(self, activation: Activation, d: int, rho: Array) -> None:
-        self.d, self.shape = d, rho.shape
+        self.shape = rho.shape
         t, self.masses = cosine_rule(d, float(2.0 ** math.ceil(math.log2(max(float(rho.max()), 1e-300)))))
         z = torch.from_numpy(rho.reshape(-1, 1) * t)
         with torch.no_grad():
@@ -181,39 +131,31 @@ class Angles:
             )
         self.even, self.odd = right + left, right - left
         self.square = ((right**2 + left**2) @ self.masses).reshape(self.shape)
-        self._t, self._degree = t, 0
-        self._before, self._P = np.zeros_like(t), np.ones_like(t)
+        self.polynomials = zip(gegenbauer_polynomials(t, d), cycle((self.even, self.odd)), strict=False)
 
     def next_degree(self) -> Array:
         """g_l at every rho, for l = 0, 1, 2, ... at successive calls."""
-        part = self.odd if self._degree % 2 else self.even
-        g = (part @ (self.masses * self._P)).reshape(self.shape)
-        k, d = self._degree, self.d
-        if k == 0:
-            after = self._t
-        else:  # in one dimension there is no degree beyond the first
-            after = ((2 * k + d - 2) * self._t * self._P - k * self._before) / max(k + d - 2, 1)
-        self._before, self._P, self._degree = self._P, after, k + 1
-        return g
+        P, part = next(self.polynomials)
+        return (part @ (self.masses * P)).reshape(self.shape)
 
 
-def block(g: Array, d: int, degree: int, left: Array, right: Array) -> DegreeBlock:
+def degree_block(g: Array, d: int, degree: int, left: Array, right: Array) -> DegreeBlock:
     """The triples of one degree, from g_l(r_i s_j) and the masses of r_i and s_j."""
     a, b = np.sqrt(left), np.sqrt(right)
     U, sigma, Vt = np.linalg.svd(a[:, None] * g * b, full_matrices=False)
     return DegreeBlock(degree, multiplicity(d, degree), sigma, U / a[:, None], Vt.T / b[:, None])
 
 
-_NODES = (24, 48, 96)
-_SETTLED = 1e-4  # relative change of the error when the nodes are doubled
-_ROUNDING = 1e-13  # of the energy: squares of errors below this are lost in subtraction
-
-
 @dataclass(frozen=True, eq=False)
 class FloorSpectrum:
-    """The singular values of act(w.x) as far as the first `resolved` of them, by degree, and E[act^2].
+    """The singular values of act(w.x), by degree.
 
-    `nodes` is the number of radii; `chosen(m)` names the blocks and radial functions that the best m features use.
+    Attributes:
+        scene: which w and x.
+        energy: E[act(w.x)^2].
+        blocks: the singular values and radial functions of each degree.
+        resolved: how many of the largest singular values are sure to be among them.
+        nodes: the number of radii.
     """
 
     scene: Scene
@@ -242,9 +184,11 @@ class FloorSpectrum:
             raise GatelabError(f"m is {m}, this spectrum was made for {self.resolved} features; ask for more at once")
         sigma, many, _, _ = self.pieces()
         before = np.concatenate([[0.0], np.cumsum(many)])
-        taken = np.clip(m - before[:-1], 0.0, many)
-        left = self.energy - float((taken * sigma**2).sum())
-        return math.sqrt(left) if left > _ROUNDING * self.energy else 0.0
+        shares = np.clip(m - before[:-1], 0.0, many)
+        left = self.energy - float((shares * sigma**2).sum())
+        if left <= _ROUNDING * self.energy:
+            return 0.0
+        return math.sqrt(left)
 
 
 def spectrum(
@@ -259,21 +203,33 @@ def spectrum(
 ) -> FloorSpectrum:
     """The largest m singular values of act(w.x), the radial rule doubled until the error for m features stands still.
 
-    >>> found = spectrum("gelu", 16, 152)
-    >>> [(b.degree, b.multiplicity, float(b.sigma[0].round(3))) for b in found.blocks][:3]
+    Args:
+        activation: a name, an `Activation` or a function of one tensor.
+        d: the number of inputs.
+        m: the number of features.
+        w_scale: the spread of the entries of w; on a sphere, its length.
+        x_scale: the same of x.
+        w_law: "normal" for w ~ N(0, w_scale^2 I), "sphere" for w of one length in a random direction.
+        x_law: the same of x.
+
+    Returns:
+        A `FloorSpectrum`.
+
+    >>> blocks = spectrum("gelu", 16, 152).blocks
+    >>> [(b.degree, b.multiplicity, float(b.sigma[0].round(3))) for b in blocks][:3]
     [(0, 1, 1.576), (1, 16, 0.5), (2, 135, 0.098)]
     """
     gate = gate_of(activation)
     if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 0:
         raise GatelabError(f"m is {m!r}; give a number of features, 0 or more")
     scene = Scene(d, float(w_scale), float(x_scale), w_law, x_law)
-    found, change = _at(gate, scene, int(m), _NODES[0]), math.inf
+    coarse, change = spectrum_by_nodes(gate, scene, int(m), _NODES[0]), math.inf
     for nodes in _NODES[1:]:
-        finer = _at(gate, scene, int(m), nodes)
-        change = abs(finer.rmse(m) - found.rmse(m))
+        finer = spectrum_by_nodes(gate, scene, int(m), nodes)
+        change = abs(finer.rmse(m) - coarse.rmse(m))
         if change <= _SETTLED * finer.rmse(m) + 1e-7 * math.sqrt(finer.energy):
             return finer
-        found = finer
+        coarse = finer
     raise GatelabError(
         f"the floor of {gate.name} in d = {d} still moves by {change:.2g} at {_NODES[-1]} radii: "
         "the gate is too rough, or has jumps away from 0; take a smoother one, or a smaller m"
@@ -281,18 +237,19 @@ def spectrum(
 
 
 @lru_cache(maxsize=8)
-def _at(gate: Activation, scene: Scene, m: int, nodes: int) -> FloorSpectrum:
+def spectrum_by_nodes(gate: Activation, scene: Scene, m: int, nodes: int) -> FloorSpectrum:
+    """The spectrum with so many radii on either side."""
     r, left = radii(scene, "w", nodes)
     s, right = radii(scene, "x", nodes)
     angles = Angles(gate, scene.d, r[:, None] * s)
     energy = float(left @ angles.square @ right)
     blocks: list[DegreeBlock] = []
-    rest = energy
+    remainder = energy
     for degree in range(scene.most_degrees + 1):
-        one = block(angles.next_degree(), scene.d, degree, left, right)
-        blocks.append(one)
-        rest = max(0.0, rest - one.multiplicity * float((one.sigma**2).sum()))
-        if degree >= 1 and _complete(blocks, rest, energy, scene.d, m):
+        block = degree_block(angles.next_degree(), scene.d, degree, left, right)
+        blocks.append(block)
+        remainder = max(0.0, remainder - block.multiplicity * float((block.sigma**2).sum()))
+        if degree >= 1 and _complete(blocks, remainder, energy, scene.d, m):
             break
     else:
         if scene.d > 1:
@@ -302,16 +259,16 @@ def _at(gate: Activation, scene: Scene, m: int, nodes: int) -> FloorSpectrum:
     return FloorSpectrum(scene, energy, tuple(blocks), m, nodes)
 
 
-def _complete(blocks: list[DegreeBlock], rest: float, energy: float, d: int, m: int) -> bool:
-    """Whether no later degree can hold one of the m largest: N_l sigma^2 of any of them is at most `rest`."""
-    if rest <= _ROUNDING * energy or m == 0:
+def _complete(blocks: list[DegreeBlock], remainder: float, energy: float, d: int, m: int) -> bool:
+    """Whether no later degree can hold one of the m largest: N_l sigma^2 of any of them is at most the remainder."""
+    if remainder <= _ROUNDING * energy or m == 0:
         return True
     sigma = np.concatenate([b.sigma for b in blocks])
     many = np.concatenate([np.full(len(b.sigma), float(b.multiplicity)) for b in blocks])
     order = np.argsort(-sigma, kind="stable")
     enough = np.searchsorted(np.cumsum(many[order]), m)
     following = multiplicity(d, blocks[-1].degree + 1)
-    return bool(enough < len(order)) and float(sigma[order[enough]]) ** 2 >= rest / max(following, 1)
+    return bool(enough < len(order)) and float(sigma[order[enough]]) ** 2 >= remainder / max(following, 1)
 
 
 def floor(
@@ -319,7 +276,16 @@ def floor(
 ) -> float:
     """The least RMSE of any maps of m features, w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    `w_law="sphere"` or `x_law="sphere"` gives w or x the length `scale` and a chance direction instead.
+    Args:
+        activation: a name, an `Activation` or a function of one tensor.
+        d: the number of inputs.
+        m: the number of features.
+        w_scale: the spread of the entries of w.
+        x_scale: the spread of the entries of x.
+        **laws: `w_law="sphere"` or `x_law="sphere"` gives w or x the length `scale` and a random direction instead.
+
+    Returns:
+        The RMSE.
 
     >>> round(floor("gelu", 2, 16), 5), round(floor("gelu", 16, 152), 3), round(floor("gelu", 16, 152, w_scale=0.25), 4)
     (0.01054, 0.418, 0.0705)
@@ -330,7 +296,18 @@ def floor(
 def floor_curve(
     activation: str | Activation, d: int, ms: Iterable[int], w_scale: float = 1.0, x_scale: float = 1.0, **laws: str
 ) -> Array:
-    """The floor at every m of `ms`, from one spectrum.
+    """The floor at several numbers of features, from one spectrum.
+
+    Args:
+        activation: a name, an `Activation` or a function of one tensor.
+        d: the number of inputs.
+        ms: the numbers of features.
+        w_scale: the spread of the entries of w.
+        x_scale: the spread of the entries of x.
+        **laws: as in `floor`.
+
+    Returns:
+        The RMSE at each of them, an array.
 
     >>> floor_curve("gelu", 2, [4, 5, 8]).round(4)
     array([0.2357, 0.0723, 0.0316])
@@ -338,5 +315,5 @@ def floor_curve(
     ms = [int(m) for m in ms]
     if not ms:
         raise GatelabError("no m was given; give the numbers of features to have the floor for")
-    found = spectrum(activation, d, max(ms), w_scale=w_scale, x_scale=x_scale, **laws)
-    return np.array([found.rmse(m) for m in ms])
+    values = spectrum(activation, d, max(ms), w_scale=w_scale, x_scale=x_scale, **laws)
+    return np.array([values.rmse(m) for m in ms])

@@ -1,12 +1,14 @@
-"""What `linearize` gives: the two maps, their product in bounded memory, their error, a module.
+"""`linearize`, and what it gives: the two maps, their product in bounded memory, their error, a layer.
 
-A linearised layer as a module: biases are the weights of an input that is always one.
+A polynomial of w.x serves every number of inputs: its features follow from it. Other methods make maps for d inputs. In
+a linearised layer biases are the weights of an input that is always one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +22,10 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization import monomials
 from gatelab.linearization.error import Error, drawn_pairs, measure
-from gatelab.linearization.monomials import Maps
-from gatelab.linearization.polynomials import Polynomial
-from gatelab.linearization.remez import Bound, bound
+from gatelab.linearization.monomials import Maps, check_kind, lifted, real, times_linear
+from gatelab.linearization.polynomials import ActivationLike, Polynomial, meant, values
+from gatelab.linearization.proofs import Bound, bound
+from gatelab.linearization.registry import Method, find_method
 from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
@@ -33,11 +36,99 @@ _GLANCE = 2**15  # the most features whose values a notebook shows unasked
 Weights = Tensor | Sequence[Tensor]
 
 
+def linearize(
+    activation: ActivationLike,
+    method: str = "hermite",
+    *,
+    d: int | None = None,
+    degree: int | None = None,
+    seed: int = 0,
+    features: str = "symmetric",
+    **options: Any,
+) -> Linearization:
+    """Maps with act(w.x) ~ Phi(w) . Psi(x), for an activation, a gated unit or any function of one tensor.
+
+    Polynomials serve every d: `taylor`, `chebyshev` and `minimax` (interval=), `hermite` (scale= or data=), `fit`
+    (data=). Others are made for d: `tangent` (reference=), `maclaurin`, `tensorsketch`, `fourier`, `optimal` and
+    `learned` (m=).
+
+    Args:
+        activation: a name such as "gelu" or "swiglu", an `Activation`, a `Unit`, or a function of one tensor.
+        method: one of `methods()`.
+        d: the number of inputs, one more than that for a bias; maps of a polynomial do without it.
+        degree: the degree of the polynomial, or of the series that random features are drawn from.
+        seed: the seed of methods that draw.
+        features: of polynomials, "symmetric" for each monomial once or, as in the paper, "kronecker".
+        **options: options of the method.
+
+    Returns:
+        A `Linearization`.
+
+    >>> import torch
+    >>> maps = linearize("gelu", "minimax", degree=8, interval=3.0, d=4)
+    >>> W, X = torch.randn(5, 4, dtype=torch.float64) / 4, torch.randn(2, 7, 4, dtype=torch.float64) / 4
+    >>> maps.m, tuple(maps.phi(W).shape), tuple(maps.psi(X).shape)
+    (299, (5, 299), (2, 7, 299))
+    >>> bool(torch.allclose(maps.psi(X) @ maps.phi(W).mT, maps.product(W, X)))
+    True
+    """
+    gate, factors = meant(activation)
+    way = find_method(method)
+    if d is not None:
+        if isinstance(d, bool) or not hasattr(d, "__index__") or int(d) < 1:
+            raise GatelabError(f"d is {d!r}; give the number of inputs, 1 or more")
+        d = int(d)
+    check_kind(features)
+    if degree is not None:
+        options["degree"] = degree
+    if way.polynomial:
+        way.check(options)
+        polynomial = way.build(gate, **options)
+        maps_for = partial(lifted, polynomial, features=features, factors=factors)
+        return Linearization(way.name, gate, maps_for, factors, d, polynomial)
+    if features != "symmetric":
+        raise GatelabError(
+            f"features={features!r} is for polynomials; {way.name} has features of its own, leave it out"
+        )
+    if "seed" in way.options:
+        options["seed"] = seed
+    way.check(options)
+    return Linearization(way.name, gate, _maps_for(way, gate, factors, d, options), factors, d)
+
+
+def _maps_for(
+    way: Method, gate: Activation, factors: int, d: int | None, options: dict[str, Any]
+) -> Callable[[int], Maps]:
+    """The maps of a method as a function of the number of inputs; those of d are built at once, to refuse early."""
+    if isinstance(m := options.get("m"), int):
+        check_memory(2 * 8 * m, f"a row of {m} features", "give a smaller m")
+
+    @lru_cache(maxsize=4)
+    def build(inputs: int) -> Maps:
+        return times_linear(way.build(gate, inputs, **options), factors)
+
+    if d is not None:
+        build(d)
+    elif not way.every_d:
+        raise GatelabError(
+            f"{way.name} makes its maps for a number of inputs; give d=..., one more than that for a bias"
+        )
+    return build
+
+
 @dataclass(frozen=True, eq=False)
 class Linearization:
     """act(w.x) ~ Phi(w) . Psi(x), and for gated units act(g.x) (u.x) ..., W being the pair (G, U).
 
     Maps of polynomials serve every number of inputs; those of the other methods were made for d.
+
+    Attributes:
+        method: the name of the method.
+        activation: the gate that is approximated.
+        maps_for: the maps as a function of the number of inputs.
+        factors: how many linear factors multiply the gate.
+        d: the number of inputs, or None where none was given.
+        polynomial: the polynomial of w.x, or None where the method makes maps of another kind.
     """
 
     method: str
@@ -51,10 +142,15 @@ class Linearization:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        degree = f" of degree {self.polynomial.degree}" if self.polynomial else ""
-        size = f", d = {self.d}, m = {self.m}" if self.d is not None else ""
-        gated = f" times {self.factors} linear" if self.factors else ""
-        return f"{self.activation.name}{gated} by {self.method}{degree}{size}"
+        text = self.activation.name
+        if self.factors:
+            text += f" times {self.factors} linear"
+        text += f" by {self.method}"
+        if self.polynomial is not None:
+            text += f" of degree {self.polynomial.degree}"
+        if self.d is not None:
+            text += f", d = {self.d}, m = {self.m}"
+        return text
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """A polynomial beside its activation, and their difference; of other maps, values of random pairs of w and x.
@@ -63,29 +159,21 @@ class Linearization:
         with `ax`: two for a polynomial, else one.
         """
         from gatelab.plotting import saved
-
-        return saved(self._polynomial_figure(ax) if self.polynomial is not None else self._pairs_figure(ax), path)
-
-    def _polynomial_figure(self, ax: Any) -> Figure:
-        from gatelab.linearization.polynomials import values
+        from gatelab.plotting.functions import agreement_figure
         from gatelab.plotting.maps import approximation_figure
 
-        p = self.polynomial
-        assert p is not None
-        low, high = p.interval
-        room = 0.15 * (high - low)
-        z = np.linspace(low - room, high + room, 601)
-        exact = values(self.activation, z).numpy()
-        curves = [(f"{self.method}, degree {p.degree}", p(z))]
-        return approximation_figure(z, exact, curves, p.interval, [], str(self), ax=ax)
-
-    def _pairs_figure(self, ax: Any) -> Figure:
-        from gatelab.plotting.functions import agreement_figure
-
+        if self.polynomial is not None:
+            low, high = self.polynomial.interval
+            room = 0.15 * (high - low)
+            z = np.linspace(low - room, high + room, 601)
+            exact = values(self.activation, z).numpy()
+            curves = [(f"{self.method}, degree {self.polynomial.degree}", self.polynomial(z))]
+            figure = approximation_figure(z, exact, curves, self.polynomial.interval, [], str(self), ax=ax)
+            return saved(figure, path)
         if self.d is None:
             raise GatelabError("maps of other methods than polynomials are drawn for a number of inputs; give d=...")
-        exact, made = drawn_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
-        return agreement_figure(exact, made, ("exact", "by features"), str(self), ax=ax)
+        pairs = drawn_pairs(self, self.d, min(400, max(1, CHUNK // (4 * self.m))))
+        return saved(agreement_figure(*pairs, ("exact", "by features"), str(self), ax=ax), path)
 
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
@@ -95,15 +183,18 @@ class Linearization:
             rows += [("inputs d", str(self.d)), ("features m", str(self.m))]
         if (p := self.polynomial) is not None:
             rows += [("degree", str(p.degree)), ("interval", f"[{p.interval[0]:g}, {p.interval[1]:g}]")]
-        drawable = self.polynomial is not None or (self.d is not None and self.m <= _GLANCE)
-        return html(str(self), rows, figure=self.plot() if drawable else None)
+        if self.polynomial is not None or (self.d is not None and self.m <= _GLANCE):
+            return html(str(self), rows, figure=self.plot())
+        return html(str(self), rows)
 
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""
         if self.d is not None and d != self.d:
-            more = "; a bias is one input more, that is always 1" if d == self.d + 1 else ""
+            bias = ""
+            if d == self.d + 1:
+                bias = "; a bias is one input more, that is always 1"
             raise GatelabError(
-                f"inputs have {d} entries, the maps were made for d = {self.d}{more}; linearize with d={d}"
+                f"inputs have {d} entries, the maps were made for d = {self.d}{bias}; linearize with d={d}"
             )
         return self.maps_for(d)
 
@@ -119,8 +210,7 @@ class Linearization:
     def phi(self, W: Weights) -> Tensor:
         """(..., n, d) -> (..., n, m); of a gated unit from (G, U, ...)."""
         parts = self._parts(W)
-        rows = torch.stack(parts, dim=-2) if self.factors else parts[0]
-        return self._checked(rows.shape[-1], parts[0]).phi(rows)
+        return self._checked(parts[0].shape[-1], parts[0]).phi(self._stacked(parts))
 
     def psi(self, X: Tensor) -> Tensor:
         """(..., N, d) -> (..., N, m)."""
@@ -162,26 +252,26 @@ class Linearization:
             )
         lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
         if all(p.ndim == 2 for p in parts):
-            made = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk, features)
-            return made.reshape(*X.shape[:-1], len(parts[0]))
-        each = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
-        made = [self._flat([p[i] for p in each[1:]], each[0][i], chunk, features) for i in range(len(each[0]))]
-        return torch.stack(made).reshape(*lead, *made[0].shape)
+            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk, features)
+            return table.reshape(*X.shape[:-1], len(parts[0]))
+        inputs, *weights = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
+        tables = [self._flat([w[i] for w in weights], inputs[i], chunk, features) for i in range(len(inputs))]
+        return torch.stack(tables).reshape(*lead, *tables[0].shape)
 
     def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int, features: bool) -> Tensor:
-        if self.polynomial is not None:
-            self.features(X.shape[1])
-            how = monomials.product if features else monomials.evaluate
-            return how(self.polynomial, parts, X, chunk)
+        """The product of matrices: W of n rows, X of N."""
         maps = self.features(X.shape[1])
+        if self.polynomial is not None and features:
+            return monomials.product(self.polynomial, parts, X, chunk)
+        if self.polynomial is not None:
+            return monomials.evaluate(self.polynomial, parts, X, chunk)
         rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         out = X.new_empty((len(X), len(parts[0])))
-        stacked = torch.stack(list(parts), dim=-2) if self.factors else parts[0]
+        stacked = self._stacked(parts)
         for i in range(0, len(X), rows):
             psi = maps.psi(X[i : i + rows])
             for j in range(0, len(stacked), rows):
-                made = psi @ maps.phi(stacked[j : j + rows]).mT
-                out[i : i + rows, j : j + rows] = made.real if made.is_complex() else made
+                out[i : i + rows, j : j + rows] = real(psi @ maps.phi(stacked[j : j + rows]).mT)
         return out
 
     def error(self, distribution: str = "gaussian", **options: Any) -> Error:
@@ -199,63 +289,82 @@ class Linearization:
         return LinearizedLayer(self, self._parts(W), b, features)
 
     def _parts(self, W: Weights) -> list[Tensor]:
-        parts = [W] if isinstance(W, Tensor) else list(W)
+        """W as a list of one tensor for the gate and one for each factor, checked."""
+        parts = listed(W)
         wanted = self.factors + 1
         if len(parts) != wanted or any(not isinstance(p, Tensor) or p.shape != parts[0].shape for p in parts):
             what = "a tensor W" if wanted == 1 else f"{wanted} tensors of one shape, that of the gate first"
             raise GatelabError(f"{len(parts)} weights were given, {self} takes {what}")
         return parts
 
-
-if TYPE_CHECKING:
-    pass
+    def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
+        """The rows as phi takes them: (..., d), or (..., 1 + factors, d) of a gated unit."""
+        if not self.factors:
+            return parts[0]
+        return torch.stack(list(parts), dim=-2)
 
 
 class LinearizedLayer(nn.Module):
-    """x (..., d) -> Psi([x, 1]) Phi([W, b])^T (..., n). Phi is a buffer: it moves and is saved with the module."""
+    """x (..., d) -> Psi([x, 1]) Phi([W, b])^T (..., n). Phi is a buffer: it moves and is saved with the module.
+
+    Attributes:
+        linearization: the maps.
+        lifted: whether Phi holds features; else it holds the weights, and the polynomial is evaluated.
+        biased: whether a one is appended to x.
+        Phi: the features of the rows of [W, b], or those rows.
+    """
 
     Phi: Tensor
 
-    def __init__(self, made: Linearization, weights: Sequence[Tensor], b: Any, features: bool) -> None:
+    def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any, features: bool) -> None:
         super().__init__()
-        biases = [None] * len(weights) if b is None else [b] if isinstance(b, Tensor) else list(b)
+        biases = [None] * len(weights)
+        if b is not None:
+            biases = listed(b)
         if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
             raise GatelabError(
                 f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
                 f"{tuple(weights[0].shape[:-1])} for each of {len(weights)} weights"
             )
-        self.made, self.lifted, self.biased = made, features, any(v is not None for v in biases)
+        self.linearization, self.lifted = linearization, features
+        self.biased = any(v is not None for v in biases)
         rows = [w.detach() for w in weights]
         if self.biased:
             ends = [torch.zeros_like(w[..., 0]) if v is None else v.detach() for w, v in zip(rows, biases, strict=True)]
             rows = [torch.cat([w, v[..., None]], dim=-1) for w, v in zip(rows, ends, strict=True)]
-        if not features and made.polynomial is None:
+        if not features and linearization.polynomial is None:
             raise GatelabError(
-                f"{made.method} is no polynomial of w.x and has no product without features; leave features on"
+                f"{linearization.method} is no polynomial of w.x and has no product without features; leave features on"
             )
-        maps = made.features(rows[0].shape[-1])
-        if features:
-            check_memory(
-                2 * rows[0].element_size() * maps.m * rows[0].shape[:-1].numel(),
-                f"Phi of {tuple(rows[0].shape)} weights with {maps.m} features a row",
-                "lower the degree, or give features=False to keep W and evaluate the polynomial",
-                rows[0].device,
-            )
-        self.count = len(rows)
-        kept = made.phi(rows if made.factors else rows[0]) if features else torch.stack(rows)
-        self.register_buffer("Phi", kept)
+        maps = linearization.features(rows[0].shape[-1])
+        if not features:
+            self.register_buffer("Phi", torch.stack(rows))
+            return
+        check_memory(
+            2 * rows[0].element_size() * maps.m * rows[0].shape[:-1].numel(),
+            f"Phi of {tuple(rows[0].shape)} weights with {maps.m} features a row",
+            "lower the degree, or give features=False to keep W and evaluate the polynomial",
+            rows[0].device,
+        )
+        self.register_buffer("Phi", linearization.phi(rows))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.biased:
             x = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1)
         if self.lifted:
-            made = self.made.psi(x) @ self.Phi.mT.to(x.device)
-            return made.real if made.is_complex() else made
-        assert self.made.polynomial is not None
-        value = self.made.polynomial(x @ self.Phi[0].mT)
+            return real(self.linearization.psi(x) @ self.Phi.mT.to(x.device))
+        assert self.linearization.polynomial is not None
+        value = self.linearization.polynomial(x @ self.Phi[0].mT)
         for u in self.Phi[1:]:
             value = value * (x @ u.mT)
         return value
 
     def extra_repr(self) -> str:
-        return f"{self.made}, {tuple(self.Phi.shape)}"
+        return f"{self.linearization}, {tuple(self.Phi.shape)}"
+
+
+def listed(tensors: Any) -> list[Any]:
+    """One tensor or several, as a list."""
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    return list(tensors)

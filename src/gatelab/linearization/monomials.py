@@ -1,6 +1,7 @@
-"""What every method makes: a map of weights and a map of inputs whose product stands for the activation.
+"""Maps, and the features of powers: (w.x)^k = phi(w) . psi(x), by monomials once each or by Kronecker powers.
 
-Features of powers: (w.x)^k = phi(w) . psi(x), by monomials once each or by Kronecker powers.
+Every method makes `Maps`: a map of weights and a map of inputs whose product stands for the activation. Those of a
+polynomial of w.x are features of every power that it has.
 
 Symmetric features are the C(d+k-1, k) monomials of degree k, each weighted by the root of its multinomial coefficient
 (multinomial theorem). They are made from those of degree k - 1 in the order of their largest index: the monomials in
@@ -8,11 +9,8 @@ the first i + 1 variables are then a prefix, and x_i times that prefix is the bl
 the paper's: all d^k products, each monomial as often as its factors can be ordered.
 
 A product with linear factors, (g.x)^k (u.x), has the same psi of degree k + 1: its phi is the derivative of
-((g + e u).x)^(k+1) in e at 0, over k + 1, and the recursion follows the product rule.
-
-A polynomial of w.x as maps: features of every power that it has.
-
-Gated units from the maps of their gate: act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
+((g + e u).x)^(k+1) in e at 0, over k + 1, and the recursion follows the product rule. Other maps of a gate become those
+of a gated unit by act(g.x) (u.x) = (Phi(g) (x) u) . (Psi(x) (x) x).
 """
 
 from __future__ import annotations
@@ -37,9 +35,15 @@ from gatelab.memory import check_memory
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    """phi: (..., d) -> (..., m) of rows w of W, psi: (..., d) -> (..., m) of inputs x; act(w.x) ~ phi(w) . psi(x).
+    """A map of weights and a map of inputs; act(w.x) ~ phi(w) . psi(x).
 
     Both act on the last dimension, keep dtype and device, and may be complex: then the real part of the product counts.
+
+    Attributes:
+        phi: (..., d) -> (..., m) of rows w of W.
+        psi: (..., d) -> (..., m) of inputs x.
+        m: the number of features.
+        d: the number of inputs.
     """
 
     phi: Callable[[Tensor], Tensor]
@@ -61,7 +65,9 @@ def count(d: int, k: int, kind: Kind = "symmetric") -> int:
     >>> [sum(count(3, k, kind) for k in (1, 2, 4, 6, 8, 10)) for kind in KINDS]
     [163, 66432]
     """
-    return math.comb(d + k - 1, k) if kind == "symmetric" else d**k
+    if kind == "kronecker":
+        return d**k
+    return math.comb(d + k - 1, k)
 
 
 def powers(vectors: Sequence[Tensor], k: int, kind: Kind = "symmetric") -> Tensor:
@@ -82,39 +88,47 @@ def powers(vectors: Sequence[Tensor], k: int, kind: Kind = "symmetric") -> Tenso
 
 def symmetric(vectors: Sequence[Tensor], degrees: Sequence[int]) -> list[Tensor]:
     """Symmetric features of several degrees, rising, from one ladder of monomials."""
-    made = []
+    features = []
     for k, level in enumerate(_ladder(vectors, degrees[-1])):
         if k in degrees:
-            found = level[_all(vectors)]
-            made.append(found * roots(vectors[0].shape[-1], k, found) / math.perm(k, len(vectors) - 1))
-    return made
+            monomials = level[_all(vectors)]
+            # The roots of the multinomial coefficients.
+            roots = torch.from_numpy(np.sqrt(multiplicities(vectors[0].shape[-1], k)[0])).to(monomials)
+            features.append(monomials * roots / math.perm(k, len(vectors) - 1))
+    return features
 
 
 def check_kind(kind: str) -> None:
+    """Refuse other features than these two kinds."""
     if kind not in KINDS:
         raise GatelabError(f"features is {kind!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's")
 
 
 def check_count(d: int, k: int, number: int, kind: str, rows: int) -> None:
     """Refuse features that would not fit: those of all rows, of the degree below, and joined."""
-    fewer = f"features='symmetric' has {_short(count(d, k))}, " if kind == "kronecker" else ""
+    fewer = ""
+    if kind == "kronecker":
+        fewer = f"features='symmetric' has {short(count(d, k))}, "
     check_memory(
         8 * 3 * number * max(1, rows),
-        f"degree {k} of {d} inputs has {_short(number)} {kind} features a row, which",
+        f"degree {k} of {d} inputs has {short(number)} {kind} features a row, which",
         f"{fewer}lower the degree, or use product(W, X), which needs no features of a polynomial",
     )
 
 
-def _short(number: int) -> str:
+def short(number: int) -> str:
     """A whole number of any size.
 
-    >>> _short(163), _short(10**400)
+    >>> short(163), short(10**400)
     ('163', 'about 10^400')
     """
-    return str(number) if number < 10**9 else f"about 10^{int(math.log10(number))}"
+    if number < 10**9:
+        return str(number)
+    return f"about 10^{int(math.log10(number))}"
 
 
 def _all(vectors: Sequence[Tensor]) -> frozenset[int]:
+    """The subset of all factors."""
     return frozenset(range(1, len(vectors)))
 
 
@@ -123,8 +137,8 @@ def _ladder(vectors: Sequence[Tensor], top: int) -> Iterator[dict[frozenset[int]
     g = vectors[0]
     factors = range(1, len(vectors))
     subsets = [frozenset(s) for n in range(len(vectors)) for s in combinations(factors, n)]
-    one = g.new_ones((*g.shape[:-1], 1))
-    level = {s: one if not s else torch.zeros_like(one) for s in subsets}
+    level = {s: g.new_zeros((*g.shape[:-1], 1)) for s in subsets}
+    level[frozenset()] = g.new_ones((*g.shape[:-1], 1))
     yield level
     for k in range(1, top + 1):
         level = {s: _raise(vectors, level, s, k, range(g.shape[-1])) for s in subsets}
@@ -142,15 +156,17 @@ def _raise(
         for j in s:
             block = block + vectors[j][..., i : i + 1] * below[s - {j}][..., :n]
         blocks.append(block)
-    return torch.cat(blocks, dim=-1) if len(blocks) > 1 else blocks[0]
+    if len(blocks) == 1:
+        return blocks[0]
+    return torch.cat(blocks, dim=-1)
 
 
 @lru_cache(maxsize=64)
-def _multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+def multiplicities(d: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
     """The multinomial coefficients in that order, and how often the largest index occurs in each monomial."""
     if k == 0:
         return np.ones(1), np.zeros(1, np.int16)
-    before, runs = _multiplicities(d, k - 1)
+    before, runs = multiplicities(d, k - 1)
     parts = [_block(before, runs, i, k) for i in range(d)]
     return np.concatenate([many for many, _ in parts]), np.concatenate([run for _, run in parts])
 
@@ -159,25 +175,21 @@ def _block(
     before: NDArray[np.float64], runs: NDArray[np.int16], i: int, k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
     """The same of block i: x_i raises its own exponent, to r say, and k! / prod(exponents!) grows by k / r."""
-    n, without = math.comb(i + k - 1, k - 1), math.comb(i + k - 2, k - 1) if i else 0
+    n = math.comb(i + k - 1, k - 1)
     run = np.ones(n, np.int16)
     if k > 1:  # what lies beyond the monomials without x_i has it already
+        without = math.comb(i + k - 2, k - 1)
         run[without:] += runs[without:n]
     return before[:n] * k / run, run
-
-
-def roots(d: int, k: int, like: Tensor) -> Tensor:
-    """The roots of the multinomial coefficients, where `like` is."""
-    return torch.from_numpy(np.sqrt(_multiplicities(d, k)[0])).to(like)
 
 
 def _kronecker(vectors: Sequence[Tensor], k: int) -> Tensor:
     """g (x) g (x) ... with the factors last: row by row, for rows of W must not be mixed."""
     factors = vectors[1:]
-    made = vectors[0].new_ones((*vectors[0].shape[:-1], 1))
+    features = vectors[0].new_ones((*vectors[0].shape[:-1], 1))
     for v in [vectors[0]] * (k - len(factors)) + list(factors):
-        made = (made[..., :, None] * v[..., None, :]).flatten(-2)
-    return made
+        features = (features[..., :, None] * v[..., None, :]).flatten(-2)
+    return features
 
 
 def blocks(pair: tuple[Sequence[Tensor], Sequence[Tensor]], k: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -191,7 +203,7 @@ def blocks(pair: tuple[Sequence[Tensor], Sequence[Tensor]], k: int, size: int) -
         yield powers(left, 0), powers(right, 0)
         return
     below = tuple(deque(_ladder(v, k - 1), maxlen=1)[0] for v in pair)
-    before, runs = _multiplicities(d, k - 1)
+    before, runs = multiplicities(d, k - 1)
     shrink = math.perm(k, len(left) - 1) * math.perm(k, len(right) - 1)
     start = 0
     while start < d:
@@ -226,12 +238,14 @@ def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors:
 
     def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
         wanted = [k + factors for k in degrees]
-        return symmetric(vectors, wanted) if features == "symmetric" else [powers(vectors, k, features) for k in wanted]
+        if features == "symmetric":
+            return symmetric(vectors, wanted)
+        return [powers(vectors, k, features) for k in wanted]
 
     def phi(rows: Tensor) -> Tensor:
         refuse(rows)
-        made = raised(list(rows.unbind(-2)) if factors else [rows])
-        return torch.cat([polynomial.coefficients[k] * part for k, part in zip(degrees, made, strict=True)], dim=-1)
+        parts = raised(list(rows.unbind(-2)) if factors else [rows])
+        return torch.cat([polynomial.coefficients[k] * part for k, part in zip(degrees, parts, strict=True)], dim=-1)
 
     def psi(rows: Tensor) -> Tensor:
         refuse(rows)
@@ -249,7 +263,7 @@ def product(polynomial: Polynomial, weights: Sequence[Tensor], X: Tensor, chunk:
     out = X.new_zeros((len(X), len(weights[0])))
     for k in polynomial.degrees:
         degree = k + factors
-        below = count(d, degree - 1) if degree else 1
+        below = count(d, max(degree - 1, 0))
         if below > chunk:
             raise GatelabError(
                 f"degree {degree} of {d} inputs needs {below} features of the degree below at once, chunk is {chunk}; "
@@ -283,17 +297,27 @@ def times_linear(maps: Maps, factors: int) -> Maps:
     Polynomials do better: their features are the monomials of one degree more (`lifted`).
     """
 
+    if not factors:
+        return maps
+
     def phi(rows: Tensor) -> Tensor:
         gate, *others = rows.unbind(-2)
-        made = maps.phi(gate)
+        features = maps.phi(gate)
         for u in others:
-            made = (made[..., :, None] * u[..., None, :]).flatten(-2)
-        return made
+            features = (features[..., :, None] * u[..., None, :]).flatten(-2)
+        return features
 
     def psi(rows: Tensor) -> Tensor:
-        made = maps.psi(rows)
+        features = maps.psi(rows)
         for _ in range(factors):
-            made = (made[..., :, None] * rows[..., None, :]).flatten(-2)
-        return made
+            features = (features[..., :, None] * rows[..., None, :]).flatten(-2)
+        return features
 
     return Maps(phi, psi, maps.m * maps.d**factors, maps.d)
+
+
+def real(product: Tensor) -> Tensor:
+    """What counts of a product of features: its real part."""
+    if product.is_complex():
+        return product.real
+    return product

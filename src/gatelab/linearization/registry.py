@@ -1,124 +1,144 @@
-"""`linearize`: a name, a method and its options -> the two maps.
+"""The registry of methods: a name, the function that builds, and what it builds.
 
-Methods that make a polynomial of w.x are in `POLYNOMIALS`; their features follow from the polynomial. The others make
-their maps themselves: a module of this room with `build(activation, d, ...)`, imported when it is asked for.
+Methods live in the modules of `gatelab.linearization.builders` and register themselves with one of two decorators:
+
+    @polynomial_method("minimax")     a function gate -> Polynomial, whose maps follow for every number of inputs
+    @maps_method("fourier")           a function (activation, d) -> Maps, made for d inputs
+
+The options of a method are the other arguments of its function. The folder is read when a method is first asked for.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from pkgutil import iter_modules
+from typing import Any, TypeVar
 
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.feedforward.gates import Activation
-from gatelab.linearization.linearizations import Linearization
-from gatelab.linearization.monomials import Maps, check_kind, lifted, times_linear
-from gatelab.linearization.polynomials import Given, Polynomial, meant
-from gatelab.linearization.remez import chebyshev, minimax
-from gatelab.linearization.series import fit, hermite, taylor
-from gatelab.memory import check_memory
 
-POLYNOMIALS: Mapping[str, Callable[..., Polynomial]] = {
-    "taylor": taylor,
-    "chebyshev": chebyshev,
-    "minimax": minimax,
-    "hermite": hermite,
-    "fit": fit,
+_Builder = TypeVar("_Builder", bound=Callable[..., Any])
+_METHODS: dict[str, Method] = {}
+# What is asked for and is no method, and why.
+NO_METHODS = {
+    "monte-carlo": (
+        "monte-carlo estimates the scalar GELU(z) and does not factor into Phi(w) and Psi(x): the indicator {Z <= w.x} "
+        "needs w and x together. For scalars use gatelab.linearization.monte_carlo(torch.tensor([0.5]), 1000, 'naive', "
+        "torch.Generator().manual_seed(0)); unbiased methods that do factor are 'maclaurin', 'tensorsketch' and "
+        "'fourier'"
+    )
 }
-# The module of each other method and its `build(activation, d, ...) -> Maps`.
-MAPS: Mapping[str, tuple[str, str]] = {
-    "tangent": ("learned", "build_tangent"),
-    "monte-carlo": ("error", "build"),
-    "maclaurin": ("random_features", "build_maclaurin"),
-    "tensorsketch": ("random_features", "build_tensorsketch"),
-    "fourier": ("fourier", "build"),
-    "optimal": ("optimal", "build"),
-    "learned": ("learned", "build_learned"),
-}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to linearise.
+
+    Attributes:
+        name: what it is called in `linearize` and on the command line.
+        build: the function; its first argument is the gate, and of maps its second the number of inputs.
+        polynomial: whether `build` gives a `Polynomial`; else it gives `Maps`.
+        every_d: whether the maps can be built for any number of inputs later on, so that none need be given.
+        more: a class whose fields `build` takes as further options, in its **keywords.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    polynomial: bool
+    every_d: bool
+    more: type | None = None
+
+    @property
+    def options(self) -> Mapping[str, inspect.Parameter]:
+        """The arguments of `build` that a caller may give."""
+        first = 1 if self.polynomial else 2
+        known = dict(list(inspect.signature(self.build).parameters.items())[first:])
+        if self.more is not None:
+            known = {name: p for name, p in known.items() if p.kind is not p.VAR_KEYWORD}
+            known.update(inspect.signature(self.more).parameters)
+        return known
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that the method does not have, and calls without those that it needs."""
+        known = self.options
+        for option in options:
+            if option not in known:
+                raise unknown_name(f"option of {self.name}", option, known)
+        for option, parameter in known.items():
+            if parameter.default is parameter.empty and option not in options:
+                raise GatelabError(f"{self.name} needs {option}=...; it takes {', '.join(known)}")
+
+
+def polynomial_method(name: str) -> Callable[[_Builder], _Builder]:
+    """Register the decorated function, gate -> `Polynomial`, as a method.
+
+    Args:
+        name: what the method is called.
+
+    Returns:
+        The decorator, which leaves the function as it is.
+    """
+    return partial(_register, name, polynomial=True, every_d=True)
+
+
+def maps_method(name: str, *, every_d: bool = False, more: type | None = None) -> Callable[[_Builder], _Builder]:
+    """Register the decorated function, (activation, d) -> `Maps`, as a method.
+
+    Args:
+        name: what the method is called.
+        every_d: build the maps when rows come, for as many inputs as they have.
+        more: a class whose fields are further options, which the function takes as **keywords.
+
+    Returns:
+        The decorator, which leaves the function as it is.
+    """
+    return partial(_register, name, polynomial=False, every_d=every_d, more=more)
+
+
+def _register(name: str, build: _Builder, *, polynomial: bool, every_d: bool, more: type | None = None) -> _Builder:
+    other = _METHODS.get(name)
+    if other is not None and other.build.__module__ != build.__module__:
+        raise GatelabError(
+            f"two methods are called {name!r}, in {other.build.__module__} and in {build.__module__}; rename one"
+        )
+    _METHODS[name] = Method(name, build, polynomial, every_d, more)
+    return build
+
+
+@cache
+def _discover() -> None:
+    """Import every module of the folder of methods."""
+    folder = import_module("gatelab.linearization.builders")
+    for module in iter_modules(folder.__path__):
+        import_module(f"{folder.__name__}.{module.name}")
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; upper case and underscores are allowed.
+
+    >>> find_method("minimax").polynomial, list(find_method("Minimax").options)
+    (True, ['degree', 'interval'])
+    """
+    _discover()
+    key = name.lower().replace("_", "-")
+    if key in NO_METHODS:
+        raise GatelabError(NO_METHODS[key])
+    if key not in _METHODS:
+        raise unknown_name("method", name, _METHODS)
+    return _METHODS[key]
 
 
 def methods() -> tuple[str, ...]:
-    """The names that `linearize` knows."""
-    return (*POLYNOMIALS, *MAPS)
+    """The names that `linearize` knows.
 
+    Returns:
+        Those of polynomials first, then those of other maps, each in the order of the alphabet.
 
-def linearize(
-    activation: Given,
-    method: str = "hermite",
-    *,
-    d: int | None = None,
-    degree: int | None = None,
-    seed: int = 0,
-    features: str = "symmetric",
-    **options: Any,
-) -> Linearization:
-    """Maps with act(w.x) ~ Phi(w) . Psi(x), for an activation, a gated unit or any function of one tensor.
-
-    Polynomials, which serve every d: `taylor`, `chebyshev` and `minimax` (interval=), `hermite` (scale= or data=),
-    `fit` (data=). Others, made for d: `tangent` (reference=), `maclaurin`, `tensorsketch`, `fourier`, `optimal` and
-    `learned` (m=), each with options of its own. `features` is "symmetric" or, as in the paper, "kronecker".
-
-    >>> import torch
-    >>> made = linearize("gelu", "minimax", degree=8, interval=3.0, d=4)
-    >>> W, X = torch.randn(5, 4, dtype=torch.float64) / 4, torch.randn(2, 7, 4, dtype=torch.float64) / 4
-    >>> made.m, tuple(made.phi(W).shape), tuple(made.psi(X).shape)
-    (299, (5, 299), (2, 7, 299))
-    >>> bool(torch.allclose(made.psi(X) @ made.phi(W).mT, made.product(W, X)))
-    True
+    >>> methods()[:5]
+    ('chebyshev', 'fit', 'hermite', 'minimax', 'taylor')
     """
-    gate, factors = meant(activation)
-    name = method.lower().replace("_", "-")
-    if name not in (*POLYNOMIALS, *MAPS):
-        raise unknown_name("method", method, methods())
-    if d is not None and (isinstance(d, bool) or not hasattr(d, "__index__") or int(d) < 1):
-        raise GatelabError(f"d is {d!r}; give the number of inputs, 1 or more")
-    check_kind(features)
-    d = None if d is None else int(d)
-    if name in POLYNOMIALS:
-        given = {**options, **({} if degree is None else {"degree": degree})}
-        builder = POLYNOMIALS[name]
-        _check_options(name, builder, given, ("gate",))
-        polynomial = builder(gate, **given)
-        maps_for = partial(lifted, polynomial, features=features, factors=factors)
-        return Linearization(name, gate, maps_for, factors, d, polynomial)
-    if features != "symmetric":
-        raise GatelabError(f"features={features!r} is for polynomials; {name} has features of its own, leave it out")
-    return Linearization(name, gate, _maker(name, gate, factors, d, degree, seed, options), factors, d)
-
-
-def _maker(
-    name: str, gate: Activation, factors: int, d: int | None, degree: int | None, seed: int, options: dict[str, Any]
-) -> Callable[[int], Maps]:
-    module, builder = MAPS[name]
-    build = getattr(import_module(f"gatelab.linearization.{module}"), builder)
-    seeded = {"seed": seed} if "seed" in inspect.signature(build).parameters else {}
-    given = {**options, **seeded, **({} if degree is None else {"degree": degree})}
-    _check_options(name, build, given, ("activation", "d"))
-    if isinstance(m := options.get("m"), int):
-        check_memory(2 * 8 * m, f"a row of {m} features", "give a smaller m")
-
-    @lru_cache(maxsize=4)
-    def made(inputs: int) -> Maps:
-        maps = build(gate, inputs, **given)
-        return times_linear(maps, factors) if factors else maps
-
-    if d is not None:
-        made(d)  # errors in what was given are told now
-    elif name != "tangent":
-        raise GatelabError(f"{name} makes its maps for a number of inputs; give d=..., one more than that for a bias")
-    return made
-
-
-def _check_options(name: str, builder: Callable[..., Any], given: Mapping[str, Any], own: tuple[str, ...]) -> None:
-    known = {k: p for k, p in inspect.signature(builder).parameters.items() if k not in own}
-    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        return
-    for option in given:
-        if option not in known:
-            raise unknown_name(f"option of {name}", option, known)
-    for option, p in known.items():
-        if p.default is p.empty and option not in given:
-            raise GatelabError(f"{name} needs {option}=...; it takes {', '.join(known)}")
+    _discover()
+    return tuple(sorted(_METHODS, key=lambda name: (not _METHODS[name].polynomial, name)))

@@ -39,8 +39,21 @@ from gatelab.memory import check_memory
 class Verdict:
     """What is possible: no maps of fewer than `needed` features reach `error` here; some of `enough` do on new inputs.
 
-    None stands for more features than the rows looked at can tell. `curve` and `held_out` are the floor and the error
-    reached at m = 0, 1, 2, ...; `sampled` says that W or X was cut down.
+    Attributes:
+        activation: the name of the gate.
+        error: the RMSE that is wanted.
+        width: the number of neurons.
+        d: the number of inputs.
+        needed: the fewest features that can reach it; None where the rows looked at are too few to tell.
+        enough: the fewest that some maps need on inputs held out; None where the rows are too few to tell.
+        curve: the floor at m = 0, 1, 2, ... features.
+        held_out: the error on inputs held out, at the same m.
+        isotropic_m: some numbers of features, and
+        isotropic: the floor there of rows without a preferred direction and of the same spread.
+        rank_w: the effective rank of the weights.
+        rank_x: that of the inputs.
+        spread: the root mean square of the pre-activations.
+        sampled: whether W or X was cut down.
     """
 
     activation: str
@@ -68,10 +81,13 @@ class Verdict:
         """Whether fewer features than neurons can do; "open" where these inputs are too few to tell."""
         if self.enough is not None and self.enough < self.width:
             return "possible"
-        return "impossible" if self.needed is not None and self.needed >= self.width else "open"
+        if self.needed is not None and self.needed >= self.width:
+            return "impossible"
+        return "open"
 
     @property
     def possible(self) -> bool:
+        """Whether the answer is "possible"."""
         return self.answer == "possible"
 
     def floor(self, m: int) -> float:
@@ -81,41 +97,31 @@ class Verdict:
         return float(self.curve[min(m, len(self.curve) - 1)])
 
     def __str__(self) -> str:
-        part = (
-            " (part of it was looked at: a bound for that part, an estimate from below for all)" if self.sampled else ""
-        )
+        part = ""
+        if self.sampled:
+            part = " (part of it was looked at: a bound for that part, an estimate from below for all)"
+        at_least = str(self.needed)
+        if self.needed is None:
+            at_least = f"{len(self.curve) - 1} or more"
+        answers = {
+            "possible": f"Possible: m = {self.enough} features, {(self.enough or 0) / self.width:.0%} of the width, "
+            f"reach it on inputs held out; any maps need {at_least}.",
+            "impossible": f"Not possible below the layer's width: any maps need m >= {at_least} features on these "
+            f"inputs, the layer has {self.width}.",
+            "open": f"Open: any maps need m >= {at_least} features, and up to {len(self.held_out) - 1} from half of "
+            f"these inputs leave {self.held_out.min():.3g} on the other half.",
+        }
+        pairs = ", ".join(f"{v:.3g} at m = {m}" for m, v in zip(self.isotropic_m, self.isotropic, strict=True))
         lines = [
             f"{self.activation}(Wx) with {self.width} neurons on {self.d} inputs{part}; wanted RMSE {self.error:.3g}.",
-            self._sentence(),
-        ]
-        lines.append(
+            answers[self.answer],
             f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
-            f"pre-activations have a spread of {self.spread:.3g}."
-        )
-        pairs = ", ".join(f"{v:.3g} at m = {m}" for m, v in zip(self.isotropic_m, self.isotropic, strict=True))
-        lines.append(
+            f"pre-activations have a spread of {self.spread:.3g}.",
             f"Isotropic inputs of that spread would leave at least {pairs}: m features cannot beat linear plus norm "
-            f"(m = d + 1) by much unless m is about d^2 / 2 = {self.d * self.d // 2}."
-        )
-        lines.append(self.advice)
+            f"(m = d + 1) by much unless m is about d^2 / 2 = {self.d * self.d // 2}.",
+            self.advice,
+        ]
         return "\n".join(lines)
-
-    def _sentence(self) -> str:
-        at_least = f"{len(self.curve) - 1} or more" if self.needed is None else str(self.needed)
-        if self.answer == "possible":
-            share = f"{(self.enough or 0) / self.width:.0%} of the width"
-            return (
-                f"Possible: m = {self.enough} features, {share}, reach it on inputs held out; any maps need {at_least}."
-            )
-        if self.answer == "impossible":
-            return (
-                f"Not possible below the layer's width: any maps need m >= {at_least} features on these inputs, "
-                f"the layer has {self.width}."
-            )
-        return (
-            f"Open: any maps need m >= {at_least} features, and up to {len(self.held_out) - 1} from half of these "
-            f"inputs leave {self.held_out.min():.3g} on the other half."
-        )
 
     @property
     def advice(self) -> str:
@@ -147,7 +153,17 @@ def verdict(
 ) -> Verdict:
     """Whether act(W x) can be Phi(W) Psi(x) with RMSE at most `error` on the inputs X, (N, d), for rows W, (n, d).
 
-    `bias` is the layer's; `most` rows of W and of X, drawn by `seed`, are looked at.
+    Args:
+        activation: a name, an `Activation` or a function of one tensor.
+        W: the weights of the layer, (n, d).
+        X: inputs that it sees, (N, d).
+        error: the RMSE that is wanted.
+        bias: the biases of the layer, (n,).
+        most: how many rows of W and of X are looked at.
+        seed: of the draw of those rows, and of the inputs that are held out.
+
+    Returns:
+        A `Verdict`.
 
     >>> draw = torch.Generator().manual_seed(0)
     >>> W, X = torch.randn(2, 300, 64, generator=draw, dtype=torch.float64) / 8
@@ -168,7 +184,9 @@ def verdict(
     if isinstance(most, bool) or not isinstance(most, int) or most < 2:
         raise GatelabError(f"most is {most!r}; give how many rows to look at, 2 or more")
     width, d = W.shape
-    b = torch.zeros(width, dtype=torch.float64, device=W.device) if bias is None else bias.detach().to(W)
+    b = torch.zeros(width, dtype=torch.float64, device=W.device)
+    if bias is not None:
+        b = bias.detach().to(W)
     if b.shape != (width,):
         raise GatelabError(f"the bias has shape {tuple(b.shape)}; give one number for each of the {width} rows of W")
     generator = torch.Generator().manual_seed(check_seed(seed))
@@ -182,50 +200,53 @@ def verdict(
     rows, inputs = _pick(len(W), most, generator), _pick(len(X), most, generator)
     z = W[rows] @ X[inputs].T + b[rows][:, None]
     Y = gate(z)
-    curve = _tail(Y)
+    # From the smallest up: the tail of a sum that would be lost in the difference of two large ones.
+    squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
+    curve = np.sqrt(np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]]) / Y.numel())
+    # Where fewer values were looked at than there are neurons, that all of them are enough says nothing.
+    telling = curve
+    if min(Y.shape) < width:
+        telling = curve[:-1]
     held_out = _held_out(Y, generator)
     ms = sorted({m for m in (1, d + 1, (d + 1) * (d + 2) // 2 - 1) if m <= 200_000})
     # For isotropic rows z has the variance w_scale^2 x_scale^2 d; the same spread, then.
     spread = float(z.square().mean().sqrt())
     scale = math.sqrt(max(spread, 1e-12) / math.sqrt(d))
     return Verdict(
-        gate.name,
-        float(error),
-        width,
-        d,
-        _first(curve[:-1], error) if min(Y.shape) < width else _first(curve, error),
-        _first(held_out, error),
-        curve,
-        held_out,
-        tuple(ms),
-        floor_curve(gate, d, ms, w_scale=scale, x_scale=scale),
-        _effective_rank(W),
-        _effective_rank(X),
-        spread,
-        sampled,
+        activation=gate.name,
+        error=float(error),
+        width=width,
+        d=d,
+        needed=_first(telling, error),
+        enough=_first(held_out, error),
+        curve=curve,
+        held_out=held_out,
+        isotropic_m=tuple(ms),
+        isotropic=floor_curve(gate, d, ms, w_scale=scale, x_scale=scale),
+        rank_w=_effective_rank(W),
+        rank_x=_effective_rank(X),
+        spread=spread,
+        sampled=sampled,
     )
 
 
-def _rows(name: str, given: Tensor) -> Tensor:
-    if not isinstance(given, Tensor) or given.ndim != 2 or min(given.shape) < 1:
-        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        raise GatelabError(f"{name} is {shape}; give a tensor of rows, (rows, d)")
-    given = given.detach().double()
-    if not bool(torch.isfinite(given).all()):
+def _rows(name: str, matrix: Tensor) -> Tensor:
+    """A matrix in float64, checked."""
+    if not isinstance(matrix, Tensor):
+        raise GatelabError(f"{name} is {type(matrix).__name__}; give a tensor of rows, (rows, d)")
+    if matrix.ndim != 2 or min(matrix.shape) < 1:
+        raise GatelabError(f"{name} is {tuple(matrix.shape)}; give a tensor of rows, (rows, d)")
+    matrix = matrix.detach().double()
+    if not bool(torch.isfinite(matrix).all()):
         raise GatelabError(f"{name} has entries that are not finite; leave those rows out")
-    return given
+    return matrix
 
 
 def _pick(n: int, most: int, generator: torch.Generator) -> Tensor:
-    return torch.arange(n) if n <= most else torch.randperm(n, generator=generator)[:most].sort().values
-
-
-def _tail(Y: Tensor) -> Array:
-    """The floor at m = 0, 1, ..., rank, from the singular values of the values themselves."""
-    squares = apart(torch.linalg.svdvals, Y).square().cpu().numpy()
-    # From the smallest up: the tail of a sum that would be lost in the difference of two large ones.
-    tail = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
-    return np.sqrt(tail / Y.numel())
+    """At most so many of n rows, drawn and in their order."""
+    if n <= most:
+        return torch.arange(n)
+    return torch.randperm(n, generator=generator)[:most].sort().values
 
 
 def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
@@ -241,11 +262,15 @@ def _held_out(Y: Tensor, generator: torch.Generator) -> Array:
 def _first(curve: Array, error: float) -> int | None:
     """The least m at which the curve is at most `error`; one that ends above it cannot tell."""
     reached = np.nonzero(curve <= error)[0]
-    return int(reached[0]) if len(reached) else None
+    if not len(reached):
+        return None
+    return int(reached[0])
 
 
 def _effective_rank(rows: Tensor) -> float:
     """(sum lambda)^2 / sum lambda^2 of the second moments: how many directions carry them."""
     gram = rows.T @ rows if len(rows) >= rows.shape[1] else rows @ rows.T
     total = float(gram.diagonal().sum())
-    return total * total / float(gram.square().sum()) if total > 0 else 0.0
+    if total <= 0:
+        return 0.0
+    return total * total / float(gram.square().sum())

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation
+from gatelab.linalg.quadrature import hermite_functions, on_intervals
 
 CELLS = 1 << 13
 HALVINGS = 40
@@ -82,9 +83,8 @@ class Pieces:
 
     def nodes(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """Nodes and lengths of a rule (x, w) on [-1, 1] on every interval, (rows, intervals * nodes)."""
-        half = (self.end - self.start)[:, :, None] / 2
-        z = self.start[:, :, None] + half * (x + 1)
-        return z.flatten(1), (half * w).flatten(1)
+        z, lengths = on_intervals(self.start, self.end, x, w)
+        return z.flatten(1), lengths.flatten(1)
 
 
 TOLERANCE = 1e-12  # what the terms left out may amount to
@@ -141,8 +141,8 @@ class Rule:
 
     def nodes(self) -> tuple[Tensor, Tensor]:
         """All nodes and their weights without the density."""
-        half = self.edges.diff()[:, None] / 2
-        return (self.edges[:-1, None] + half * (self.x + 1)).ravel(), (half * self.w).ravel()
+        z, lengths = on_intervals(self.edges[:-1], self.edges[1:], self.x, self.w)
+        return z.ravel(), lengths.ravel()
 
 
 def density(z: Tensor) -> Tensor:
@@ -152,11 +152,9 @@ def density(z: Tensor) -> Tensor:
 def hermite(z: Tensor, terms: int) -> Iterator[Tensor]:
     """he_k(z) density(z) for k = 0, 1, ...; the recurrence runs on he_k exp(-z^2/4), which is bounded."""
     root = torch.exp(-z * z / 4)
-    before, now = torch.zeros_like(z), root
-    root = root / math.sqrt(2 * math.pi)
-    for k in range(terms):
-        yield now * root
-        before, now = now, (z * now - math.sqrt(k) * before) / math.sqrt(k + 1)
+    scaled = root / math.sqrt(2 * math.pi)
+    for function in hermite_functions(z, root, terms):
+        yield function * scaled
 
 
 @dataclass(frozen=True)
@@ -215,9 +213,9 @@ class Expansion:
             u, v = s[part, None], sign * t[part, None]
             edges = torch.cat([self.rule.edges.expand(len(u), -1), cuts / u, cuts / v], 1)
             edges = edges.nan_to_num(0.0).clamp(self.rule.edges[0], self.rule.edges[-1]).sort(1).values
-            half = edges.diff(dim=1)[:, :, None] / 2
-            z = (edges[:, :-1, None] + half * (self.rule.x + 1)).flatten(1)
-            weight = (half * self.rule.w).flatten(1) * density(z)
+            nodes, lengths = on_intervals(edges[:, :-1], edges[:, 1:], self.rule.x, self.rule.w)
+            z = nodes.flatten(1)
+            weight = lengths.flatten(1) * density(z)
             value[part] = (self.gate.at(u * z) * self.gate.at(v * z) * weight).sum(1)
         return value
 

@@ -1,16 +1,14 @@
 """Derivatives of a function that is known by its values alone, for the limits that need ||f^(m)||.
 
-On each of many equal panels the function is interpolated at Chebyshev points and the interpolant is
-differentiated exactly. Panels rather than one interpolant of high degree, since a function with fast and slow
-parts would need a degree p in the hundreds, and the k-th derivative magnifies rounding by about p^(2k).
+Of a function that can be evaluated anywhere: on each of many equal panels it is interpolated at Chebyshev points and
+the interpolant is differentiated exactly. Panels rather than one interpolant of high degree, since a function with fast
+and slow parts would need a degree p in the hundreds, and the k-th derivative magnifies rounding by about p^(2k).
 
-A derivative of the function behind noisy data, with how far it can be trusted.
-
-The pilot is a penalised spline (the P-spline of Eilers and Marx): many equal cells, least squares, and a penalty on the
-differences of order r of its coefficients. Seen as a Gaussian prior, the penalty has a marginal likelihood, which tells
-noise from function, and the fit has a posterior, from which curves are drawn. Where the drawn curves agree the
-derivative is known; where they do not, the data do not say. Penalties of three orders take part, since one alone would
-be too sure of itself: each takes another curve to be the smoothest.
+Of noisy data, with how far it can be trusted: the pilot is a penalised spline (the P-spline of Eilers and Marx), many
+equal cells, least squares, and a penalty on the differences of order r of its coefficients. Seen as a Gaussian prior,
+the penalty has a marginal likelihood, which tells noise from function, and the fit has a posterior, from which curves
+are drawn. Where the drawn curves agree the derivative is known; where they do not, the data do not say. Penalties of
+three orders take part, since one alone would be too sure of itself: each takes another curve to be the smoothest.
 """
 
 from __future__ import annotations
@@ -31,11 +29,25 @@ from gatelab.arrays import Array
 from gatelab.errors import GatelabError
 
 _NODES = 32
+_MOST_CELLS, _ROWS_A_CELL, _POINTS = 200, 3, 800
+_STRENGTHS, _DRAWS = 61, 32
+# Of the mean diagonal of the Gram matrix: a penalty below all that are tried, for cells without rows.
+_LEAST_PENALTY = 1e-12
+# Of the rounding of the targets: a fit that misses them by less misses nothing.
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+# The median of |z| for a standard normal z.
+_MEDIAN = 0.6745
+# Draws may differ by so much in the mean, and so much of a norm may come from where the derivative is not known.
+_SPREAD, _UNKNOWN = 0.10, 0.15
 
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseChebyshev:
-    """A piecewise polynomial on equal panels; column i of `coefficients` is the Chebyshev series of panel i.
+    """A piecewise polynomial on equal panels.
+
+    Attributes:
+        coefficients: (degree + 1, panels); column i is the Chebyshev series of panel i.
+        interval: (a, b), which the panels fill.
 
     >>> f = interpolate(np.sin, (0, 3))
     >>> f.degree, f.panels
@@ -49,14 +61,17 @@ class PiecewiseChebyshev:
 
     @property
     def degree(self) -> int:
+        """The degree on each panel."""
         return self.coefficients.shape[0] - 1
 
     @property
     def panels(self) -> int:
+        """How many panels there are."""
         return self.coefficients.shape[1]
 
     @property
     def half_width(self) -> float:
+        """Half the length of a panel."""
         return (self.interval[1] - self.interval[0]) / (2 * self.panels)
 
     @property
@@ -112,7 +127,9 @@ class PiecewiseChebyshev:
         phi, slope = (15 * t - 10 * t**3 + 3 * t**5) / 8, 15 / 8 * (1 - t**2) ** 2
         values, measures = [], []
         for i in range(self.panels):
-            cuts = _cuts(series[:, i])
+            # The ends of the panel and the zeros between; of complex zeros the real part, where a cusp is near.
+            zeros = np.real(chebyshev.chebroots(series[:, i]))
+            cuts = np.unique(np.concatenate([[-1.0], zeros[np.abs(zeros) < 1], [1.0]]))
             half = np.diff(cuts)[:, None] / 2
             values.append(np.abs(chebyshev.chebval(cuts[:-1, None] + half * (1 + phi), series[:, i])).ravel())
             measures.append((self.half_width * half * slope * weights).ravel())
@@ -124,16 +141,19 @@ class PiecewiseChebyshev:
         return largest * float((size / largest) ** sigma @ measure) ** (1 / sigma)
 
 
-def _cuts(series: Array) -> Array:
-    """The ends of a panel and the zeros between; of complex zeros the real part, where a cusp is near."""
-    zeros = np.real(chebyshev.chebroots(series))
-    return np.unique(np.concatenate([[-1.0], zeros[np.abs(zeros) < 1], [1.0]]))
-
-
 def interpolate(
     f: Callable[[Array], Any], interval: tuple[float, float], panels: int = 64, degree: int = 10
 ) -> PiecewiseChebyshev:
-    """The piecewise Chebyshev interpolant of f, a function from an (N,) array to an (N,) array.
+    """The piecewise Chebyshev interpolant of a function.
+
+    Args:
+        f: a function from an (N,) array to an (N,) array.
+        interval: (a, b), where f is defined.
+        panels: how many equal panels.
+        degree: of the polynomial on each.
+
+    Returns:
+        A `PiecewiseChebyshev`.
 
     >>> f = interpolate(lambda x: 1 / (1 + x**2), (-1, 1))
     >>> float(f(0.5).round(12)), f.tail < 1e-12
@@ -158,10 +178,20 @@ def interpolate(
 def derivative(
     f: Callable[[Array], Any], interval: tuple[float, float], order: int, panels: int = 64, degree: int = 10
 ) -> PiecewiseChebyshev:
-    """The derivative of f of the given order on the interval, from values of f alone.
+    """The derivative of a function on an interval, from its values alone.
 
     Good to about 1e-5 of its largest value up to order 4, where the panels resolve f and f is not much larger
     than its variation; a large constant part costs digits, since rounding is relative to it.
+
+    Args:
+        f: a function from an (N,) array to an (N,) array.
+        interval: (a, b), where f is defined.
+        order: of the derivative.
+        panels: how many equal panels.
+        degree: of the polynomial on each, above the order.
+
+    Returns:
+        A `PiecewiseChebyshev`.
 
     >>> second = derivative(np.sin, (0, 3), 2)
     >>> np.abs(second(np.array([0.5, 1.5])) + np.sin([0.5, 1.5])) < 1e-8
@@ -171,6 +201,7 @@ def derivative(
 
 
 def _checked_interval(interval: tuple[float, float]) -> tuple[float, float]:
+    """The ends as floats, checked."""
     try:
         a, b = (float(end) for end in interval)
     except (TypeError, ValueError, OverflowError):
@@ -181,6 +212,7 @@ def _checked_interval(interval: tuple[float, float]) -> tuple[float, float]:
 
 
 def _finite_values(f: Callable[[Array], Any], x: Array) -> Array:
+    """The values of f at the points x, checked."""
     with np.errstate(all="ignore"):
         values = np.asarray(f(x.copy()), dtype=np.float64)
     if values.shape != x.shape:
@@ -195,18 +227,6 @@ def _finite_values(f: Callable[[Array], Any], x: Array) -> Array:
             f" x = {x[bad].min():.6g}; choose an interval where it is defined"
         )
     return values
-
-
-_MOST_CELLS, _ROWS_A_CELL, _POINTS = 200, 3, 800
-_STRENGTHS, _DRAWS = 61, 32
-# Of the mean diagonal of the Gram matrix: a penalty below all that are tried, for cells without rows.
-_LEAST_PENALTY = 1e-12
-# Of the rounding of the targets: a fit that misses them by less misses nothing.
-_ROUNDING = 16 * float(np.finfo(np.float64).eps)
-# The median of |z| for a standard normal z.
-_MEDIAN = 0.6745
-# Draws may differ by so much in the mean, and so much of a norm may come from where the derivative is not known.
-_SPREAD, _UNKNOWN = 0.10, 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +246,9 @@ class Pilot:
     @property
     def noise(self) -> float:
         """What of the misfit is noise: next to nothing where the rows beside a row tell it, as along a kinked line."""
-        return self.misfit if self.local > self.misfit / 2 else self.local
+        if self.local > self.misfit / 2:
+            return self.misfit
+        return self.local
 
     @property
     def noisy(self) -> bool:
@@ -250,8 +272,10 @@ class Pilot:
             spread = np.sqrt(np.mean(np.square(np.log(drawn / value))))
             if spread < _SPREAD and np.log(value / known) < _UNKNOWN:
                 return float(value)
-        # What is left of the derivative of an exact polynomial is rounding.
-        return 0.0 if self.exact else None
+        if self.exact:
+            # What is left of the derivative of an exact polynomial is rounding.
+            return 0.0
+        return None
 
 
 def _norm(curves: Array, length: float, sigma: float) -> Array:
@@ -301,8 +325,8 @@ def _local_deviation(x: Array, y: Array) -> float:
     """
     _, first, group, count = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     if 2 * len(first) <= len(x):
-        rest = y - (np.bincount(group, y) / count)[group]
-        return float(np.sqrt(rest @ rest / (len(x) - len(first))))
+        gaps = y - (np.bincount(group, y) / count)[group]
+        return float(np.sqrt(gaps @ gaps / (len(x) - len(first))))
     x, y = x[first], y[first]
     places = range(5)
     near = np.stack([x[i : len(x) - 4 + i] for i in places])
@@ -312,8 +336,8 @@ def _local_deviation(x: Array, y: Array) -> float:
         if j != 2
     ]
     beside = [y[i : len(y) - 4 + i] for i in places if i != 2]
-    rest = y[2:-2] - sum(w * values for w, values in zip(weights, beside, strict=True))
-    return float(np.median(np.abs(rest) / np.sqrt(1 + sum(w**2 for w in weights)))) / _MEDIAN
+    gaps = y[2:-2] - sum(w * values for w, values in zip(weights, beside, strict=True))
+    return float(np.median(np.abs(gaps) / np.sqrt(1 + sum(w**2 for w in weights)))) / _MEDIAN
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,23 +365,23 @@ def _penalised(
     least = _LEAST_PENALTY * np.trace(rows.gram) / columns
     factor = cholesky(rows.gram + least * differences.T @ differences)
     # Twice, the second time for what is left over: the Gram matrix has half the digits.
-    projected, rest = np.zeros(columns), rows.y
+    projected, residual = np.zeros(columns), rows.y
     for _ in range(2):
-        projected = projected + solve_triangular(factor, rows.design.T @ rest, trans=1)
-        rest = rows.y - rows.design @ solve_triangular(factor, projected)
+        projected = projected + solve_triangular(factor, rows.design.T @ residual, trans=1)
+        residual = rows.y - rows.design @ solve_triangular(factor, projected)
     _, singular, right = np.linalg.svd(solve_triangular(factor, differences.T, trans=1).T)
     rough, u = singular**2, right @ projected
     strengths = np.geomspace(1e-8 / rough[0], 1e4 / max(rough[-1], 1e-28 * rough[0]), _STRENGTHS)[:, None]
     lost = strengths * rough / (1 + strengths * rough)
     free = count - penalty
-    variance = np.maximum((rest @ rest + lost @ np.square(u[: len(rough)])) / free, (rounding / 4) ** 2)
+    variance = np.maximum((residual @ residual + lost @ np.square(u[: len(rough)])) / free, (rounding / 4) ** 2)
     evidence = 0.5 * np.log(lost).sum(axis=1) - 0.5 * free * np.log(variance)
     weight = np.exp(evidence - evidence.max())
     weight /= weight.sum()
-    kept_share = np.ones((_STRENGTHS, columns))
-    kept_share[:, : len(rough)] = 1 - lost
+    share = np.ones((_STRENGTHS, columns))
+    share[:, : len(rough)] = 1 - lost
     drawn = generator.choice(_STRENGTHS, _DRAWS, p=weight)
     z = generator.standard_normal((columns, _DRAWS))
-    coefficients = (kept_share[drawn] * u).T + np.sqrt(variance[drawn]) * np.sqrt(kept_share[drawn]).T * z
+    coefficients = (share[drawn] * u).T + np.sqrt(variance[drawn]) * np.sqrt(share[drawn]).T * z
     to_derivative = derivative @ solve_triangular(factor, right.T)
-    return to_derivative @ (weight @ kept_share * u), to_derivative @ coefficients, float(np.sqrt(weight @ variance))
+    return to_derivative @ (weight @ share * u), to_derivative @ coefficients, float(np.sqrt(weight @ variance))

@@ -1,4 +1,4 @@
-"""The least error that n cells allow.
+"""The least error that n cells allow, how fast it can fall in many dimensions, and how far data set a floor to it.
 
 For piecewise polynomials of degree m - 1 on n cells, as n grows,
 
@@ -10,10 +10,8 @@ that is a Bernoulli polynomial, c_m^2 = |B_2m| / (2m)!, and the symmetry about e
 better: MLP 1/(12 sqrt 5), GLU and relu^2 1/sqrt(30240), GQU and relu^3 1/sqrt(1209600). (A C0 cubic without the GQU's
 real roots would have 1/5040.) The order in front is a limit: networks of a few neurons lie below it, or above.
 
-How fast the error can fall in many dimensions, and how far data set a floor to it.
-
-A neuron is a function of a few affine maps of x. On balls of a Sobolev space, which hold the hardest targets of a given
-smoothness, shallow networks of relu^k reach in L2
+In many dimensions a neuron is a function of a few affine maps of x. On balls of a Sobolev space, which hold the hardest
+targets of a given smoothness, shallow networks of relu^k reach in L2
 
     RMSE ~ n^-(1/2 + (2k + 1) / (2 d))
 
@@ -34,9 +32,17 @@ from scipy.special import bernoulli
 from gatelab.errors import GatelabError
 from gatelab.theory.derivatives import interpolate, pilot
 
+_CONSTRUCTIONS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
+
 
 def constant(order: int) -> float:
     """c_m of the free-knot and equal-cell limits.
+
+    Args:
+        order: m, one more than the degree of the pieces.
+
+    Returns:
+        The constant.
 
     >>> round(constant(2) * 12 * 5**0.5, 9), round(constant(3) ** -2, 6), round(constant(4) ** -2, 3)
     (1.0, 30240.0, 1209600.0)
@@ -44,11 +50,14 @@ def constant(order: int) -> float:
     return math.sqrt(abs(bernoulli(2 * order)[-1]) / math.factorial(2 * order))
 
 
-_CONSTRUCTIONS = {2: 120**-0.5, 3: (945 / 2) ** -0.5, 4: 1 / (24 * 630**0.5)}
-
-
 def construction_constant(order: int) -> float:
     """The constant of the interpolating constructions: RMSE ~ constant * h^m * rms(f^(m)). Equations 9 and 14.
+
+    Args:
+        order: m, from 2 to 4.
+
+    Returns:
+        The constant.
 
     >>> round(construction_constant(3), 4)
     0.046
@@ -57,7 +66,17 @@ def construction_constant(order: int) -> float:
 
 
 def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """||f^(order)||_{L_sigma} of a function that can be evaluated anywhere in the interval."""
+    """||f^(order)||_{L_sigma} of a function that can be evaluated anywhere in the interval.
+
+    Args:
+        f: a function from an (N,) array to an (N,) array.
+        interval: (a, b).
+        order: of the derivative.
+        sigma: the exponent of the norm, any positive number.
+
+    Returns:
+        The norm.
+    """
     return interpolate(f, interval).norm(order, sigma)
 
 
@@ -66,6 +85,16 @@ def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], or
 
     Refused where the rows do not determine it, by more than `Pilot.norm` allows: they are noisy, or have a kink or a
     jump, or are too few.
+
+    Args:
+        x: the inputs, (N,).
+        y: the targets, (N,).
+        interval: (a, b), which holds the inputs.
+        order: of the derivative.
+        sigma: the exponent of the norm, any positive number.
+
+    Returns:
+        The norm.
 
     >>> x = np.linspace(0, 3, 500)
     >>> round(norm_of_data(x, np.sin(x), (0.0, 3.0), 2, 2.0) / norm_of_function(np.sin, (0.0, 3.0), 2, 2.0), 3)
@@ -92,7 +121,15 @@ def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], or
 
 
 def noise_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float]) -> float | None:
-    """The standard deviation of noise on the targets of one input, from the rows alone; None of too few rows.
+    """The standard deviation of noise on the targets of one input, from the rows alone.
+
+    Args:
+        x: the inputs, (N,).
+        y: the targets, (N,).
+        interval: (a, b), which holds the inputs.
+
+    Returns:
+        The deviation, or None where the rows are too few.
 
     >>> generator = np.random.default_rng(0)
     >>> x = generator.uniform(-1, 1, 1000)
@@ -113,6 +150,15 @@ def sigma(order: int) -> float:
 def free_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
     """The free-knot limit for a norm taken with `sigma(order)`.
 
+    Args:
+        norm: of f^(order).
+        cells: how many cells, a number or an array.
+        order: m.
+        length: of the interval.
+
+    Returns:
+        The RMSE, of the shape of `cells`.
+
     >>> float(round(free_knot_rmse(34.909, 100, 2, 2.0), 7))
     9.2e-05
     """
@@ -120,14 +166,29 @@ def free_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: f
 
 
 def uniform_knot_rmse(norm: float, cells: float | np.ndarray, order: int, length: float) -> float | np.ndarray:
-    """The limit of equal cells for a norm taken with sigma = 2."""
+    """The limit of equal cells for a norm taken with sigma = 2.
+
+    Args:
+        norm: of f^(order).
+        cells: how many cells, a number or an array.
+        order: m.
+        length: of the interval.
+
+    Returns:
+        The RMSE, of the shape of `cells`.
+    """
     return constant(order) * (length / np.asarray(cells, float)) ** order * norm / math.sqrt(length)
 
 
 def worst_case_rate(degree: int, d_in: int) -> float:
-    """The exponent of n for the hardest targets of d_in inputs; `degree` is that of an open neuron.
+    """The exponent of n for the hardest targets.
 
-    The degree is `unit.degree`: 1 for the MLP, 2 for the GLU, 3 for the GQU.
+    Args:
+        degree: that of an open neuron, `unit.degree`: 1 for the MLP, 2 for the GLU, 3 for the GQU.
+        d_in: the number of inputs.
+
+    Returns:
+        The exponent.
 
     >>> [worst_case_rate(degree, 2) for degree in (1, 2, 3)], worst_case_rate(1, 1)
     ([1.25, 1.75, 2.25], 2.0)
@@ -139,6 +200,12 @@ def worst_case_rate(degree: int, d_in: int) -> float:
 
 def ridge_rate(degree: int) -> int:
     """The exponent of n for a sum of finitely many ridge functions, in any dimension: the order on a line.
+
+    Args:
+        degree: that of an open neuron.
+
+    Returns:
+        The exponent.
 
     >>> ridge_rate(1), ridge_rate(2), ridge_rate(3)
     (2, 3, 4)
@@ -152,6 +219,14 @@ def estimation_rmse(noise: float, parameters: float | np.ndarray, data: float | 
     """What noise adds to the error on clean test data: P numbers estimated from D values of that noise.
 
     Least squares spreads a share P / D of the variance of the noise over the fit; for P far below D.
+
+    Args:
+        noise: the standard deviation of the noise.
+        parameters: P.
+        data: D.
+
+    Returns:
+        The RMSE that is added.
 
     >>> float(estimation_rmse(0.5, 100, 10_000))
     0.05

@@ -1,4 +1,4 @@
-"""The law of Marchenko and Pastur: the spectrum of a Gram matrix of chance rows.
+"""Spectra of random kernels: the law of Marchenko and Pastur, its deformation by rows of many lengths, paper 002's own.
 
 Let X have n rows of d independent entries of variance 1, and gamma = n / d. As both grow, the eigenvalues of X X^T / d
 fill
@@ -9,13 +9,11 @@ and for gamma > 1 a share 1 - 1 / gamma of them is zero (V. Marchenko, L. Pastur
 theta u u^T pulls one eigenvalue out of the bulk if theta > gamma + sqrt(gamma), to theta + theta / (theta - gamma)
 (J. Baik, G. Ben Arous, S. Peche, Annals of Probability 33, 2005; paper 002, Theorem B.5).
 
-The spectrum of a kernel on Gaussian rows, their lengths kept: a deformed law of Marchenko and Pastur.
-
-A kernel that is homogeneous in each argument is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and
-H = h(u_i . u_j) of the directions. By `gatelab.theory.spherical` H is a sum of Gram matrices in N_k dimensions, of size
-b_k, so K = W Z S Z^T W with independent rows Z, and S holding each b_k / N_k N_k times: a separable covariance. Its
-resolvent Q(z) = (K - z)^-1 is, for large n, that of the diagonal matrix phi(e) W^2, where (D. Paul, J. Silverstein,
-J. Multivariate Analysis 100, 2009)
+On Gaussian rows, their lengths kept, a kernel has a deformed law of Marchenko and Pastur. A kernel that is homogeneous
+in each argument is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and H = h(u_i . u_j) of the directions.
+By `gatelab.theory.spherical` H is a sum of Gram matrices in N_k dimensions, of size b_k, so K = W Z S Z^T W with
+independent rows Z, and S holding each b_k / N_k N_k times: a separable covariance. Its resolvent Q(z) = (K - z)^-1 is,
+for large n, that of the diagonal matrix phi(e) W^2, where (D. Paul, J. Silverstein, J. Multivariate Analysis 100, 2009)
 
     phi(e) = sum_k b_k / (1 + e b_k / N_k)           e = tr W^2 Q = sum_i a_i / (phi(e) a_i - z)
 
@@ -29,16 +27,14 @@ From its solution e(z) for z above the real axis follow
 are put where half an eigenvalue is expected beyond them. That lies between 0.28, where the mean is at an end of Airy's
 type, and 0.56, where it is in an exponential tail. Nothing is simulated.
 
-Paper 002's own estimates for Gaussian data: Propositions B.6 and B.9, and the rates of Theorem 3.1.
-
-With r_i^2 replaced by its mean d and two terms of the Taylor series of the kernel kept,
+Paper 002's own estimates for Gaussian data are Propositions B.6 and B.9, and the rates of Theorem 3.1. With r_i^2
+replaced by its mean d and two terms of the Taylor series of the kernel kept,
 
     ReLU    K_0 ~ c1 G + c2 r r^T + c3 diag(r^2)              c1 = (m+d)/4d, c2 = m/(2 pi d), c3 = c1 - c2
     ReGLU   K_1 ~ a1 (r r^T)*G + a2 G*G + a3 diag(r^4)        a1 = (m+d)/(2 pi d^2), a2 = (m+2d)/4d^2, a3 = a2 - a1
 
 m is the width; None stands for the limit of K / m. Both understate the condition number, 1.5 to 3.5 times where
-n >= 2d: rows differ in length, and the smallest and the largest of them decide. `gatelab.theory.random_matrix` keeps
-the lengths.
+n >= 2d: rows differ in length, and the smallest and the largest of them decide.
 """
 
 from __future__ import annotations
@@ -55,6 +51,10 @@ from gatelab.arrays import Array, Complex
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.theory.spherical import Harmonics, gaussian_lengths, harmonics
+
+_BEYOND = 0.5
+# How far above the real axis, in units of x, the equation is solved: its blur is far below what the law can resolve.
+_HEIGHT = 1e-6
 
 
 def mp_edges(gamma: float) -> tuple[float, float]:
@@ -101,14 +101,10 @@ def spiked_edge(theta: float, gamma: float) -> float:
 
 
 def _ratio(gamma: float) -> float:
+    """gamma, checked."""
     if not (gamma > 0 and math.isfinite(gamma)):
         raise GatelabError(f"gamma is {gamma!r}; it is n / d, a positive number")
     return gamma
-
-
-_BEYOND = 0.5
-# How far above the real axis, in units of x, the equation is solved: its blur is far below what the law can resolve.
-_HEIGHT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,16 +160,14 @@ class KernelLaw:
         great = 2 * max(b0, least)
         while self._pulled(great)[0] < 0:
             great *= 2
-        # With nothing in the bulk but a multiple of W^2 a spike of any strength stands out.
-        drowned = self._pulled(least)[0] < 0
-        critical = (
-            _root(lambda log: self._pulled(math.exp(log))[0], math.log(least), math.log(great))
-            if drowned
-            else -math.inf
-        )
-        return b0 / math.exp(critical) if drowned else math.inf, self._pulled(b0)[1] if math.log(
-            b0
-        ) > critical else math.nan
+        if self._pulled(least)[0] >= 0:
+            # With nothing in the bulk but a multiple of W^2 a spike of any strength stands out.
+            return math.inf, self._pulled(b0)[1]
+        critical = _root(lambda log: self._pulled(math.exp(log))[0], math.log(least), math.log(great))
+        place = math.nan
+        if math.log(b0) > critical:
+            place = self._pulled(b0)[1]
+        return b0 / math.exp(critical), place
 
     def _pulled(self, b0: float) -> tuple[float, float]:
         """(slope, z) at e = -1 / b0: a spike of that size stands at z if the slope dz/de is positive.
@@ -193,9 +187,12 @@ class KernelLaw:
         """The spike where it stands out, else the end of the bulk."""
         strength, place = self.spike()
         end = self.end_of_bulk()
-        return max(place, end) if strength > 1 else end
+        if strength > 1:
+            return max(place, end)
+        return end
 
     def _bulk(self) -> tuple[Array, Array]:
+        """b_k and N_k of all degrees but 0."""
         return self.parts.coefficients[1:], self.parts.dimensions[1:]
 
     def _phi(self, e: Complex) -> tuple[Complex, Complex]:
@@ -241,6 +238,7 @@ class KernelLaw:
 
 
 def _root(f: Callable[[float], float], low: float, high: float) -> float:
+    """Where f changes its sign between low and high."""
     return float(brentq(f, low, high))  # pyright: ignore[reportArgumentType]
 
 
@@ -265,33 +263,24 @@ def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float
     """
     if order not in (0, 1):
         raise ValueError(f"the paper has order 0 and 1, not {order}")
-    return (_relu if order == 0 else _reglu)(n, d, width)
-
-
-def _shares(d: int, width: int | None) -> tuple[float, float]:
-    """(m, d) as they enter the coefficients; divided by m in the limit of great width."""
-    return (1.0, 0.0) if width is None else (float(width), float(d))
-
-
-def _relu(n: int, d: int, width: int | None) -> tuple[float, float]:
-    m, dm = _shares(d, width)
     gamma = n / d
-    c1, c2 = (m + dm) / (4 * d), m / (2 * math.pi * d)
-    c3 = c1 - c2
-    theta = 2 * n * m / (math.pi * (m + dm))
-    low = mp_edges(gamma)[0] if gamma < 1 else 0.0
-    return c1 * d * spiked_edge(theta, gamma) + c3 * d, c1 * d * low + c3 * d
-
-
-def _reglu(n: int, d: int, width: int | None) -> tuple[float, float]:
-    """For lambda_max the lower bound, which is what the paper draws."""
-    m, dm = _shares(d, width)
-    gamma = n / d
+    # The width m, and d, as they enter the coefficients; divided by m in the limit of great width.
+    m, dm = 1.0, 0.0
+    if width is not None:
+        m, dm = float(width), float(d)
+    low = 0.0
+    if gamma < 1:
+        low = mp_edges(gamma)[0]
+    if order == 0:
+        c1, c2 = (m + dm) / (4 * d), m / (2 * math.pi * d)
+        c3 = c1 - c2
+        theta = 2 * n * m / (math.pi * (m + dm))
+        return c1 * d * spiked_edge(theta, gamma) + c3 * d, c1 * d * low + c3 * d
     a1, a2 = (m + dm) / (2 * math.pi * d * d), (m + 2 * dm) / (4 * d * d)
     a3 = a2 - a1
-    low = mp_edges(gamma)[0] if gamma < 1 else 0.0
     diagonal = a3 * d * (d + 2)
     squares = max(0.0, 1 - math.sqrt(2 * n) / d) ** 2
+    # For lambda_max the lower bound, which is what the paper draws.
     return a2 * d * d * (1 + (n + 1) / d) + diagonal, diagonal + a2 * d * d * squares + a1 * d * d * low
 
 

@@ -5,7 +5,7 @@ A function h of the cosine of two directions in d dimensions is
     h(t) = sum_k b_k P_k(t)      P_k Gegenbauer polynomials with P_k(1) = 1
 
 and P_k(u . v) is the inner product of two vectors of N_k harmonics, N_0 = 1, N_1 = d, N_2 = (d - 1)(d + 2) / 2. For
-chance directions each degree is thus a Gram matrix of nearly independent rows in N_k dimensions, orthogonal to those of
+random directions each degree is thus a Gram matrix of nearly independent rows in N_k dimensions, orthogonal to those of
 the other degrees (I. Schoenberg, Duke Math. J. 9, 1942).
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from gatelab.arrays import Array
+from gatelab.linalg.quadrature import gegenbauer_polynomials, gegenbauer_rule
 
 _NODES = 300
 _DEGREES = 24
@@ -47,34 +47,26 @@ def harmonics(h: Callable[[Array], Array], d: int, n: int) -> Harmonics:
     >>> parts.coefficients.round(12)[:3], parts.dimensions[:3]
     (array([0.1, 0. , 0.9]), array([ 1., 10., 54.]))
     """
-    t, weights = _gegenbauer_rule(d)
+    t, weights = gegenbauer_rule(d, _NODES)
     values = h(t)
     coefficients, dimensions = [], []
-    before, P, N = np.zeros_like(t), np.ones_like(t), 1.0
-    for k in range(_DEGREES + 1):
+    N = 1.0
+    for k, P in zip(range(_DEGREES + 1), gegenbauer_polynomials(t, d), strict=False):
         if k > 2 and _PLENTY * n < N:
             break
         coefficients.append(N * float((weights * values * P).sum()))
         dimensions.append(N)
-        before, P = P, ((2 * k + d - 2) * t * P - k * before) / (k + d - 2) if k else t
-        N = float(d) if k == 0 else N * (2 * k + d) / (2 * k + d - 2) * (k + d - 2) / (k + 1)
+        if k == 0:
+            N = float(d)
+        else:
+            N = N * (2 * k + d) / (2 * k + d - 2) * (k + d - 2) / (k + 1)
     total = float(h(np.ones(1))[0])
     b = np.array(coefficients)
     b[np.abs(b) < 1e-9 * total] = 0.0  # parity makes every other one vanish: what is left there is rounding
     tail = total - float(b.sum())
-    return Harmonics(b, np.array(dimensions), tail if tail > 1e-9 * total else 0.0)
-
-
-def _gegenbauer_rule(d: int) -> tuple[Array, Array]:
-    """Nodes and weights for the cosine of two chance directions, density ~ (1 - t^2)^((d - 3) / 2), of mass one.
-
-    From the three-term recurrence, whose entries stay moderate where the density's normalisation overflows.
-    """
-    a = (d - 2) / 2
-    k = np.arange(2, _NODES)
-    off = np.concatenate([[1 / (2 * (1 + a))], k * (k + 2 * a - 1) / (4 * (k + a) * (k + a - 1))])
-    t, vectors = eigh_tridiagonal(np.zeros(_NODES), np.sqrt(off))
-    return t, vectors[0] ** 2
+    if tail <= 1e-9 * total:
+        tail = 0.0
+    return Harmonics(b, np.array(dimensions), tail)
 
 
 def gaussian_lengths(d: int, points: int = 250, reach: float = 5.5) -> tuple[Array, Array]:

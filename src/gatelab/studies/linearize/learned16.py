@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gatelab.feedforward import activation
 from gatelab.linearization import floor_curve
-from gatelab.linearization.learned import build_learned, population_rmse
+from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting import GREY, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
@@ -39,7 +39,7 @@ def run(request: Request) -> Outcome:
     rows: list[dict] = []
     for recipe, each in (("fresh", {"steps": steps}), ("paper", {"epochs": epochs})):
         for m in ms:
-            maps = build_learned(gate, D, m=m, recipe=recipe, **each)  # type: ignore[arg-type]
+            maps = learned_maps(gate, D, m=m, recipe=recipe, **each)  # type: ignore[arg-type]
             rmse = population_rmse(maps, gate, seed=9000, rows=1000 if request.quick else 2000)
             rows.append({"recipe": recipe, "m": m, "rmse": rmse, "mse": rmse**2})
             tick()
@@ -67,7 +67,7 @@ def loss_curve(marks: Sequence[int], tick: Callable[..., None]) -> tuple[pd.Data
     rows = []
     trained: list[Maps] = []
     for epochs in marks:
-        maps = build_learned(GELU, D, m=CURVE_M, recipe="paper", epochs=epochs)
+        maps = learned_maps(GELU, D, m=CURVE_M, recipe="paper", epochs=epochs)
         trained.append(maps)
         new = population_rmse(maps, GELU, seed=9000, rows=2000) ** 2
         rows.append({"m": CURVE_M, "steps": 16 * epochs, "training": training_loss(maps), "new_data": new})

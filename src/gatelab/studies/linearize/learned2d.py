@@ -8,7 +8,7 @@ import torch
 
 from gatelab.feedforward import Activation, activation
 from gatelab.linearization import floor
-from gatelab.linearization.learned import build_learned, population_rmse
+from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting.kernels import Series
 from gatelab.plotting.maps import training_figure
@@ -29,7 +29,7 @@ def run(request: Request) -> Outcome:
     rows: list[dict] = []
 
     def add(recipe: str, seed: int, **options) -> None:
-        maps = build_learned(gate, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
+        maps = learned_maps(gate, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
         low, high = np.quantile(single_pairs(maps, gate, 9000 + seed), (0.05, 0.95))
         rmse = population_rmse(maps, gate, seed=9000 + seed)
         rows.append({"recipe": recipe, **options, "seed": seed, "rmse": rmse, "pair_low": low, "pair_high": high})

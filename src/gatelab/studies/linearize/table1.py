@@ -13,8 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from gatelab.feedforward.gates import activation
-from gatelab.linearization import Polynomial, bound, linearize
-from gatelab.linearization.error import monte_carlo, monte_carlo_variance
+from gatelab.linearization import Polynomial, bound, linearize, monte_carlo, monte_carlo_variance
 from gatelab.linearization.polynomials import values
 from gatelab.plotting import NEURON_COLOURS, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors

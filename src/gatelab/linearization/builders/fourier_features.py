@@ -11,13 +11,14 @@ second moment is
 
     E[Re^2] = |b|^2 (exp(omega |u|^2) + cos(omega (2 |u|^2 - |w|^2 - |x|^2) + 2 arg b)) / 2
 
-and grows exponentially in omega. For long w or x these features are of no use, which `variance` shows beforehand.
+and grows exponentially in omega. For long w or x these features are of no use, which `fourier_variance` shows
+beforehand.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -26,8 +27,9 @@ from torch import Tensor
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation
+from gatelab.linearization.builders.random_features import dice
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.random_features import dice
+from gatelab.linearization.registry import maps_method
 from gatelab.memory import check_memory
 
 _POINTS = 400
@@ -46,11 +48,13 @@ class Waves:
     bias: float
 
     @property
-    def chances(self) -> Tensor:
+    def probabilities(self) -> Tensor:
+        """How likely a draw takes each frequency: |b| exp(omega radius), of sum one."""
         size = [abs(b) * math.exp(f * self.radius) for f, b in zip(self.frequencies, self.coefficients, strict=True)]
         return torch.tensor(size, dtype=torch.float64) / sum(size)
 
     def __call__(self, z: Tensor) -> Tensor:
+        """p(z)."""
         pairs = zip(self.frequencies, self.coefficients, strict=True)
         return self.constant + self.linear * z + sum((b * torch.exp(1j * f * z)).real for f, b in pairs)
 
@@ -91,18 +95,22 @@ def waves(activation: Activation, radius: float = 1.0, terms: int = 3, base: flo
         b[columns] = _fit(A[:, columns], part)
     b[np.abs(b) < _NOTHING * np.abs(b).max()] = 0.0
     complex_ = tuple(complex(b[2 + k], -b[2 + terms + k]) for k in range(terms))
-    kept = [k for k in range(terms) if complex_[k]]
-    if not kept:
+    present = [k for k in range(terms) if complex_[k]]
+    if not present:
         raise GatelabError(
             f"{activation.name} is linear: there is nothing to draw; use method 'taylor', which is exact"
         )
-    grid = np.linspace(-radius, radius, 2001)
-    made = Waves(
-        float(b[0]), float(b[1]), tuple(float(f[k]) for k in kept), tuple(complex_[k] for k in kept), float(radius), 0.0
+    series = Waves(
+        constant=float(b[0]),
+        linear=float(b[1]),
+        frequencies=tuple(float(f[k]) for k in present),
+        coefficients=tuple(complex_[k] for k in present),
+        radius=float(radius),
+        bias=0.0,
     )
+    grid = torch.from_numpy(np.linspace(-radius, radius, 2001))
     with torch.no_grad():
-        bias = float((made(torch.from_numpy(grid)) - activation(torch.from_numpy(grid))).abs().max())
-    return Waves(made.constant, made.linear, made.frequencies, made.coefficients, made.radius, bias)
+        return replace(series, bias=float((series(grid) - activation(grid)).abs().max()))
 
 
 def _fit(A: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -113,7 +121,8 @@ def _fit(A: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.linalg.lstsq(A, y, rcond=None)[0]
 
 
-def build(
+@maps_method("fourier")
+def fourier_maps(
     activation: Activation,
     d: int,
     *,
@@ -126,7 +135,7 @@ def build(
     """m real features in all; an odd one that is left over is zero.
 
     >>> from gatelab.feedforward import activation
-    >>> maps = build(activation("gelu"), 16, m=256)
+    >>> maps = fourier_maps(activation("gelu"), 16, m=256)
     >>> maps.phi(torch.ones(3, 16)).shape
     torch.Size([3, 256])
     """
@@ -134,10 +143,10 @@ def build(
     M = p.draws(m, d)
     check_memory(8 * M * (d + 6), f"a drawing of {M} pairs of features of {d} inputs", "give a smaller m")
     generator = dice(seed)
-    chosen = torch.multinomial(p.chances, M, replacement=True, generator=generator)
+    chosen = torch.multinomial(p.probabilities, M, replacement=True, generator=generator)
     v = torch.randn(M, d, generator=generator, dtype=torch.float64)
     omega = torch.tensor(p.frequencies, dtype=torch.float64)[chosen]
-    b = torch.tensor(p.coefficients, dtype=torch.complex128)[chosen] / p.chances[chosen] / M
+    b = torch.tensor(p.coefficients, dtype=torch.complex128)[chosen] / p.probabilities[chosen] / M
     empty = int(m) - d - 1 - 2 * M
 
     def exponentials(rows: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -164,7 +173,7 @@ def build(
     return Maps(phi, psi, int(m), d)
 
 
-def variance(
+def fourier_variance(
     activation: Activation,
     W: Tensor,
     X: Tensor,
@@ -181,7 +190,7 @@ def variance(
     lengths = W.square().sum(1)[:, None] + X.square().sum(1)
     u = lengths + 2 * z
     total = -(p(z) - p.constant - p.linear * z).square()
-    for f, b, chance in zip(p.frequencies, p.coefficients, p.chances.tolist(), strict=True):
+    for f, b, probability in zip(p.frequencies, p.coefficients, p.probabilities.tolist(), strict=True):
         turn = 2 * math.atan2(b.imag, b.real)
-        total = total + abs(b) ** 2 / chance * (torch.exp(f * u) + torch.cos(f * (2 * u - lengths) + turn)) / 2
+        total = total + abs(b) ** 2 / probability * (torch.exp(f * u) + torch.cos(f * (2 * u - lengths) + turn)) / 2
     return total / M

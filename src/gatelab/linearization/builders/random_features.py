@@ -1,26 +1,23 @@
-"""What unbiased random features share: the series they are drawn from, and the part of it that needs no chance.
+"""Unbiased random features of the series of an activation: Maclaurin features and TensorSketch.
 
-Each of the three kinds (`maclaurin`, `sketch`, `fourier`) draws maps of m features whose product has the expectation
+Both draw maps of m features whose product has the expectation
 
     E[Phi(w).Psi(x)] = p(w.x)        p a finite series that stands for act on |z| <= radius
 
-The distance between p and act is no matter of chance: `Terms.bias` is its largest value on a grid. Constant and linear
-term are exact, with 1 and d features that count among the m; what is drawn is the rest. Each module has `variance`,
+The distance between p and act is not random: `Terms.bias` is its largest value on a grid. The constant and the linear
+term are exact, with 1 and d features that count among the m; what is drawn is the rest. The variance of either is known
 in closed form, for every pair of a row of W and an input of X.
 
-Random Maclaurin features (Kar and Karnick, AISTATS 2012): a power of w.x as a product of chance projections.
+Random Maclaurin features (Kar and Karnick, AISTATS 2012) make a power of w.x a product of random projections. For signs
+omega_1 .. omega_n, independent and even, E[prod_j (omega_j.w)(omega_j.x)] = (w.x)^n. A feature draws its degree n with
+probability p_n ~ |a_n| radius^n and is that product times a_n / p_n. Of M drawn features the mean has the variance
 
-For signs omega_1 .. omega_n, independent and even, E[prod_j (omega_j.w)(omega_j.x)] = (w.x)^n. A feature draws its
-degree n with probability p_n ~ |a_n| radius^n and is that product times a_n / p_n. Of M drawn features the mean has
-the variance
+    ( sum_n a_n^2 / p_n (|w|^2 |x|^2 + 2 (w.x)^2 - 2 sum_i w_i^2 x_i^2)^n  -  remainder(w.x)^2 ) / M
 
-    ( sum_n a_n^2 / p_n (|w|^2 |x|^2 + 2 (w.x)^2 - 2 sum_i w_i^2 x_i^2)^n  -  rest(w.x)^2 ) / M
-
-TensorSketch (Pham and Pagh, KDD 2013): a power of w.x from count sketches, multiplied by FFT.
-
-A count sketch throws entry i of x, with a sign, into one of k buckets. The circular convolution of n independent ones
-is a count sketch of the n-fold tensor product, made in n FFTs and never in d^n entries. With a = (w.x)^2,
-q = sum_i w_i^2 x_i^2, b = |w|^2 |x|^2 - q, c = a - q, and g = 2 for even k, 1 for odd,
+TensorSketch (Pham and Pagh, KDD 2013) makes a power of w.x from count sketches, multiplied by FFT. A count sketch
+throws entry i of x, with a sign, into one of k buckets. The circular convolution of n independent ones is a count
+sketch of the n-fold tensor product, made in n FFTs and never in d^n entries. With a = (w.x)^2, q = sum_i w_i^2 x_i^2,
+b = |w|^2 |x|^2 - q, c = a - q, and g = 2 for even k, 1 for odd,
 
     k E[(estimate)^2] = k a^n + (a+b)^n + (a+c)^n - 2 a^n + (g/k) ((a+b+c)^n - (a+b)^n - (a+c)^n + a^n)
 
@@ -41,8 +38,9 @@ from torch import Tensor
 
 from gatelab.errors import GatelabError, check_seed
 from gatelab.feedforward import Activation
+from gatelab.linearization.builders.uniform import chebyshev
 from gatelab.linearization.monomials import Maps
-from gatelab.linearization.remez import chebyshev
+from gatelab.linearization.registry import maps_method
 from gatelab.memory import check_memory
 
 _NOTHING = 1e-14  # times (1 + sqrt 2)^degree, by which powers of z magnify rounding in Chebyshev polynomials
@@ -50,7 +48,10 @@ _NOTHING = 1e-14  # times (1 + sqrt 2)^degree, by which powers of z magnify roun
 
 @dataclass(frozen=True)
 class Terms:
-    """p(z) = constant + linear z + sum_n coefficients[n] z^degrees[n]; `exact`: the linear term is not drawn."""
+    """p(z) = constant + linear z + sum_n coefficients[n] z^degrees[n], near act to `bias` on |z| <= radius.
+
+    `exact` says that the linear term is not drawn.
+    """
 
     d: int
     constant: float
@@ -64,10 +65,10 @@ class Terms:
     @property
     def head(self) -> int:
         """How many features are not drawn."""
-        return (1 if self.constant else 0) + (self.d if self.exact else 0)
+        return bool(self.constant) + self.d * self.exact
 
     def drawn(self, m: int, least: int = 1) -> int:
-        """How many of m features are left to chance."""
+        """How many of m features are drawn."""
         if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < self.head + least:
             raise GatelabError(
                 f"m is {m!r}; give {self.head + least} or more: {self.head} features hold the constant and linear part "
@@ -75,16 +76,49 @@ class Terms:
             )
         return int(m) - self.head
 
-    def rest(self, z: Tensor) -> Tensor:
+    @property
+    def sizes(self) -> list[float]:
+        """|a_n| radius^n: what each degree may amount to."""
+        return [abs(a) * self.radius**n for n, a in zip(self.degrees, self.coefficients, strict=True)]
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The p_n of Maclaurin features that have the least variance where |w| |x| = radius."""
+        sizes = torch.tensor(self.sizes, dtype=torch.float64)
+        return sizes / sizes.sum()
+
+    def buckets(self, m: int) -> list[int]:
+        """The sizes of the sketches of m features: one at least, the others shared out, largest remainders first."""
+        spare = self.drawn(m, least=len(self.degrees)) - len(self.degrees)
+        sizes = self.sizes
+        ideal = [spare * size / sum(sizes) for size in sizes]
+        whole = [int(v) for v in ideal]
+        order = sorted(range(len(sizes)), key=lambda i: whole[i] - ideal[i])
+        for i in order[: spare - sum(whole)]:
+            whole[i] += 1
+        return [1 + v for v in whole]
+
+    def remainder(self, z: Tensor) -> Tensor:
         """What the drawn features estimate."""
         return sum((a * z**n for n, a in zip(self.degrees, self.coefficients, strict=True)), torch.zeros_like(z))
 
     def head_phi(self, W: Tensor) -> list[Tensor]:
-        ones = torch.full_like(W[..., :1], self.constant)
-        return ([ones] if self.constant else []) + ([self.linear * W] if self.exact else [])
+        """The features of rows of W that are not drawn."""
+        parts = []
+        if self.constant:
+            parts.append(torch.full_like(W[..., :1], self.constant))
+        if self.exact:
+            parts.append(self.linear * W)
+        return parts
 
     def head_psi(self, X: Tensor) -> list[Tensor]:
-        return ([torch.ones_like(X[..., :1])] if self.constant else []) + ([X] if self.exact else [])
+        """The features of inputs that are not drawn."""
+        parts = []
+        if self.constant:
+            parts.append(torch.ones_like(X[..., :1]))
+        if self.exact:
+            parts.append(X)
+        return parts
 
 
 @lru_cache(maxsize=32)
@@ -99,28 +133,28 @@ def terms(activation: Activation, d: int, radius: float, degree: int, exact_line
     if not (math.isfinite(radius) and radius > 0):
         raise GatelabError(f"radius is {radius!r}; give a positive number that |w.x| does not exceed")
     polynomial = chebyshev(activation, degree, (-float(radius), float(radius)))
-    found = np.array(polynomial.coefficients)
-    size = np.abs(found) * radius ** np.arange(len(found))
-    found[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # what parity makes vanish
-    found = np.concatenate([found, np.zeros(max(0, 2 - len(found)))])
-    linear = float(np.round(found[1], 15))
+    coefficients = np.array(polynomial.coefficients)
+    size = np.abs(coefficients) * radius ** np.arange(len(coefficients))
+    coefficients[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # what parity makes vanish
+    coefficients = np.concatenate([coefficients, np.zeros(max(0, 2 - len(coefficients)))])
+    linear = float(np.round(coefficients[1], 15))
     exact = bool(exact_linear and linear)
     first = 2 if exact or not linear else 1
-    kept = [n for n in range(first, len(found)) if found[n]]
-    if not kept:
+    degrees = [n for n in range(first, len(coefficients)) if coefficients[n]]
+    if not degrees:
         raise GatelabError(
             f"{activation.name} is linear to degree {degree}: there is nothing to draw; "
             "use method 'taylor', which is exact"
         )
     return Terms(
-        d,
-        float(found[0]),
-        linear,
-        tuple(kept),
-        tuple(float(found[n]) for n in kept),
-        float(radius),
-        float(polynomial.error(activation)),
-        exact,
+        d=d,
+        constant=float(coefficients[0]),
+        linear=linear,
+        degrees=tuple(degrees),
+        coefficients=tuple(float(coefficients[n]) for n in degrees),
+        radius=float(radius),
+        bias=float(polynomial.error(activation)),
+        exact=exact,
     )
 
 
@@ -135,7 +169,8 @@ def moments(W: Tensor, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return W @ X.T, w2.sum(1)[:, None] * x2.sum(1), w2 @ x2.T
 
 
-def build_maclaurin(
+@maps_method("maclaurin")
+def maclaurin_maps(
     activation: Activation,
     d: int,
     *,
@@ -148,7 +183,7 @@ def build_maclaurin(
     """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius.
 
     >>> from gatelab.feedforward import activation
-    >>> maps = build(activation("gelu"), 16, m=256)
+    >>> maps = maclaurin_maps(activation("gelu"), 16, m=256)
     >>> maps.phi(torch.ones(3, 16)).shape
     torch.Size([3, 256])
     """
@@ -157,22 +192,21 @@ def build_maclaurin(
     # Signs of degree two or more, drawn as one array and scaled in another.
     check_memory(8 * 3 * M * d, f"a drawing of {M} features of {d} inputs", "give a smaller m")
     generator = dice(seed)
-    chances = _chances(p)
-    counts = torch.bincount(
-        torch.multinomial(chances, M, replacement=True, generator=generator), minlength=len(chances)
-    )
+    probabilities = p.probabilities
+    draws = torch.multinomial(probabilities, M, replacement=True, generator=generator)
+    counts = torch.bincount(draws, minlength=len(probabilities))
     signs, scales = [], []
-    for n, a, chance, count in zip(p.degrees, p.coefficients, chances, counts.tolist(), strict=True):
+    for n, a, probability, count in zip(p.degrees, p.coefficients, probabilities, counts.tolist(), strict=True):
         signs.append(2.0 * torch.randint(0, 2, (n, count, d), generator=generator, dtype=torch.float64) - 1)
-        scales.append(a / float(chance) / M)
+        scales.append(a / float(probability) / M)
 
     def products(rows: Tensor) -> list[Tensor]:
         out = []
-        for each in signs:
-            omega = each.to(rows.device, rows.dtype)
-            value = rows @ omega[0].T
-            for one in omega[1:]:
-                value = value * (rows @ one.T)
+        for omegas in signs:
+            first, *others = omegas.to(rows.device, rows.dtype)
+            value = rows @ first.T
+            for omega in others:
+                value = value * (rows @ omega.T)
             out.append(value)
         return out
 
@@ -200,18 +234,10 @@ def maclaurin_variance(
     M = p.drawn(m)
     z, lengths, fourth = moments(W, X)
     square = lengths + 2 * z.square() - 2 * fourth
-    total = -p.rest(z).square()
-    for n, a, chance in zip(p.degrees, p.coefficients, _chances(p).tolist(), strict=True):
-        total = total + a * a / chance * square**n
+    total = -p.remainder(z).square()
+    for n, a, probability in zip(p.degrees, p.coefficients, p.probabilities.tolist(), strict=True):
+        total = total + a * a / probability * square**n
     return total / M
-
-
-def _chances(p: Terms) -> Tensor:
-    """The p_n of least variance where |w| |x| = radius."""
-    size = torch.tensor(
-        [abs(a) * p.radius**n for n, a in zip(p.degrees, p.coefficients, strict=True)], dtype=torch.float64
-    )
-    return size / size.sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,22 +250,22 @@ class TensorSketch:
 
     @staticmethod
     def drawn(degree: int, d: int, size: int, generator: torch.Generator) -> TensorSketch:
+        """A sketch of the power `degree` of rows of d entries."""
         bucket = torch.randint(0, size, (degree, d), generator=generator)
         sign = 2.0 * torch.randint(0, 2, (degree, d), generator=generator).double() - 1
         return TensorSketch(bucket, sign, size)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """(n, d) -> (n, size): the sketch of the tensor power of every row."""
-        product = None
+        waves = []
         for bucket, sign in zip(self.bucket.to(rows.device), self.sign.to(rows.device, rows.dtype), strict=True):
             count = rows.new_zeros(*rows.shape[:-1], self.size).index_add(-1, bucket, rows * sign)
-            wave = torch.fft.rfft(count)
-            product = wave if product is None else product * wave
-        assert product is not None
-        return torch.fft.irfft(product, n=self.size)
+            waves.append(torch.fft.rfft(count))
+        return torch.fft.irfft(math.prod(waves[1:], start=waves[0]), n=self.size)
 
 
-def build_tensorsketch(
+@maps_method("tensorsketch")
+def tensorsketch_maps(
     activation: Activation,
     d: int,
     *,
@@ -252,12 +278,12 @@ def build_tensorsketch(
     """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius.
 
     >>> from gatelab.feedforward import activation
-    >>> maps = build(activation("gelu"), 16, m=256)
+    >>> maps = tensorsketch_maps(activation("gelu"), 16, m=256)
     >>> maps.psi(torch.ones(3, 16)).shape
     torch.Size([3, 256])
     """
     p = terms(activation, d, radius, degree, exact_linear)
-    sizes = _sizes(p, m)
+    sizes = p.buckets(m)
     generator = dice(seed)
     sketches = [TensorSketch.drawn(n, d, k, generator) for n, k in zip(p.degrees, sizes, strict=True)]
 
@@ -282,7 +308,7 @@ def tensorsketch_variance(
 ) -> Tensor:
     """Var[Phi(w).Psi(x)] over the draws, (rows of W, rows of X), in closed form."""
     p = terms(activation, W.shape[1], radius, degree, exact_linear)
-    pairs = zip(p.degrees, p.coefficients, _sizes(p, m), strict=True)
+    pairs = zip(p.degrees, p.coefficients, p.buckets(m), strict=True)
     return torch.stack([a * a * sketch_variance(W, X, n, k) for n, a, k in pairs]).sum(0)
 
 
@@ -291,19 +317,7 @@ def sketch_variance(W: Tensor, X: Tensor, degree: int, size: int) -> Tensor:
     z, lengths, q = moments(W, X)
     a = z.square()
     b, c = lengths - q, a - q
-    n, k, g = degree, size, 2 if size % 2 == 0 else 1
-    one = (a + b) ** n + (a + c) ** n - 2 * a**n
+    n, k, g = degree, size, 2 - size % 2
+    either = (a + b) ** n + (a + c) ** n - 2 * a**n
     both = (a + b + c) ** n - (a + b) ** n - (a + c) ** n + a**n
-    return one / k + g * both / k**2
-
-
-def _sizes(p: Terms, m: int) -> list[int]:
-    """Buckets of each degree: one at least, the others shared out like |a_n| radius^n, largest remainders first."""
-    spare = p.drawn(m, least=len(p.degrees)) - len(p.degrees)
-    size = [abs(a) * p.radius**n for n, a in zip(p.degrees, p.coefficients, strict=True)]
-    ideal = [spare * s / sum(size) for s in size]
-    whole = [int(v) for v in ideal]
-    order = sorted(range(len(size)), key=lambda i: whole[i] - ideal[i])
-    for i in order[: spare - sum(whole)]:
-        whole[i] += 1
-    return [1 + v for v in whole]
+    return either / k + g * both / k**2

@@ -1,8 +1,4 @@
-"""The tangent of each neuron at a reference input (paper 003, section 3.3.1).
-
-act(w.x) ~ act(w.r) + act'(w.r) w.(x - r),    Phi(w) = [act'(w.r) w, act(w.r)],    Psi(x) = [x - r, 1]
-
-Two networks trained to be Phi and Psi (paper 003, section 4.2), on data that are new at every step.
+"""Two networks trained to be Phi and Psi (paper 003, section 4.2), on data that are new at every step.
 
 The recipe "fresh" differs from the paper's in four ways, and comes near the floor where that one levels far above:
 every step draws new rows w and new inputs x, and takes the loss over all pairs of them, a matrix product away; the
@@ -18,60 +14,135 @@ The recipe "paper" is the paper's: 1024 matrices W with one x each, drawn once; 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.display import ProgressLike, Told, reporting
-from gatelab.errors import GatelabError, check_seed, unknown_name
+from gatelab.errors import check_seed, unknown_name, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linalg.interruptible import apart
 from gatelab.linearization.floors import check_spread
 from gatelab.linearization.monomials import Maps
+from gatelab.linearization.registry import maps_method
 from gatelab.memory import check_memory
-
-
-def build_tangent(activation: Activation, d: int, *, reference: Any) -> Maps:
-    """Maps of d + 1 features about the reference; to one of d - 1 entries the one of a bias is appended.
-
-    >>> from gatelab.feedforward.gates import activation
-    >>> maps = build(activation("gelu"), 2, reference=[1.0, 0.0])
-    >>> w = torch.tensor([2.0, 1.0])
-    >>> bool(torch.isclose(maps.phi(w) @ maps.psi(torch.tensor([1.0, 0.0])), activation("gelu")(torch.tensor(2.0))))
-    True
-    """
-    given = torch.as_tensor(reference).detach()
-    if given.ndim != 1 or len(given) not in (d, d - 1) or not bool(torch.isfinite(given).all()):
-        raise GatelabError(
-            f"the reference has shape {tuple(given.shape)} for {d} inputs; give one input x of {d} finite numbers, "
-            "such as the mean of your inputs"
-        )
-    at = given.double()
-    if len(at) == d - 1:
-        at = torch.cat([at, at.new_ones(1)])
-
-    def phi(rows: Tensor) -> Tensor:
-        z = rows @ at.to(rows)
-        return torch.cat([activation.slope(z)[..., None] * rows, activation(z)[..., None]], dim=-1)
-
-    def psi(rows: Tensor) -> Tensor:
-        return torch.cat([rows - at.to(rows), rows.new_ones((*rows.shape[:-1], 1))], dim=-1)
-
-    return Maps(phi, psi, d + 1, d)
-
 
 Recipe = Literal["fresh", "paper"]
 RECIPES = ("fresh", "paper")
 _REFIT_ROWS = 4096
 _RIDGE = 1e-10
 _WIDER = 1.5
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the two networks are trained.
+
+    Attributes:
+        steps: of the recipe "fresh".
+        width: neurons of a layer; None stands for 192 or m, whichever is more.
+        layers: hidden layers; None stands for two in few dimensions and one in many, where the best maps are nearly
+            quadratic.
+        batch: rows and inputs of a step.
+        lr: the largest learning rate.
+        epochs: of the recipe "paper", which has no other option.
+    """
+
+    steps: int = 300
+    width: int | None = None
+    layers: int | None = None
+    batch: int = 256
+    lr: float = 1e-3
+    epochs: int = 30
+
+    def sized(self, m: int, d: int) -> Training:
+        """The same with the width and the layers that maps of m features of d inputs get, checked."""
+        width, layers = self.width, self.layers
+        if width is None:
+            width = max(192, m)
+        if layers is None:
+            layers = 2 if d < 8 else 1
+        sized = replace(self, width=width, layers=layers)
+        for name in ("steps", "width", "layers", "batch", "epochs"):
+            whole_number(name, getattr(sized, name), 1)
+        return sized
+
+
+@maps_method("learned", more=Training)
+def learned_maps(
+    activation: Activation,
+    d: int,
+    *,
+    m: int,
+    recipe: Recipe = "fresh",
+    seed: int = 0,
+    w_scale: float = 1.0,
+    x_scale: float = 1.0,
+    progress: ProgressLike = None,
+    **training: Any,
+) -> Maps:
+    """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
+
+    Args:
+        activation: the gate.
+        d: the number of inputs.
+        m: the number of features.
+        recipe: "fresh" or "paper".
+        seed: of the first weights and of the data.
+        w_scale: the spread of the entries of w.
+        x_scale: the spread of the entries of x.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        **training: fields of `Training`.
+
+    Returns:
+        The maps.
+
+    >>> from gatelab.feedforward import activation
+    >>> maps = learned_maps(activation("gelu"), 2, m=5, steps=5)
+    >>> maps.phi(torch.zeros(3, 2)).shape
+    torch.Size([3, 5])
+    """
+    m = whole_number("m", m, 1)
+    settings = Training(**training).sized(m, d)
+    width, layers = settings.width or 0, settings.layers or 0
+    # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
+    out = d + 2 + min(width, d * (d + 1)) + width
+    weights = 2 * d * min(width, d * (d + 1)) + (2 * d + 1) * width + (layers - 1) * width**2 + out * m
+    check_memory(
+        2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2),
+        f"learning maps of {m} features with {width} neurons in {layers} layers",
+        "give a smaller m or width",
+    )
+    data = TrainingPairs(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
+    if recipe not in RECIPES:
+        raise unknown_name("recipe", recipe, RECIPES)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
+        torch.manual_seed(check_seed(seed))
+        tell = report or (lambda done, total: None)
+        if recipe == "paper":
+            phi, psi = _paper(data, m, settings.epochs, seed, tell)
+        else:
+            phi, psi = _fresh(data, m, settings, seed, tell)
+    return Maps(FrozenNetwork(phi), FrozenNetwork(psi), m, d)
+
+
+class FrozenNetwork:
+    """A network as a function of rows of any dtype and device; its own numbers do not change any more."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network.requires_grad_(False).eval()
+        self.copies: dict[tuple[torch.dtype, torch.device], nn.Module] = {}
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        key = (rows.dtype, rows.device)
+        if key not in self.copies:
+            self.copies[key] = deepcopy(self.network).to(rows.device, rows.dtype)
+        return self.copies[key](rows)
 
 
 class Body(nn.Module):
@@ -112,7 +183,7 @@ class LearnedRow(nn.Module):
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """The law that data are drawn from."""
+    """Standard normal rows w and inputs x of spreads `w_scale` and `x_scale`, and the values of their pairs."""
 
     activation: Activation
     d: int
@@ -126,10 +197,10 @@ class TrainingPairs:
         return W, X, self.activation(W @ X.T)
 
     def tails(self, n: int, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """n rows, every second one of a wider law, and square roots of the weights that make up for it.
+        """n rows, every second one of a wider distribution, and square roots of the weights that make up for it.
 
-        Long rows are rare and weigh much in the error. A weight is the density of the law over that of the mixture,
-        at most two, so that nothing is lost in many dimensions where the two laws hardly meet.
+        Long rows are rare and weigh much in the error. A weight is the density of the distribution over that of the
+        mixture, at most two, so that nothing is lost in many dimensions where the two hardly meet.
         """
         rows = torch.randn(n, self.d, generator=generator, dtype=torch.float64)
         rows[::2] *= _WIDER
@@ -137,107 +208,24 @@ class TrainingPairs:
         return scale * rows, (2 / (1 + log.exp())).sqrt()
 
 
-def build_learned(
-    activation: Activation,
-    d: int,
-    *,
-    m: int,
-    recipe: Recipe = "fresh",
-    seed: int = 0,
-    w_scale: float = 1.0,
-    x_scale: float = 1.0,
-    steps: int = 300,
-    width: int | None = None,
-    layers: int | None = None,
-    batch: int = 256,
-    lr: float = 1e-3,
-    epochs: int = 30,
-    progress: ProgressLike = None,
-) -> Maps:
-    """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
-
-    `epochs` belongs to the paper's recipe, the options from `steps` to `lr` to ours. Two layers are best in few
-    dimensions and one in many, where the best maps are nearly quadratic: so it is unless `layers` says otherwise.
-    `width` is 192 or m, whichever is more. `progress` is shown on a terminal and in a notebook unless it is False, or a
-    function of (done, total).
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = build(activation("gelu"), 2, m=5, steps=5)
-    >>> maps.phi(torch.zeros(3, 2)).shape
-    torch.Size([3, 5])
-    """
-    neurons = max(192, int(m)) if width is None else width
-    depth = (2 if d < 8 else 1) if layers is None else layers
-    for name, value in (
-        ("m", m),
-        ("steps", steps),
-        ("width", neurons),
-        ("layers", depth),
-        ("batch", batch),
-        ("epochs", epochs),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise GatelabError(f"{name} is {value!r}; give a whole number, 1 or more")
-    # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
-    out = d + 2 + min(neurons, d * (d + 1)) + neurons
-    weights = 2 * d * min(neurons, d * (d + 1)) + (2 * d + 1) * neurons + (depth - 1) * neurons**2 + out * m
-    check_memory(
-        2 * 16 * weights + 8 * (6 * _REFIT_ROWS * out + 6 * out**2),
-        f"learning maps of {m} features with {neurons} neurons in {depth} layers",
-        "give a smaller m or width",
-    )
-    data = TrainingPairs(activation, d, check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale"))
-    if recipe not in RECIPES:
-        raise unknown_name("recipe", recipe, RECIPES)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), reporting(progress, "training the maps") as report:
-        torch.manual_seed(check_seed(seed))
-        tell = report or _nobody
-        if recipe == "paper":
-            phi, psi = _paper(data, m, epochs, seed, tell)
-        else:
-            phi, psi = _fresh(data, m, seed, tell, steps=steps, width=neurons, layers=depth, batch=batch, lr=lr)
-    return Maps(_frozen(phi), _frozen(psi), int(m), d)
-
-
-def _nobody(done: int, total: int) -> None:
-    """Whom progress is told to where nothing is shown."""
-
-
-def _frozen(net: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The network as a function of rows of any dtype and device; its own numbers do not change any more."""
-    net.requires_grad_(False).eval()
-    kept: dict[tuple[torch.dtype, torch.device], nn.Module] = {}
-
-    def features(rows: Tensor) -> Tensor:
-        key = (rows.dtype, rows.device)
-        if key not in kept:
-            kept[key] = deepcopy(net).to(rows.device, rows.dtype)
-        return kept[key](rows)
-
-    return features
-
-
-# ---- ours
-
-
-def _fresh(
-    data: TrainingPairs, m: int, seed: int, tell: Told, *, steps: int, width: int, layers: int, batch: int, lr: float
-) -> tuple[nn.Module, nn.Module]:
+def _fresh(data: TrainingPairs, m: int, settings: Training, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
+    """Phi and Psi by the recipe "fresh": training on new pairs, then the best last layers."""
+    steps = settings.steps
     generator = torch.Generator().manual_seed(check_seed(seed))
     sides = []
     for _ in range(2):
-        body = Body(data.d, width, layers)
+        body = Body(data.d, settings.width or 0, settings.layers or 0)
         sides.append(LearnedRow(body, nn.Linear(body.out, m, bias=False)))
     phi, psi = sides
     parameters = [*phi.parameters(), *psi.parameters()]
-    optimiser = torch.optim.Adam(parameters, lr=lr)
+    optimiser = torch.optim.Adam(parameters, lr=settings.lr)
     # Up in the first twentieth, then down to nothing.
     warm = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min((s + 1) / warm, 0.5 * (1 + math.cos(math.pi * min(1.0, s / steps))))
     )
     for step in range(steps):
-        W, X, y = data.draw(batch, generator, torch.float32)
+        W, X, y = data.draw(settings.batch, generator, torch.float32)
         loss = (phi(W) @ psi(X).T - y).square().mean()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -252,7 +240,7 @@ def _fresh(
 def _refit(
     data: TrainingPairs, phi: LearnedRow, psi: LearnedRow, m: int, generator: torch.Generator
 ) -> tuple[nn.Module, nn.Module]:
-    """The best heads for the bodies as they are; kept if rows that were not used agree."""
+    """The best heads for the bodies as they are, if rows that were not used agree."""
     (W, w), (X, x) = (data.tails(_REFIT_ROWS, scale, generator) for scale in (data.w_scale, data.x_scale))
     A, B = w * phi.body(W), x * psi.body(X)
     y = w * data.activation(W @ X.T) * x.T
@@ -269,20 +257,20 @@ def _refit(
     refitted = LearnedRow(phi.body, heads[0]), LearnedRow(psi.body, heads[1])
     W, X, y = data.draw(_REFIT_ROWS // 2, generator, torch.float64)
     before, after = ((a(W) @ b(X).T - y).square().mean() for a, b in ((phi, psi), refitted))
-    return refitted if after < before else (phi, psi)
+    if after < before:
+        return refitted
+    return phi, psi
 
 
 def _root(gram: Tensor) -> Tensor:
     """gram^(-1/2), directions that the data do not fill left out."""
     values, vectors = apart(torch.linalg.eigh, gram)
-    kept = values > _RIDGE * values[-1]
-    return vectors[:, kept] @ torch.diag(values[kept].rsqrt()) @ vectors[:, kept].T
-
-
-# ---- the paper's
+    filled = values > _RIDGE * values[-1]
+    return vectors[:, filled] @ torch.diag(values[filled].rsqrt()) @ vectors[:, filled].T
 
 
 def _paper(data: TrainingPairs, m: int, epochs: int, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
+    """Phi and Psi by the paper's recipe."""
     generator = torch.Generator().manual_seed(check_seed(seed))
     N, size, d = 1024, 64, data.d
     W = data.w_scale * torch.randn(N, d, d, generator=generator)
@@ -292,8 +280,8 @@ def _paper(data: TrainingPairs, m: int, epochs: int, seed: int, tell: Told) -> t
     optimiser = torch.optim.Adam([*psi.parameters(), *phi.parameters()], lr=1e-3)
     for epoch in range(epochs):
         for rows in torch.randperm(N, generator=generator).split(size):
-            made = (phi(W[rows]) @ psi(x[rows])[:, :, None])[:, :, 0]
-            loss = functional.mse_loss(made, y[rows])
+            outputs = (phi(W[rows]) @ psi(x[rows])[:, :, None])[:, :, 0]
+            loss = functional.mse_loss(outputs, y[rows])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

@@ -1,0 +1,130 @@
+"""Taylor series at 0, by power series arithmetic.
+
+    GELU(z) = z/2 + (1/sqrt(2 pi)) sum_n (-1)^n z^(2n+2) / (2^n n! (2n+1))       (paper 003, eq. 2)
+
+tanh, sigmoid and SiLU follow from their differential equations, y' = 1 - y^2 and y' = y - y^2; the tanh form of GELU
+from y' = (1 - y^2) g'. Any other smooth function is differentiated by automatic differentiation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gatelab.arrays import Array
+from gatelab.errors import GatelabError
+from gatelab.feedforward.gates import Activation
+from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, values
+from gatelab.linearization.registry import polynomial_method
+
+MOST_AUTOMATIC = 12  # each derivative of a derivative costs twice the one before
+_NEAR = 0.02  # where a series of a smooth function must be right
+
+
+@polynomial_method("taylor")
+def taylor(gate: Activation, degree: int = 10, interval: Interval = (-3.0, 3.0)) -> Polynomial:
+    """The series to that degree; the interval is where it is meant to be used and changes nothing in it.
+
+    >>> from gatelab.feedforward.gates import activation
+    >>> [round(a * math.sqrt(2 * math.pi), 6) for a in taylor(activation("gelu"), 6).coefficients[2::2]]
+    [1.0, -0.166667, 0.025]
+    """
+    degree = check_degree(degree)
+    return Polynomial.from_powers(power_series(gate, degree), interval, activation=gate.name, method="taylor")
+
+
+def power_series(gate: Activation, degree: int) -> Array:
+    """The coefficients of 1, z, ..., z^degree."""
+    if gate.power is not None:
+        raise GatelabError(
+            f"{gate.name} has a kink at 0 and no Taylor series there; use method 'minimax', 'chebyshev' or 'hermite'"
+        )
+    series = _KNOWN.get(gate.name)
+    if series is None:
+        coefficients = _automatic(gate, degree)
+    else:
+        coefficients = series(degree)
+    # Refuse series of functions that have none: automatic derivatives of |z| exist, and say nothing. What a smooth
+    # function's next term may be is of its own size times the distance to that power, and rounding.
+    ends = np.array([-_NEAR, _NEAR])
+    gap = np.abs(values(gate, ends).numpy() - np.polynomial.polynomial.polyval(ends, coefficients)).max()
+    allowed = 100 * max(1.0, np.abs(coefficients).max()) * _NEAR ** len(coefficients) + 1e-12
+    if not np.isfinite(coefficients).all() or gap > allowed:
+        raise GatelabError(
+            f"{gate.name!r} has no Taylor series at 0 (at ±{_NEAR} it is off by {gap:.2g}); use method 'minimax', "
+            "'chebyshev' or 'hermite', which ask for no derivatives"
+        )
+    return coefficients
+
+
+def _gelu(degree: int) -> Array:
+    coefficients = np.zeros(degree + 1)
+    coefficients[1:2] = 0.5
+    for n in range(degree // 2):
+        coefficients[2 * n + 2] = (-1) ** n / (2**n * math.factorial(n) * (2 * n + 1)) / math.sqrt(2 * math.pi)
+    return coefficients
+
+
+def _gelu_tanh(degree: int) -> Array:
+    g = np.zeros(degree + 1)
+    g[1:2], g[3:4] = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
+    bell = (np.eye(1, degree + 1)[0] + _tanh_of(g)) / 2
+    return np.concatenate([[0.0], bell])[: degree + 1]
+
+
+def _tanh_of(g: Array) -> Array:
+    """The series of tanh(g(z)), g(0) = 0: (k + 1) y_{k+1} is the k-th coefficient of (1 - y^2) g'."""
+    n = len(g)
+    slope = np.arange(1, n) * g[1:]
+    y = np.zeros(n)
+    for k in range(n - 1):
+        bell = -np.convolve(y[: k + 1], y[: k + 1])[: k + 1]
+        bell[0] += 1
+        y[k + 1] = np.dot(bell, slope[k::-1]) / (k + 1)
+    return y
+
+
+def _sigmoid(degree: int) -> Array:
+    coefficients = _tanh_of(_line(degree) / 2) / 2
+    coefficients[0] += 0.5
+    return coefficients
+
+
+def _line(degree: int) -> Array:
+    """The series of z itself."""
+    return np.eye(1, degree + 1, 1)[0]
+
+
+_KNOWN: dict[str, Callable[[int], Array]] = {
+    "gelu": _gelu,
+    "gelu-tanh": _gelu_tanh,
+    "tanh": lambda n: _tanh_of(_line(n)),
+    "sigmoid": _sigmoid,
+    "silu": lambda n: np.concatenate([[0.0], _sigmoid(n)])[: n + 1],
+    "identity": _line,
+}
+
+
+def _automatic(gate: Activation, degree: int) -> Array:
+    if degree > MOST_AUTOMATIC:
+        raise GatelabError(
+            f"degree {degree} of {gate.name!r}: derivatives beyond {MOST_AUTOMATIC} are not taken automatically; "
+            f"give a degree of at most {MOST_AUTOMATIC}, or use method 'chebyshev' or 'minimax'"
+        )
+    with torch.enable_grad():
+        z = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        y: Tensor = gate(z)
+        coefficients = [float(y.detach())]
+        for k in range(1, degree + 1):
+            slope = None
+            if y.requires_grad:
+                (slope,) = torch.autograd.grad(y, z, create_graph=True, allow_unused=True)
+            if slope is None:  # a derivative that is constant ends the series
+                slope = torch.zeros((), dtype=torch.float64)
+            y = slope
+            coefficients.append(float(y.detach()) / math.factorial(k))
+    return np.array(coefficients)

@@ -1,0 +1,241 @@
+"""What can be proved of a polynomial: a bound on its error, and that no other of its degree is better.
+
+Let q be a polynomial of degree N with |act - q| <= delta on the interval. Then q - p is a polynomial, and from its
+largest value on M > N Chebyshev points follows that everywhere (Ehlich and Zeller, Math. Z. 86, 1964):
+
+    |act - p| <= (max_grid |act - p| + delta) / cos(pi N / (2 M)) + delta
+
+q need not be made: that it exists follows from Bernstein. An activation that is analytic and at most V in the ellipse
+whose half-axes add up to rho half-intervals has delta <= 2 V rho^-N / (rho - 1). V comes from closed forms: GELU is
+entire with |Phi(x + iy)| <= 1 + |y| exp(y^2/2) / sqrt(2 pi); |tanh(x + iy)| <= max(1, tan|y|) for |y| < pi/2, of which
+sigmoid, SiLU and the tanh form of GELU are made. The powers of relu are polynomials on either side of 0. Rounding, of
+the values and of p, is added.
+
+A polynomial of degree n is the best one if, and only if, its error has n + 2 extrema of alternating signs and equal
+sizes (Chebyshev's equioscillation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from gatelab.arrays import Array
+from gatelab.display import one_line
+from gatelab.errors import GatelabError
+from gatelab.feedforward.gates import Activation
+from gatelab.linearization.polynomials import Interval, Polynomial, values
+
+DENSITY = 32  # M / N: costs 0.12 %
+MOST = 4096  # N: an activation so hard to approximate has its bound stated with the delta that is left
+_SMALL = 1e-3  # delta over the error, where more of N would gain nothing
+_RHOS = np.geomspace(1 + 1e-3, 40, 4000)
+LEVELLED = 1e-4  # extrema as equal as this prove a polynomial best, and end the exchange
+
+
+@dataclass(frozen=True)
+class Bound:
+    """|act - p| <= value everywhere on the interval.
+
+    Attributes:
+        value: the bound.
+        measured: the largest error on the points that were looked at, which lies below it.
+    """
+
+    value: float
+    measured: float
+
+
+@dataclass(frozen=True)
+class Equioscillation:
+    """The alternating extrema of an error.
+
+    Attributes:
+        points: where they are.
+        errors: the errors there, with their signs.
+    """
+
+    points: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{len(self.points)} extrema, smallest {self.level:.3g}, spread {self.spread:.1g}")
+
+    @property
+    def spread(self) -> float:
+        """max |e| / min |e| - 1: how far they are from equal."""
+        sizes = np.abs(self.errors)
+        return float(sizes.max() / sizes.min() - 1)
+
+    @property
+    def level(self) -> float:
+        """The smallest of them: no polynomial of two degrees less than there are points has a smaller maximum."""
+        return float(np.abs(self.errors).min())
+
+
+def bound(polynomial: Polynomial, gate: Activation, interval: Interval | None = None) -> Bound:
+    """A proved bound on |act - p| over the interval of the polynomial, or over another.
+
+    Args:
+        polynomial: p.
+        gate: the activation, one whose size in the complex plane is known.
+        interval: (low, high); by default that of the polynomial.
+
+    Returns:
+        A `Bound`.
+
+    >>> from gatelab.linearization import linearize
+    >>> from gatelab.feedforward.gates import activation
+    >>> proved = bound(linearize("gelu", "minimax", interval=3.0).polynomial, activation("gelu"))
+    >>> proved.measured <= proved.value < 1.002 * proved.measured
+    True
+    """
+    low, high = interval or polynomial.interval
+    if gate.power is not None or gate.name == "identity":
+        cuts = [low, high]
+        if low < 0 < high:
+            cuts = [low, 0.0, high]
+        n = max(polynomial.degree, gate.power or 1)
+        parts = [_on_grid(polynomial, gate, a, b, n, 0.0) for a, b in pairwise(cuts)]
+        return Bound(max(b.value for b in parts), max(b.measured for b in parts))
+    if gate.name not in _SIZES:
+        raise GatelabError(
+            f"nothing is known of {gate.name!r} beyond its values, from which no bound can be proved; bounds are for "
+            f"{', '.join(sorted((*_SIZES, 'identity', 'relu', 'relu2', 'relu3')))}; measure with polynomial.error"
+        )
+    n = max(polynomial.degree, 32)
+    while True:
+        delta = _tail(gate, low, high, n)
+        proved = _on_grid(polynomial, gate, low, high, n, delta)
+        if delta <= max(_SMALL * proved.measured, 1e-16) or n >= MOST:
+            return proved
+        n *= 2
+
+
+def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 20001) -> Equioscillation:
+    """The alternating extrema of act - p over the interval: degree + 2 of them or more, all equal, prove p best.
+
+    Args:
+        polynomial: p.
+        gate: the activation.
+        points: of the grid on which extrema are looked for.
+
+    Returns:
+        An `Equioscillation`.
+
+    >>> from gatelab.linearization import linearize
+    >>> from gatelab.feedforward.gates import activation
+    >>> turns = equioscillation(linearize("gelu", "minimax", interval=3.0).polynomial, activation("gelu"))
+    >>> len(turns.points), turns.spread < 1e-3
+    (11, True)
+    """
+    low, high = polynomial.interval
+    t = np.sort(np.cos(np.pi * np.arange(points) / (points - 1)))
+    z = (low + high) / 2 + (high - low) / 2 * t
+
+    def error(z: Array) -> Array:
+        return values(gate, z).numpy() - polynomial(z)
+
+    x, e = extrema(z, error(z), error)
+    x, sizes = alternating(x, e, len(x))
+    # An end may hold a small extremum more than are needed.
+    while len(x) > polynomial.degree + 2 and sizes.max() > (1 + 10 * LEVELLED) * sizes.min():
+        x, sizes = alternating(x, error(x), len(x) - 1)
+    return Equioscillation(tuple(x.tolist()), tuple(error(x).tolist()))
+
+
+def extrema(grid: Array, error: Array, exact: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """The local extrema of the error, the inner ones moved to the tops of the parabolas through three points."""
+    size = np.abs(error)
+    inner = np.flatnonzero((size[1:-1] >= size[:-2]) & (size[1:-1] > size[2:])) + 1
+    left, mid, right = error[inner - 1], error[inner], error[inner + 1]
+    a, b = grid[inner - 1] - grid[inner], grid[inner + 1] - grid[inner]
+    curve = ((right - mid) / b - (left - mid) / a) / (b - a)
+    slope = (left - mid) / a - curve * a
+    with np.errstate(divide="ignore", invalid="ignore"):
+        move = np.where(curve != 0, -slope / (2 * curve), 0.0)
+    moved = grid[inner] + np.clip(np.nan_to_num(move), a, b)
+    refined = mid
+    if len(moved):
+        refined = exact(moved)
+    better = np.abs(refined) > np.abs(mid)
+    x = np.concatenate([grid[:1], np.where(better, moved, grid[inner]), grid[-1:]])
+    e = np.concatenate([error[:1], np.where(better, refined, mid), error[-1:]])
+    return x, e
+
+
+def alternating(x: Array, e: Array, wanted: int) -> tuple[Array, Array]:
+    """The largest extremum of each run of one sign; of too many, the smallest give way, in pairs unless at an end."""
+    turns: list[int] = []
+    for i in range(len(x)):
+        if e[i] == 0:
+            continue
+        if turns and np.sign(e[i]) == np.sign(e[turns[-1]]):
+            if abs(e[i]) > abs(e[turns[-1]]):
+                turns[-1] = i
+        else:
+            turns.append(i)
+    while len(turns) > wanted:
+        sizes = np.abs(e[turns])
+        pairs = np.maximum(sizes[:-1], sizes[1:])
+        k = int(np.argmin(pairs))
+        if len(turns) > wanted + 1 and min(sizes[0], sizes[-1]) >= pairs[k]:
+            del turns[k : k + 2]
+        elif sizes[0] < sizes[-1]:
+            turns.pop(0)
+        else:
+            turns.pop()
+    return x[turns], np.abs(e[turns])
+
+
+def _on_grid(p: Polynomial, gate: Activation, low: float, high: float, n: int, delta: float) -> Bound:
+    """The bound from M Chebyshev points, where some polynomial of degree n is within delta of the activation."""
+    m = DENSITY * max(n, 1)
+    z = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(m) + 0.5) / m)
+    f = values(gate, z).numpy()
+    measured = float(np.abs(f - p(z)).max())
+    # sum_k |c_k| max |T_k|: what the rounding of Clenshaw's recurrence is in proportion to.
+    centre, half = (p.interval[0] + p.interval[1]) / 2, (p.interval[1] - p.interval[0]) / 2
+    t = max(1.0, abs(low - centre) / half, abs(high - centre) / half)
+    size = float(sum(abs(c) * math.cosh(k * math.acosh(t)) for k, c in enumerate(p.chebyshev)))
+    rounding = np.finfo(float).eps * (8 * np.abs(f).max() + 4 * (p.degree + 2) * size)
+    return Bound(float((measured + rounding + delta) / math.cos(math.pi / (2 * DENSITY)) + delta), measured)
+
+
+def _tail(gate: Activation, low: float, high: float, n: int) -> float:
+    """The smallest 2 V rho^-N / (rho - 1) over the ellipses tried."""
+    half, centre = (high - low) / 2, abs(low + high) / 2
+    x, y = centre + half * (_RHOS + 1 / _RHOS) / 2, half * (_RHOS - 1 / _RHOS) / 2
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        tails = 2 * _SIZES[gate.name](x, y) * np.exp(-n * np.log(_RHOS)) / (_RHOS - 1)
+    return float(np.nanmin(np.where(np.isfinite(tails), tails, np.inf)))
+
+
+def _tanh_size(y: Array) -> Array:
+    """A bound on |tanh(x + iy')| for |y'| <= y; none from pi/2 on, where its poles are."""
+    return np.where(y < np.pi / 2, np.maximum(1.0, np.tan(np.minimum(y, np.pi / 2))), np.inf)
+
+
+def _gelu_size(x: Array, y: Array) -> Array:
+    return np.hypot(x, y) * (1 + y * np.exp(np.minimum(y * y / 2, 700)) / math.sqrt(2 * math.pi))
+
+
+def _gelu_tanh_size(x: Array, y: Array) -> Array:
+    # Im(z + a z^3) = y (1 + a (3 x^2 - y^2)), at most y (1 + 3 a x^2) in size while a y^2 <= 1.
+    a = 0.044715
+    height = np.where(a * y * y <= 1, math.sqrt(2 / math.pi) * y * (1 + 3 * a * x * x), np.inf)
+    return np.hypot(x, y) * (1 + _tanh_size(height)) / 2
+
+
+# |act| in |Re z| <= x, |Im z| <= y, which holds the ellipse.
+_SIZES: dict[str, Callable[[Array, Array], Array]] = {
+    "gelu": _gelu_size,
+    "gelu-tanh": _gelu_tanh_size,
+    "tanh": lambda x, y: _tanh_size(y),
+    "sigmoid": lambda x, y: (1 + _tanh_size(y / 2)) / 2,
+    "silu": lambda x, y: np.hypot(x, y) * (1 + _tanh_size(y / 2)) / 2,
+}
