@@ -90,19 +90,21 @@ def empirical(
     room = bytes_of(budget, samples.device, beside=whole)
     limit = _LIMIT.get(samples.device.type, _LIMIT_ELSEWHERE)
     limits = Budget(samples.n, samples.dtype.itemsize, room, limit)
-    ahead = survey(samples, parameters)
-    kernel = PartialKernel(store, samples, parameters, ahead.values)
+    overview = survey(samples, parameters)
+    kernel = PartialKernel(store, samples, parameters, overview.values)
     trimmed = True
     with reporting(progress, "kernel") as report:
         while True:
-            plan = make_plan(ahead, sizes, limits, batch)
+            plan = make_plan(overview, sizes, limits, batch)
             try:
-                Accumulation(samples, parameters, ahead, plan, report).add_to(kernel)
+                Accumulation(samples, parameters, overview, plan, report).add_to(kernel)
                 break
             except Misfit as misfit:
                 # Other samples went another way than the three ahead: keep all positions, then give up on factors.
-                ahead = survey(samples, parameters, trim=False) if trimmed else ahead.without(misfit.names)
-                trimmed = False
+                if trimmed:
+                    overview, trimmed = survey(samples, parameters, trim=False), False
+                else:
+                    overview = overview.without(misfit.names)
     error = 64 * torch.finfo(torch.float32).eps if samples.dtype == torch.float32 else 0.0
     return Kernel((kernel.K + kernel.K.T) / 2, type(model).__name__, error=error)
 
@@ -193,11 +195,11 @@ def operator(
     parameters = trainable(model)
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
     check_batch(batch)
-    ahead = survey(samples, parameters)
+    overview = survey(samples, parameters)
     if batch is None:
         # A forward-mode pass keeps nothing, the way through two backward passes keeps about three times one.
-        batch = max(1, min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, ahead.pass_bytes))))
-    products = Products(samples, parameters, batch, ahead.columns)
+        batch = max(1, min(samples.n, bytes_of(budget, samples.device) // (4 * max(1, overview.pass_bytes))))
+    products = Products(samples, parameters, batch, overview.columns)
     return LinearOperator((samples.n, samples.n), matvec=products, rmatvec=products, dtype=np.dtype(np.float64))  # type: ignore[call-arg]
 
 

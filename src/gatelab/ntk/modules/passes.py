@@ -139,7 +139,9 @@ def allocate(samples: Samples, shares: Sequence[Share]) -> dict[str, Collected]:
             memory[share.name] = outer(share, lengths[Outer])
         else:
             rows = Rows(zeros(lengths[Rows], dtype=torch.int64), zeros(lengths[Rows], q))
-            memory[share.name] = Tied(outer(share, lengths[Outer]), rows) if Outer in lengths else rows
+            memory[share.name] = rows
+            if Outer in lengths:
+                memory[share.name] = Tied(outer(share, lengths[Outer]), rows)
     return memory
 
 

@@ -260,7 +260,9 @@ def broadcast(call: Arguments, product: bool) -> list[Part]:
     names = (call.parameter("input"), call.parameter("other"))
     factors = [other.detach() if product else None for other in reversed(pair)]
     parts = [stretched(name, p, f) for name, p, f in zip(names, pair, factors, strict=True) if name is not None]
-    return parts if len(parts) == 1 else []
+    if len(parts) != 1:
+        return []
+    return parts
 
 
 def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:

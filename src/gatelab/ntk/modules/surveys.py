@@ -12,7 +12,7 @@ come first, tokens routed between samples), is left to automatic Jacobians. Noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -151,7 +151,7 @@ class Share:
         direct = any(use.kind is Sum for use in uses)
         return replace(share, summed=direct or p.numel() <= share.numbers())
 
-    def numbers(self, views: Iterable[View] = ()) -> int:
+    def numbers(self, views: Collection[View] = ()) -> int:
         """How many numbers a sample needs, where these views are there already."""
         if self.summed:
             return Sum.numbers(1, self.shape)
@@ -210,15 +210,15 @@ def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = T
     """
     known: Known = {id(p): name for name, p in parameters.items()}
     index = torch.arange(AHEAD) % samples.n
-    ahead = PassAhead(samples, known, index)
+    trial = PassAhead(samples, known, index)
     first, two = PassAhead(samples, known, index[:-1]).outline({})
-    second, three = ahead.outline({})
+    second, three = trial.outline({})
     check_values(two, three)
     shared, dropped = stretchable(first, second)
-    stretched = ahead.accepted(shared, three)
+    stretched = trial.accepted(shared, three)
     dropped |= {name for k in shared.keys() - stretched.keys() for name, _ in second[k][0]}
     with SavedBytes(parameters) as saved:
-        recorder, values = ahead.forward(stretched)
+        recorder, values = trial.forward(stretched)
     results = sum(torch.Size(call.shape).numel() * values.element_size() for call in recorder.calls)
     shares, free = find_shares(recorder, values, parameters, dropped, trim)
     return Survey(
