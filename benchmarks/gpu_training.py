@@ -197,7 +197,7 @@ def main(
         before = Gap.load(out)
         histories += before.histories
         made["earlier"] = {
-            k: v for k, v in before.made.items() if k in ("date", "command", "device", "seconds", "earlier")
+            k: v for k, v in before.origin.items() if k in ("date", "command", "device", "seconds", "earlier")
         }
 
     def keep() -> None:

@@ -13,7 +13,7 @@ import gatelab as gl
 from gatelab import ntk
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit, factor_names, unit
-from gatelab.ntk.kernels import _kernels, _samples
+from gatelab.ntk.kernels import Tiling, checked_samples
 
 
 def samples(n, d, seed=0):
@@ -99,9 +99,9 @@ def test_tiles_do_not_show(width):
     x[7], x[50] = x[3], -x[3]
     x[20] = 0.0
     units = [unit(name) for name in ("mlp", "gqu", "geglu", "swiglu", "sigmoid-glu", "bilinear", "relu3")]
-    whole = _kernels(units, x, width, 100)
+    whole = Tiling.of(units, x, width).kernels(100)
     for tile in (7, 25, 60):
-        for (K, _), (T, _), u in zip(whole, _kernels(units, x, width, tile), units, strict=True):
+        for (K, _), (T, _), u in zip(whole, Tiling.of(units, x, width).kernels(tile), units, strict=True):
             scale = K.diagonal().sqrt()
             bound = (2e-12 if u.gate.name in ("silu", "sigmoid") else 1e-14) * torch.outer(scale, scale)
             assert ((K - T).abs() <= bound).all(), (u.name, tile)
@@ -258,7 +258,7 @@ def test_a_gate_whose_series_falls_short_warns_and_says_by_how_much():
 def test_progress_counts_the_tiles():
     seen = []
     x = samples(30, 2)
-    _kernels([unit("mlp")], x, 3, 10, lambda done, total: seen.append((done, total)))
+    Tiling.of([unit("mlp")], x, 3).kernels(10, lambda done, total: seen.append((done, total)))
     assert seen == [(k, 6) for k in range(1, 7)]
     seen.clear()
     ntk.analytic("mlp", x, progress=lambda done, total: seen.append((done, total)))
@@ -266,7 +266,7 @@ def test_progress_counts_the_tiles():
 
 
 def test_the_device_is_that_of_the_samples_unless_given():
-    assert _samples(np.ones((2, 2)), None).device.type == "cpu"
+    assert checked_samples(np.ones((2, 2)), None).device.type == "cpu"
     assert ntk.analytic("glu", samples(3, 2), 4, device="cpu").matrix.device.type == "cpu"
     if torch.cuda.is_available():
         x = samples(300, 20)

@@ -11,6 +11,7 @@ from torch import nn
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, Mixer, ViT, transplant
 from gatelab.ntk import Kernel, empirical
+from gatelab.ntk.modules.contraction import Outer
 from gatelab.ntk.modules.samples import Samples, trainable
 from gatelab.ntk.modules.surveys import survey
 
@@ -161,7 +162,7 @@ def test_a_later_sample_with_gradients_at_more_positions():
 
     torch.manual_seed(0)
     model, X = Some().double(), draw(6, 7, 20)
-    uses = [use for share in surveyed(model, X).shares for use in share.uses if use.kind == "outer"]
+    uses = [use for share in surveyed(model, X).shares for use in share.uses if use.kind is Outer]
     assert [(use.trimmed, use.positions) for use in uses] == [(True, 1), (True, 1)]
     X[4, 0, 0] = 9
     close(empirical(model, X).matrix, naive(model, X, lambda out, i: out, 6))

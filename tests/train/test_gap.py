@@ -107,7 +107,7 @@ def test_a_gap_has_runs_comparisons_and_tables(measured: Gap) -> None:
 def test_a_gap_is_written_and_read(measured: Gap, tmp_path: Path) -> None:
     path = Gap(measured.histories, {"device": "a CPU", "date": "today"}).save(tmp_path / "gap.json")
     again = Gap.load(path)
-    assert again.made == {"device": "a CPU", "date": "today"}
+    assert again.origin == {"device": "a CPU", "date": "today"}
     assert [h.recipe for h in again.histories] == [h.recipe for h in measured.histories]
     np.testing.assert_allclose(again.points()["gap"], measured.points()["gap"], rtol=1e-3, atol=1e-4)
     path.write_text("{}")

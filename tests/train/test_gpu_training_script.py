@@ -75,5 +75,5 @@ def test_the_whole_in_small(tmp_path: Path) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = Gap.load(out)
-    assert found.made["failures"] == [] and len(found.histories) == 20 * 2
-    assert found.made["device"] == "cpu" and "gpu_training.py" in found.made["command"]
+    assert found.origin["failures"] == [] and len(found.histories) == 20 * 2
+    assert found.origin["device"] == "cpu" and "gpu_training.py" in found.origin["command"]

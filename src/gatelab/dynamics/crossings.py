@@ -1,17 +1,15 @@
-"""The two conditions of corollary 4.2, evaluated for given data: who falls faster at first, and who in the end.
+"""Loss crossing: when does a unit that starts slower overtake, expected and measured.
 
-Early, to first order in the step: L_0 - L_1 = eta [ y^T K y + tr(NNGP K) ], and with NNGP = K / m the second term is
-tr(K^2) / m. Late, only the directions of the smallest eigenvalues are left, C (1 - eta lambda_min)^(2t) with
-C = |u^T y|^2 + the variance of the initial outputs along u, and the second unit is ahead once
+Both expected losses are known in closed form at every real t, so that crossings are found as roots of log L_a - log
+L_b, which keeps its digits however small the losses are. Measured losses cross between recorded steps, with an interval
+over seeds.
+
+The two conditions of corollary 4.2 say who falls faster at first, and who in the end. Early, to first order in the
+step: L_0 - L_1 = eta [ y^T K y + tr(NNGP K) ], and with NNGP = K / m the second term is tr(K^2) / m. Late, only the
+directions of the smallest eigenvalues are left, C (1 - eta lambda_min)^(2t) with C = |u^T y|^2 + the variance of the
+initial outputs along u, and the second unit is ahead once
 
     t > ln(C_b / C_a) / ( 2 ln[ (1 - eta_a lambda_a) / (1 - eta_b lambda_b) ] )
-
-Loss crossing: when does a unit that starts slower overtake?
-
-Both losses are known in closed form at every real t, so that crossings are found as roots of log L_a - log L_b, which
-keeps its digits however small the losses are.
-
-The crossing of measured losses, with an interval over seeds.
 """
 
 from __future__ import annotations
@@ -29,10 +27,17 @@ from gatelab.arrays import Array
 from gatelab.display import one_line
 from gatelab.dynamics.expected import Trajectory, expected_loss
 from gatelab.dynamics.runs import Training
-from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss_scale, pair, whole
-from gatelab.errors import GatelabError, check_seed
+from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss_scale, pair
+from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.statistics import Interval, percentile_interval, resampled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Pair = tuple[float, float]
+EVERY, FURTHER = 512, 1500  # all steps up to the first, then as many as the second, evenly in log t
+TIE = 1e-9  # losses as near as this, relative, are equal: rounding decides no order
+DECAYED = 40.0  # the horizon: where the slowest direction has fallen by exp(-2 * 40)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,18 @@ class Early:
     spread: Pair
     first_step: Pair
 
+    @staticmethod
+    def of(a: Spectral, b: Spectral) -> Early:
+        """Evaluate the condition for the dynamics of two units."""
+        with np.errstate(over="ignore"):  # one step far beyond what is stable may leave float64
+            (a_0, a_1), (b_0, b_1) = (np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b))
+        return Early(
+            start=(float(a_0), float(b_0)),
+            signal=(a.signal, b.signal),
+            spread=(a.spread, b.spread),
+            first_step=(float(a_0 - a_1), float(b_0 - b_1)),
+        )
+
     def __repr__(self) -> str:
         return one_line(
             self, f"holds: {self.holds}, the first steps gain {self.first_step[0]:.3g} and {self.first_step[1]:.3g}"
@@ -54,6 +71,7 @@ class Early:
 
     @property
     def holds(self) -> bool:
+        """Whether the first unit falls faster early."""
         return self.signal[0] > self.signal[1] and self.spread[0] > self.spread[1]
 
 
@@ -71,6 +89,17 @@ class Late:
     factor: Pair
     bound: float | None
 
+    @staticmethod
+    def of(a: Spectral, b: Spectral) -> Late:
+        """Evaluate the condition for the dynamics of two units."""
+        factors = (a.slowest_factor, b.slowest_factor)
+        weights = (a.slowest_weight, b.slowest_weight)
+        bound = None
+        if factors[1] < factors[0] and min(weights) > 0:
+            slower = math.inf if factors[1] == 0 else 2 * math.log(factors[0] / factors[1])
+            bound = max(0.0, math.log(weights[1] / weights[0]) / slower)
+        return Late((float(a.eigenvalues[0]), float(b.eigenvalues[0])), weights, factors, bound)
+
     def __repr__(self) -> str:
         return one_line(
             self, f"holds: {self.holds}, smallest eigenvalues {self.lambda_min[0]:.3g} and {self.lambda_min[1]:.3g}"
@@ -78,49 +107,8 @@ class Late:
 
     @property
     def holds(self) -> bool:
+        """Whether the second unit falls faster in the end."""
         return self.factor[1] < self.factor[0]
-
-
-def early(a: Spectral, b: Spectral) -> Early:
-    with np.errstate(over="ignore"):  # one step far beyond what is stable may leave float64
-        ends = [np.exp(s.log_loss(np.array([0.0, 1.0]))) for s in (a, b)]
-    return Early(
-        (float(ends[0][0]), float(ends[1][0])),
-        (_signal(a), _signal(b)),
-        (float(np.sum(a.eigenvalues**2)), float(np.sum(b.eigenvalues**2))),
-        (float(ends[0][0] - ends[0][1]), float(ends[1][0] - ends[1][1])),
-    )
-
-
-def _signal(s: Spectral) -> float:
-    return float(s.eigenvalues @ s.targets)
-
-
-def late(a: Spectral, b: Spectral) -> Late:
-    factors = (_factor(a), _factor(b))
-    weights = (_weight(a), _weight(b))
-    bound = None
-    if factors[1] < factors[0] and min(weights) > 0:
-        slower = math.inf if factors[1] == 0 else 2 * math.log(factors[0] / factors[1])
-        bound = max(0.0, math.log(weights[1] / weights[0]) / slower)
-    return Late((float(a.eigenvalues[0]), float(b.eigenvalues[0])), weights, factors, bound)
-
-
-def _factor(s: Spectral) -> float:
-    return abs(1 - s.lr * float(s.eigenvalues[0]))
-
-
-def _weight(s: Spectral) -> float:
-    weights: Array = s.targets + s.outputs
-    return float(weights[0])
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-EVERY, FURTHER = 512, 1500  # all steps up to the first, then as many as the second, evenly in log t
-TIE = 1e-9  # losses as near as this, relative, are equal: rounding decides no order
-DECAYED = 40.0  # the horizon: where the slowest direction has fallen by exp(-2 * 40)
 
 
 @dataclass(frozen=True)
@@ -136,9 +124,10 @@ class Change:
 class Crossing:
     """When the order of two losses changes, and why.
 
-    `step` is the first change, between whole steps, and `loss` the loss there; None where one unit stays ahead up to
-    `horizon`. `changes` are all of them. `first` is ahead at the start, `last` at the end. `early` and `late` are the
-    conditions of corollary 4.2. `verdict` says it in a sentence.
+    `labels` are those of the kernels and `lr` the learning rates. `step` is the first change, between whole steps, and
+    `loss` the loss there; None where one unit stays ahead up to `horizon`. `changes` are all of them. `first` is ahead
+    at the start, `last` at the end. `early` and `late` are the conditions of corollary 4.2, `curves` the two losses.
+    `verdict` says it in a sentence.
 
     With a step at which a loss grows without bound there is nothing to cross: `reason` says so, else it is None, and
     `step`, `loss`, `first` and `last` are None.
@@ -163,6 +152,7 @@ class Crossing:
 
     @property
     def verdict(self) -> str:
+        """Who is ahead and from when on, and which conditions are met, in a sentence."""
         a, b = self.labels
         if self.reason is not None:
             return self.reason
@@ -171,9 +161,11 @@ class Crossing:
         else:
             turns = ", ".join(f"{c.ahead} from step {c.step:.1f}" for c in self.changes)
             text = f"{self.first} is ahead at first, {turns}"
-        said = "is met" if self.early.holds else "is not met"
-        done = "is met" if self.late.holds else "is not met"
-        return f"{text}; the condition for {a} to fall faster early {said}, that for {b} to fall faster late {done}"
+        met = {True: "is met", False: "is not met"}
+        return (
+            f"{text}; the condition for {a} to fall faster early {met[self.early.holds]},"
+            f" that for {b} to fall faster late {met[self.late.holds]}"
+        )
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Both curves and the crossing; written to `path` or drawn into your own `ax` if given."""
@@ -198,15 +190,27 @@ def crossing(
 ) -> Crossing:
     """Where the expected losses of two kernels on the same targets cross.
 
-    `lr`, `nngp` and `start` are one for both, or pairs; for the latter two see `expected_loss`. `lr` is by default
-    half of the largest step that is stable for both; with one that is not, no crossing is named. The search runs to
-    `steps`, by default to where the slowest direction is gone, over every step up to 512 and then 1500 steps evenly
-    spaced in log t.
+    The search runs over every step up to 512 and then 1500 steps evenly spaced in log t.
+
+    Args:
+        K_a: the tangent kernel of the first unit, (n, n).
+        K_b: that of the second.
+        y: the targets, (n,) or (n, outputs).
+        width: by default that of the kernels.
+        lr: one learning rate for both, or a pair; by default half of the largest step that is stable for both. With one
+            that is not, no crossing is named.
+        steps: where the search ends, by default where the slowest direction is gone.
+        nngp: a pair of covariances of the initial outputs; see `expected_loss`.
+        start: a pair of initial outputs; see `expected_loss`.
+        loss: with "mean" loss and gradient are divided by n.
+
+    Returns:
+        The steps at which the order of the losses changes, and the conditions of the corollary.
 
     >>> import numpy as np
     >>> plain, gated = np.diag([9.0, 0.5, 0.5]), np.diag([4.0, 4.0, 4.0])
-    >>> found = crossing(plain, gated, [2.0, 1.0, 1.0], width=100, lr=0.05)
-    >>> round(found.step, 2), found.first, found.last, found.early.holds, found.late.holds
+    >>> order = crossing(plain, gated, [2.0, 1.0, 1.0], width=100, lr=0.05)
+    >>> round(order.step, 2), order.first, order.last, order.early.holds, order.late.holds
     (2.55, 'a', 'b', True, True)
     """
     matrices = kernel_matrix(K_a, "K_a"), kernel_matrix(K_b, "K_b")
@@ -219,42 +223,81 @@ def crossing(
     if lr is None:
         top = max(float(eigen(m, name)[0][-1]) for m, name in zip(matrices, ("K_a", "K_b"), strict=True))
         lrs = (1 / top / scale,) * 2
-    covariances, starts = _each(nngp, "nngp"), _each(start, "start")
-    labels = _labels(K_a, K_b)
-    made = [
+    covariances, starts = own_pair(nngp, "nngp"), own_pair(start, "start")
+    curves = [
         expected_loss(K, y, width, eta, 0, nngp=N, start=f, loss=loss)
         for K, eta, N, f in zip((K_a, K_b), lrs, covariances, starts, strict=True)
     ]
-    a, b = (m.spectral for m in made)
-    horizon = _horizon(a, b) if steps is None else whole(steps, "steps", 1)
-    reason = _unbounded(made, labels)
+    race = Race(curves[0].spectral, curves[1].spectral, kernel_labels(K_a, K_b))
+    horizon = race.horizon() if steps is None else whole_number("steps", steps, 1)
+    reason = unbounded(curves, race.labels)
     changes: tuple[Change, ...] = ()
-    first = last = None
+    first = last = where = height = None
     if reason is None:
-        changes, signs = _changes(a, b, horizon, labels)
-        first, last = (labels[int(sign > 0)] for sign in signs)
-    drawn = _drawn(horizon, changes)
+        changes, first, last = race.changes(horizon)
+    if changes:
+        where, height = changes[0].step, changes[0].loss
+    drawn = drawn_steps(horizon, changes)
     return Crossing(
-        labels,
-        changes[0].step if changes else None,
-        changes[0].loss if changes else None,
-        changes,
-        first,
-        last,
-        horizon,
-        (made[0].lr, made[1].lr),
-        early(a, b),
-        late(a, b),
-        (made[0].at(drawn), made[1].at(drawn)),
-        reason,
+        labels=race.labels,
+        step=where,
+        loss=height,
+        changes=changes,
+        first=first,
+        last=last,
+        horizon=horizon,
+        lr=(curves[0].lr, curves[1].lr),
+        early=Early.of(race.a, race.b),
+        late=Late.of(race.a, race.b),
+        curves=(curves[0].at(drawn), curves[1].at(drawn)),
+        reason=reason,
     )
 
 
-def _unbounded(made: Sequence[Trajectory], labels: tuple[str, str]) -> str | None:
+@dataclass(frozen=True)
+class Race:
+    """The dynamics of two units and their labels."""
+
+    a: Spectral
+    b: Spectral
+    labels: tuple[str, str]
+
+    def lag(self, t: Array) -> Array:
+        """log L_a - log L_b: negative where the first unit is ahead."""
+        return self.a.log_loss(t) - self.b.log_loss(t)
+
+    def horizon(self) -> int:
+        """Where the slower unit's slowest direction is gone."""
+        pace = min(self.a.pace, self.b.pace)
+        if pace <= 0:
+            return 1000
+        return int(min(max(DECAYED / pace, 10), 1e9))
+
+    def changes(self, horizon: int) -> tuple[tuple[Change, ...], str, str]:
+        """Every change of order on the grid, refined; and who is ahead at the first and at the last step."""
+        grid = np.arange(min(horizon, EVERY) + 1, dtype=np.float64)
+        if horizon > EVERY:
+            grid = np.unique(np.concatenate([grid, np.geomspace(EVERY, horizon, FURTHER)]))
+        lags = np.concatenate([self.lag(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
+        clear = np.abs(lags) > TIE
+        if not clear.any():
+            raise GatelabError("the two units have the same loss at every step; there is nothing to cross")
+        grid, lags = grid[clear], lags[clear]
+        ahead = [self.labels[int(lag > 0)] for lag in lags]
+        changes = []
+        for i in np.flatnonzero(np.sign(lags[1:]) != np.sign(lags[:-1])):
+            root: Any = brentq(lambda t: float(self.lag(np.array([t]))[0]), grid[i], grid[i + 1], xtol=1e-9)
+            step = float(root)
+            loss = float(np.exp(self.a.log_loss(np.array([step]))[0]))
+            changes.append(Change(step, loss, ahead[i + 1]))
+        return tuple(changes), ahead[0], ahead[-1]
+
+
+def unbounded(curves: Sequence[Trajectory], labels: tuple[str, str]) -> str | None:
     """Which of the two losses grow without bound, and from which step on, in a sentence; None where neither does."""
     wild = [
         f"lr {t.lr:.3g} is above 2 / lambda_max = {t.limit:.3g} of {label}"
-        for t, label in zip(made, labels, strict=True)
+        for t, label in zip(curves, labels, strict=True)
         if not t.stable
     ]
     if not wild:
@@ -263,7 +306,8 @@ def _unbounded(made: Sequence[Trajectory], labels: tuple[str, str]) -> str | Non
     return f"{' and '.join(wild)}: {whose} without bound, and no crossing is named; give less"
 
 
-def _each(value: Any, what: str) -> tuple[Any, Any]:
+def own_pair(value: Any, what: str) -> tuple[Any, Any]:
+    """One for each kernel, or None for both."""
     if value is None:
         return None, None
     if not isinstance(value, tuple | list) or len(value) != 2:
@@ -271,50 +315,19 @@ def _each(value: Any, what: str) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def _labels(K_a: Any, K_b: Any) -> tuple[str, str]:
+def kernel_labels(K_a: Any, K_b: Any) -> tuple[str, str]:
+    """The labels of two kernels, told apart where they are equal."""
     a, b = getattr(K_a, "label", "a"), getattr(K_b, "label", "b")
-    return (a, b) if a != b else (f"{a} (first)", f"{b} (second)")
+    if a == b:
+        return f"{a} (first)", f"{b} (second)"
+    return a, b
 
 
-def _horizon(a: Spectral, b: Spectral) -> int:
-    """Where the slower unit's slowest direction is gone; directions of eigenvalue 0 never go, and count for nothing."""
-    slowest = []
-    for s in (a, b):
-        rates = s.log_rates[s.eigenvalues > 1e-12 * s.eigenvalues[-1]]
-        slowest.append(float(-rates.max()))
-    pace = min(slowest)
-    return int(min(max(DECAYED / pace, 10), 1e9)) if pace > 0 else 1000
-
-
-def _changes(a: Spectral, b: Spectral, horizon: int, labels: tuple[str, str]) -> tuple[tuple[Change, ...], Array]:
-    """Every change of order on the grid, refined; and the signs of log L_a - log L_b at the first and last step."""
-    grid = np.arange(min(horizon, EVERY) + 1, dtype=np.float64)
-    if horizon > EVERY:
-        grid = np.unique(np.concatenate([grid, np.geomspace(EVERY, horizon, FURTHER)]))
-
-    def ahead(t: Array) -> Array:
-        return a.log_loss(t) - b.log_loss(t)
-
-    def root(low: float, high: float) -> float:
-        found: Any = brentq(lambda t: float(ahead(np.array([t]))[0]), low, high, xtol=1e-9)
-        return float(found)
-
-    values = np.concatenate([ahead(part) for part in np.array_split(grid, max(1, len(grid) // 200))])
-    told = np.abs(values) > TIE
-    if not told.any():
-        raise GatelabError("the two units have the same loss at every step; there is nothing to cross")
-    grid, values = grid[told], values[told]
-    found = []
-    for i in np.flatnonzero(np.sign(values[1:]) != np.sign(values[:-1])):
-        step = root(grid[i], grid[i + 1])
-        at = float(np.exp(a.log_loss(np.array([step]))[0]))
-        found.append(Change(step, at, labels[0] if values[i + 1] < 0 else labels[1]))
-    return tuple(found), np.sign(values[[0, -1]])
-
-
-def _drawn(horizon: int, changes: tuple[Change, ...]) -> Array:
+def drawn_steps(horizon: int, changes: tuple[Change, ...]) -> Array:
     """The steps of the curves that are kept: well past the last change, or all."""
-    end = min(horizon, int(np.ceil(4 * changes[-1].step)) + 10) if changes else min(horizon, 1000)
+    end = min(horizon, 1000)
+    if changes:
+        end = min(horizon, int(np.ceil(4 * changes[-1].step)) + 10)
     # Every early step, since a first crossing may come long before the last.
     early = np.arange(min(end, 200) + 1, dtype=np.float64)
     return np.unique(np.concatenate([early, np.round(np.linspace(0, end, min(end, 500) + 1))]))
@@ -322,10 +335,11 @@ def _drawn(horizon: int, changes: tuple[Change, ...]) -> Array:
 
 @dataclass(frozen=True)
 class MeasuredCrossing:
-    """The last crossing of two mean losses, None where they do not cross; `changes` are all of them.
+    """The last crossing of two mean losses.
 
-    `low` and `high` are the percentile interval over draws of the seeds of both units, among those draws that cross,
-    and `share` is the share of these.
+    `step` is None where they do not cross, and `changes` are all crossings. `low` and `high` are the ends of the
+    percentile interval over draws of the seeds of both units, among those draws that cross; `share` is the share of
+    these, and `seeds` is how many networks each unit has.
     """
 
     step: float | None
@@ -339,13 +353,24 @@ class MeasuredCrossing:
         return one_line(self, f"{self}, in {self.share:.0%} of the draws")
 
     def __str__(self) -> str:
-        return "none" if self.step is None else f"{self.step:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        return "none" if self.step is None else str(Interval(self.step, self.low, self.high))
 
 
 def measured_crossing(
     a: Training, b: Training, *, level: float = 0.95, draws: int = 1000, seed: int = 0
 ) -> MeasuredCrossing:
-    """Where the mean loss of `b` passes that of `a`, between recorded steps by a straight line in log loss."""
+    """Where the mean loss of `b` passes that of `a`, between recorded steps by a straight line in log loss.
+
+    Args:
+        a: networks of the unit that is ahead at first, at one learning rate.
+        b: those of the other, recorded at the same steps.
+        level: of the interval.
+        draws: how often the seeds of both are drawn with replacement.
+        seed: of these draws.
+
+    Returns:
+        The last crossing with its interval.
+    """
     if a.losses.ndim != 2 or b.losses.ndim != 2:
         raise GatelabError("a crossing is of one learning rate each; take training.at(lr)")
     if not np.array_equal(a.steps, b.steps):
@@ -353,18 +378,15 @@ def measured_crossing(
     if (a.diverged >= 0).any() or (b.diverged >= 0).any():
         raise GatelabError("some networks diverged, and their mean loss with them; train with a smaller lr")
     generator = np.random.default_rng(check_seed(seed))
-    found = changes(a.steps, a.mean, b.mean)
+    steps = changes(a.steps, a.mean, b.mean)
     last = []
     for _ in range(draws):
-        rows = [t.losses[generator.integers(0, len(t.losses), len(t.losses))].mean(axis=0) for t in (a, b)]
-        some = changes(a.steps, rows[0], rows[1])
-        if some:
-            last.append(some[-1])
-    low, high = np.quantile(last, [0.5 - level / 2, 0.5 + level / 2]) if last else (np.nan, np.nan)
-    share = len(last) / draws if draws else np.nan
-    return MeasuredCrossing(
-        found[-1] if found else None, float(low), float(high), share, found, (len(a.seeds), len(b.seeds))
-    )
+        means = [t.losses[resampled(len(t.losses), 1, generator)[0]].mean(axis=0) for t in (a, b)]
+        last += changes(a.steps, *means)[-1:]
+    step = steps[-1] if steps else None
+    interval = percentile_interval(math.nan, np.array(last), level)
+    share = len(last) / draws if draws else math.nan
+    return MeasuredCrossing(step, interval.low, interval.high, share, steps, (len(a.seeds), len(b.seeds)))
 
 
 def changes(steps: Array, a: Array, b: Array) -> tuple[float, ...]:
@@ -374,7 +396,7 @@ def changes(steps: Array, a: Array, b: Array) -> tuple[float, ...]:
     (1.5,)
     """
     gap = np.log(a) - np.log(b)
-    told = gap != 0
-    steps, gap = steps[told], gap[told]
-    at = np.flatnonzero(np.sign(gap[1:]) != np.sign(gap[:-1]))
-    return tuple(float(steps[i] + (steps[i + 1] - steps[i]) * gap[i] / (gap[i] - gap[i + 1])) for i in at)
+    clear = gap != 0
+    steps, gap = steps[clear], gap[clear]
+    places = np.flatnonzero(np.sign(gap[1:]) != np.sign(gap[:-1]))
+    return tuple(float(steps[i] + (steps[i + 1] - steps[i]) * gap[i] / (gap[i] - gap[i + 1])) for i in places)

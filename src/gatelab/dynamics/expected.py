@@ -9,13 +9,12 @@ The first part is the bias, the second the variance. The paper takes NNGP = K / 
 it; given the kernel (`gl.ntk.analytic(..., kind="nngp")`) the term is exact. With several outputs every output has
 the same kernel, and the losses add up.
 
-The expected loss at finite width, where the kernel itself is random: what the closed form leaves out.
-
-A network of width m has at its start a kernel of its own, which differs from the expected one by about 1/sqrt(m). Slow
-directions profit less from a larger eigenvalue than they lose by a smaller one, so that the mean loss lies above the
-loss of the mean kernel, by a share that grows with t. Here the loss of the linearised network is averaged over kernels
-of drawn networks. The signs of the output's weights are averaged exactly: they leave the kernel as it is, and given
-all else f_0 = sum_i V_i h_i has covariance sum_i V_i^2 h_i h_i^T, so that few draws suffice.
+At finite width the kernel itself is random, which the closed form leaves out (`finite_width_loss`). A network of width
+m has at its start a kernel of its own, which differs from the expected one by about 1/sqrt(m). Slow directions profit
+less from a larger eigenvalue than they lose by a smaller one, so that the mean loss lies above the loss of the mean
+kernel, by a share that grows with t. Here the loss of the linearised network is averaged over kernels of drawn
+networks. The signs of the output's weights are averaged exactly: they leave the kernel as it is, and given all else f_0
+= sum_i V_i h_i has covariance sum_i V_i^2 h_i h_i^T, so that few draws suffice.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from gatelab.dynamics.spectral import (
     numbers,
     positive,
     samples,
+    seed_numbers,
     step_list,
     targets,
-    whole,
 )
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
@@ -58,11 +57,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The expected loss at every step: `loss` = `bias` + `variance`.
+    """The expected loss at every step: `loss` = `bias` + `variance`, for the learning rate `lr`.
 
-    `deviation` is the standard deviation of one network's loss over initialisations with Gaussian outputs, None where
-    the outputs were given. `stable` says whether the step is at most `limit`, 2 / lambda_max; above it the loss
-    grows without bound, and is infinite where it overflows.
+    `label` is the kernel's, and `spectral` the eigenvalues and weights that all of this follows from. `deviation` is
+    the standard deviation of one network's loss over initialisations with Gaussian outputs, None where the outputs were
+    given. `stable` says whether the step is at most `limit`, 2 / lambda_max; above it the loss grows without bound, and
+    is infinite where it overflows.
     """
 
     steps: Array
@@ -89,6 +89,7 @@ class Trajectory:
 
     @property
     def eigenvalues(self) -> Array:
+        """Of the kernel, rising."""
         return self.spectral.eigenvalues
 
     def components(self) -> Array:
@@ -98,11 +99,14 @@ class Trajectory:
 
     def at(self, steps: Any) -> Trajectory:
         """The same at other steps."""
-        return _evaluated(self.spectral, step_list(steps, len(self.eigenvalues)), self.lr, self.label)
+        return trajectory(self.spectral, step_list(steps, len(self.eigenvalues)), self.lr, self.label)
 
     def table(self) -> pd.DataFrame:
+        """A row a step."""
         columns = {"step": self.steps, "loss": self.loss, "bias": self.bias, "variance": self.variance}
-        return pd.DataFrame(columns if self.deviation is None else columns | {"deviation": self.deviation})
+        if self.deviation is not None:
+            columns["deviation"] = self.deviation
+        return pd.DataFrame(columns)
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """The curve with its two parts; written to `path` or drawn into your own `ax` if given."""
@@ -124,13 +128,21 @@ def expected_loss(
     start: Any = None,
     loss: Loss = "sum",
 ) -> Trajectory:
-    """E L_t of gradient descent with kernel K towards y, at `steps` (a number: 0 to it; or a list of steps).
+    """E L_t of gradient descent with kernel K towards y.
 
-    K is a tangent kernel (`gl.ntk.analytic(unit, X, width)`), y the targets, (n,) or (n, outputs). `width` is by
-    default that of the kernel; with it alone NNGP is K / width, the paper's approximation. `nngp` gives the covariance
-    of the initial outputs exactly. `start` gives the initial outputs themselves, (n,), (n, outputs) or (networks, n,
-    outputs): then the loss is theirs, averaged over the networks. `lr` is by default half of 2 / lambda_max. With
-    loss="mean" the loss, and so its gradient, is divided by n.
+    Args:
+        K: a tangent kernel (`gl.ntk.analytic(unit, X, width)`), (n, n).
+        y: the targets, (n,) or (n, outputs).
+        width: by default that of the kernel; with it alone NNGP is K / width, the paper's approximation.
+        lr: the learning rate, by default half of 2 / lambda_max.
+        steps: a number for all steps from 0 to it, or a list of steps.
+        nngp: the covariance of the initial outputs, exactly.
+        start: the initial outputs themselves, (n,), (n, outputs) or (networks, n, outputs): then the loss is theirs,
+            averaged over the networks.
+        loss: with "mean" the loss, and so its gradient, is divided by n.
+
+    Returns:
+        The loss at these steps, with its parts; a warning is given where it grows without bound.
 
     >>> curve = expected_loss([[2.0, 0.0], [0.0, 1.0]], [1.0, 1.0], width=10, lr=0.5, steps=2)
     >>> curve.loss                              # one step ends the first direction
@@ -144,50 +156,65 @@ def expected_loss(
     scale = loss_scale(loss, n)
     values, vectors = eigen(matrix)
     step = 1 / values[-1] / scale if lr is None else positive(lr, "lr")
-    at = step_list(steps, n)
+    places = step_list(steps, n)
     projected = vectors.T @ Y
-    covariance = None if start is not None else _covariance(K, values, vectors, width, nngp)
-    if covariance is None:
-        outputs = _start_weights(vectors, Y, start) - np.sum(projected**2, axis=1)
+    if start is not None:
+        covariance = None
+        outputs = start_weights(vectors, Y, start) - np.sum(projected**2, axis=1)
     else:
+        covariance = output_covariance(K, values, vectors, width, nngp)
         outputs = Y.shape[1] * np.diagonal(covariance)
     spectral = Spectral(values, projected, outputs, covariance, step * scale, scale)
-    made = _evaluated(spectral, at, step, getattr(K, "label", "kernel"))
-    if not made.stable:
+    curve = trajectory(spectral, places, step, getattr(K, "label", "kernel"))
+    if not curve.stable:
         warnings.warn(
-            f"lr is {step:.3g}, above 2 / lambda_max = {made.limit:.3g} of {made.label}: the loss grows without "
+            f"lr is {step:.3g}, above 2 / lambda_max = {curve.limit:.3g} of {curve.label}: the loss grows without "
             "bound; give less",
             UserWarning,
             stacklevel=2,
         )
-    return made
+    return curve
 
 
-def _evaluated(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
+def trajectory(s: Spectral, steps: Array, lr: float, label: str) -> Trajectory:
+    """The loss and its parts at these steps."""
     decay = s.decay(steps)
-    bias, variance = (_weighted(decay, 0.5 * s.scale * weights) for weights in (s.targets, s.outputs))
+
+    def weighted(weights: Array) -> Array:
+        """decay @ weights, where nothing times infinity is nothing: a direction without weight may grow as it likes."""
+        present = weights != 0
+        with np.errstate(invalid="ignore", over="ignore"):
+            return decay[:, present] @ weights[present]
+
+    bias, variance = (weighted(0.5 * s.scale * weights) for weights in (s.targets, s.outputs))
     stable = bool(s.lr * s.eigenvalues[-1] <= 2)
     with np.errstate(invalid="ignore", over="ignore"):
         # Where both parts are infinite and of different signs, the logarithm of their sum is known all the same.
         loss = bias + variance if stable else np.exp(s.log_loss(steps))
-    return Trajectory(steps, loss, bias, variance, s.deviation(steps), lr, label, stable, s)
+    return Trajectory(
+        steps=steps,
+        loss=loss,
+        bias=bias,
+        variance=variance,
+        deviation=s.deviation(steps),
+        lr=lr,
+        label=label,
+        stable=stable,
+        spectral=s,
+    )
 
 
-def _weighted(decay: Array, weights: Array) -> Array:
-    """decay @ weights, where nothing times infinity is nothing: a direction without weight may grow as it likes."""
-    present = weights != 0
-    with np.errstate(invalid="ignore", over="ignore"):
-        return decay[:, present] @ weights[present]
-
-
-def _covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: Any) -> Array:
+def output_covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: Any) -> Array:
     """The covariance of the initial outputs of one output, in the basis of the kernel's eigenvectors."""
     if nngp is not None:
-        given = kernel_matrix(nngp, "nngp")
-        if len(given) != len(values):
-            raise GatelabError(f"nngp is of {len(given)} samples and K of {len(values)}; give kernels of the same rows")
-        return vectors.T @ given @ vectors
-    width = getattr(K, "width", None) if width is None else width
+        matrix = kernel_matrix(nngp, "nngp")
+        if len(matrix) != len(values):
+            raise GatelabError(
+                f"nngp is of {len(matrix)} samples and K of {len(values)}; give kernels of the same rows"
+            )
+        return vectors.T @ matrix @ vectors
+    if width is None:
+        width = getattr(K, "width", None)
     if width is None:
         raise GatelabError(
             "without a width the size of the initial outputs is unknown; give width (their covariance is then taken as "
@@ -196,7 +223,7 @@ def _covariance(K: Any, values: Array, vectors: Array, width: int | None, nngp: 
     return np.diag(values / check_width(width))
 
 
-def _start_weights(vectors: Array, Y: Array, start: Any) -> Array:
+def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
     """The squares of the initial residuals along each eigenvector, averaged over networks."""
     f = numbers(start, "start")
     if f.ndim == 1:
@@ -213,7 +240,7 @@ def _start_weights(vectors: Array, Y: Array, start: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FiniteWidth:
-    """The mean over drawn networks, its standard error, and the loss of each, (networks, steps)."""
+    """The mean `loss` over drawn networks, its standard `error`, and the loss of `each`, (networks, steps)."""
 
     steps: Array
     loss: Array
@@ -240,13 +267,28 @@ def finite_width_loss(
 ) -> FiniteWidth:
     """The loss of linearised networks of finite width: exact but for training's change of the kernel.
 
-    The networks are those of `train` with the same seeds. With `given_start` each starts from its own outputs, and
-    `each` is a prediction of that very network; else the outputs' signs are averaged. A kernel of n samples and k
-    outputs is of size n k.
+    The networks are those of `train` with the same seeds. A kernel of n samples and k outputs is of size n k.
+
+    Args:
+        unit: a unit that is not given as a class.
+        X: the samples, (n, d).
+        y: their targets, (n,) or (n, outputs).
+        width: how many neurons a network has.
+        lr: the learning rate.
+        steps: a number for all steps from 0 to it, or a list of steps.
+        seeds: how many networks, or which seeds.
+        given_start: each network starts from its own outputs, and `each` is a prediction of that very network; else the
+            outputs' signs are averaged.
+        loss: with "mean" loss and gradient are divided by n.
+        fan_in: d of N(0, 1/d) where X is a rotation of samples of more inputs (`in_span`).
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+
+    Returns:
+        The mean loss over the networks, its standard error, and the loss of each.
 
     >>> X = np.random.default_rng(0).standard_normal((20, 10))
-    >>> made = finite_width_loss("glu", X, X[:, 0], width=500, lr=1e-3, steps=[0, 10], seeds=8)
-    >>> bool(made.loss[1] < made.loss[0]), made.each.shape
+    >>> curve = finite_width_loss("glu", X, X[:, 0], width=500, lr=1e-3, steps=[0, 10], seeds=8)
+    >>> bool(curve.loss[1] < curve.loss[0]), curve.each.shape
     (True, (8, 2))
     """
     known = find_unit(unit)
@@ -257,47 +299,54 @@ def finite_width_loss(
         )
     x = samples(X)
     Y = targets(y, len(x))
-    scale, eta, at = loss_scale(loss, len(x)), positive(lr, "lr"), step_list(steps, Y.size)
+    scale, eta, places = loss_scale(loss, len(x)), positive(lr, "lr"), step_list(steps, Y.size)
     width = check_width(width)
-    which = (
-        range(whole(seeds, "seeds", 1)) if np.ndim(seeds) == 0 else [whole(s, "a seed", 0) for s in np.asarray(seeds)]
-    )
-    each = []
+    which = seed_numbers(seeds)
+    network = Linearised(known, torch.from_numpy(x), Y, eta, scale, given_start)
+    losses = []
     with reporting(progress, f"linearised networks of {known.name}") as report:
-        for done, seed in enumerate(which, 1):
+        for count, seed in enumerate(which, 1):
             maps, V = draw(known, width, x.shape[1], Y.shape[1], seed, fan_in or x.shape[1], torch.float64)
-            each.append(_linearised(known, maps, V, torch.from_numpy(x), Y, eta, scale, at, given_start))
+            losses.append(np.exp(network.spectral(maps, V).log_loss(places)))
             if report:
-                report(done, len(which))
-    made = np.array(each)
-    error = made.std(axis=0, ddof=1) / len(made) ** 0.5 if len(made) > 1 else np.full(len(at), np.nan)
-    return FiniteWidth(at, made.mean(axis=0), error, made)
+                report(count, len(which))
+    each = np.array(losses)
+    error = np.full(len(places), np.nan)
+    if len(each) > 1:
+        error = each.std(axis=0, ddof=1) / len(each) ** 0.5
+    return FiniteWidth(places, each.mean(axis=0), error, each)
 
 
-def _linearised(
-    unit: Unit,
-    maps: Tensor,
-    V: Tensor,
-    X: Tensor,
-    Y: Array,
-    eta: float,
-    scale: float,
-    steps: Array,
-    given_start: bool,
-) -> Array:
-    H, S = neuron_partials(unit, maps @ X.T)
-    K = own_kernel(H, S, V, X).numpy()
-    values, vectors = eigen(K, "the kernel of a network")
-    if given_start:
-        residual = (V @ H).numpy().ravel() - Y.T.ravel()
-        spectral = Spectral(values, (vectors.T @ residual)[:, None], np.zeros(len(values)), None, eta * scale, scale)
-    else:
-        # sum_i V_ai V_bi h_i h_i^T, of all outputs together
-        F = (V[:, :, None] * H).permute(1, 0, 2).reshape(H.shape[0], -1).numpy()
-        spread = np.sum((F @ vectors) ** 2, axis=0)
-        projected = (vectors.T @ Y.T.ravel())[:, None]
-        spectral = Spectral(values, projected, spread, None, eta * scale, scale)
-    return np.exp(spectral.log_loss(steps))
+@dataclass(frozen=True, eq=False)
+class Linearised:
+    """Networks of a unit on samples X, (n, d), with targets Y, linearised at their start.
+
+    `lr` is the step on the loss times `scale`. With `given_start` a network starts from its own outputs, else their
+    signs are averaged.
+    """
+
+    unit: Unit
+    X: Tensor
+    Y: Array
+    lr: float
+    scale: float
+    given_start: bool
+
+    def spectral(self, maps: Tensor, V: Tensor) -> Spectral:
+        """The dynamics of the network with weights `maps`, (q + 1, m, d), and V, (k, m)."""
+        H, S = neuron_partials(self.unit, maps @ self.X.T)
+        K = own_kernel(H, S, V, self.X).numpy()
+        values, vectors = eigen(K, "the kernel of a network")
+        if self.given_start:
+            target = (V @ H).numpy().ravel() - self.Y.T.ravel()
+            outputs = np.zeros(len(values))
+        else:
+            # sum_i V_ai V_bi h_i h_i^T, of all outputs together
+            F = (V[:, :, None] * H).permute(1, 0, 2).reshape(H.shape[0], -1).numpy()
+            outputs = np.sum((F @ vectors) ** 2, axis=0)
+            target = self.Y.T.ravel()
+        projected = (vectors.T @ target)[:, None]
+        return Spectral(values, projected, outputs, None, self.lr * self.scale, self.scale)
 
 
 def own_kernel(H: Tensor, S: Tensor, V: Tensor, X: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""Many networks of a user's class at once: gradients by `vmap` over stacked parameters.
-
-Many two-layer networks of one unit at once: forward, loss and gradient as a few products over the whole stack.
+"""Many two-layer networks of one unit at once: forward, loss and gradient as a few products over the whole stack.
 
     f(x) = V [ act(W x) * (P1 x) * ... * (Pq x) ]          W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases
 
@@ -8,6 +6,8 @@ as in the kernel's theory. The maps of all networks are one tall matrix, so that
 one product X -> Z. With one output the gradient in a map's row i is V_i sum_n S_in r_n x_n, S the neuron's partial
 derivative and r the residual: the products S (r * X) need no array of the size of Z beyond S itself. Everything that is
 large is written into arrays that were made once.
+
+Networks of a user's class have gradients by `vmap` over stacked parameters instead (`ModuleStack`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gatelab.feedforward import ModuleUnit, Unit
 
 
 class ModuleStack:
-    """s modules with the interface of `two_layer.Stack`; each is initialised as its class does under its seed."""
+    """s modules with the interface of `Stack`; each is initialised as its class does under its seed."""
 
     def __init__(
         self,
@@ -79,8 +79,9 @@ class ModuleStack:
 
     def step(self, X: Tensor, Y: Tensor, weight: float) -> Tensor:
         """One step on weight/2 |f - y|^2; the losses before it."""
-        shared = None if X.ndim == 2 else 0
-        gradients, losses = vmap(self._both, (0, shared, None if Y.ndim == 2 else 0))(self.parameters, X, Y)
+        # Samples and targets of two dimensions are common to all networks.
+        own = {2: None, 3: 0}
+        gradients, losses = vmap(self._both, (0, own[X.ndim], own[Y.ndim]))(self.parameters, X, Y)
         for name, value in self.parameters.items():
             rate = (self.lr * weight).view(-1, *[1] * (value.ndim - 1))
             value.sub_(gradients[name] * rate)
@@ -244,10 +245,14 @@ class Stack:
         H = self._array("H", tuple(Z.shape[1:]))
         if self.fused is None:
             return H.copy_(self.unit.neuron(*Z))
-        gate = H if len(Z) == 1 else self._array("gate", tuple(Z.shape[1:]))
+        if len(Z) == 1:
+            self.fused[0](Z[0], H)
+            return H
+        gate = self._array("gate", tuple(Z.shape[1:]))
         self.fused[0](Z[0], gate)
-        for i in range(1, len(Z)):
-            torch.mul(gate if i == 1 else H, Z[i], out=H)
+        torch.mul(gate, Z[1], out=H)
+        for factor in Z[2:]:
+            torch.mul(H, factor, out=H)
         return H
 
     def _partials(self, Z: Tensor, H: Tensor) -> list[Tensor]:
@@ -255,8 +260,8 @@ class Stack:
         if self.fused is None:
             return list(neuron_partials(self.unit, Z)[1])
         if len(Z) == 1:
-            one = torch.ones((), dtype=Z.dtype, device=Z.device).expand_as(Z[0])
-            self.fused[1](one, Z[0], H)
+            ones = torch.ones((), dtype=Z.dtype, device=Z.device).expand_as(Z[0])
+            self.fused[1](ones, Z[0], H)
             return [H]
         factors = list(Z[1:])
         gate = self._array("gate", tuple(Z.shape[1:]))
@@ -267,8 +272,6 @@ class Stack:
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """An array of that name and shape, the same at every step: to ask the system for memory takes longer."""
-        held = self._arrays.get((name, shape))
-        if held is None:
-            held = torch.empty(shape, dtype=self.maps.dtype, device=self.maps.device)
-            self._arrays[name, shape] = held
-        return held
+        if (name, shape) not in self._arrays:
+            self._arrays[name, shape] = torch.empty(shape, dtype=self.maps.dtype, device=self.maps.device)
+        return self._arrays[name, shape]

@@ -1,8 +1,7 @@
-"""What a training of two-layer networks gives.
+"""What a training of two-layer networks gives (`Training`), and the work of it.
 
-The state of a training on disk: one safetensors file a part, whole or not at all, found again by what it is of.
-
-The work of `train`: parts of the batch, each through all its steps, with checkpoints and a look at the losses.
+The batch is cut into parts. Each goes through all its steps, with a look at the losses now and then, and its state is
+kept on disk: one safetensors file a part, whole or not at all, found again by what it is of.
 """
 
 from __future__ import annotations
@@ -12,16 +11,13 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from scipy.stats import t as student
 from torch import Tensor
 
 from gatelab.arrays import Array
@@ -31,21 +27,32 @@ from gatelab.dynamics.networks import ModuleStack, Stack
 from gatelab.dynamics.spectral import Loss, loss_scale
 from gatelab.errors import GatelabError
 from gatelab.feedforward import ModuleUnit, Unit
-from gatelab.files import write_whole
 from gatelab.linalg.interruptible import on_threads, stop_if_asked
+from gatelab.statistics import LEVEL, t_reach
+from gatelab.tensors import pack, read, write_packed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+CACHE = 2 << 20  # bytes of one array of neurons in a part: it and its like stay in a core's cache
+CUDA = 2 << 30
+EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
+BLOCK = 32  # steps between looks at losses and the clock
+_KIND = "dynamics"
+
+Member = tuple[float, int]  # a learning rate and a seed
+Book = dict[str, Tensor]  # what a part writes down
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
     """Losses of networks of one unit, a row a seed: `losses` is (seeds, recorded steps).
 
-    With several learning rates it is (rates, seeds, recorded steps), and so is all else that has a row a seed.
-    `test_losses` is None without test data. `diverged` is the step at which a network's loss was no longer finite, or
-    a million times what it was at the start, and -1 where it never was; from there on its losses are infinite.
-    `start` are the outputs before the first step, (seeds, n, outputs).
+    `unit` is the name of the unit, `lrs` are the learning rates, `steps` the recorded ones, and `seconds` is how long
+    the training took. With several learning rates it is (rates, seeds, recorded steps), and so is all else that has a
+    row a seed. `test_losses` is None without test data. `diverged` is the step at which a network's loss was no longer
+    finite, or a million times what it was at the start, and -1 where it never was; from there on its losses are
+    infinite. `start` are the outputs before the first step, (seeds, n, outputs).
     """
 
     unit: str
@@ -71,14 +78,14 @@ class Training:
         """The mean over the seeds, infinite where one diverged."""
         return self.losses.mean(axis=-2)
 
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """The t-interval of the mean over the seeds; NaN for a single one."""
+    def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
+        """The ends of the t-interval of the mean over the seeds, at every step; NaN for a single seed."""
         count = len(self.seeds)
         if count < 2:
             empty = np.full_like(self.mean, np.nan)
             return empty, empty
         with np.errstate(invalid="ignore"):
-            reach = student.ppf(0.5 + level / 2, count - 1) * self.losses.std(axis=-2, ddof=1) / count**0.5
+            reach = t_reach(level, count - 1) * self.losses.std(axis=-2, ddof=1) / count**0.5
         return self.mean - reach, self.mean + reach
 
     def at(self, lr: float) -> Training:
@@ -87,18 +94,7 @@ class Training:
             raise GatelabError("this training has one learning rate; its losses are `losses`")
         i = int(np.argmin(np.abs(np.log(np.array(self.lrs) / lr))))
         test = None if self.test_losses is None else self.test_losses[i]
-        return Training(
-            self.unit,
-            self.width,
-            (self.lrs[i],),
-            self.seeds,
-            self.steps,
-            self.losses[i],
-            test,
-            self.diverged[i],
-            self.start,
-            self.seconds,
-        )
+        return replace(self, lrs=(self.lrs[i],), losses=self.losses[i], test_losses=test, diverged=self.diverged[i])
 
     def table(self) -> pd.DataFrame:
         """A row for every learning rate, seed and recorded step."""
@@ -142,33 +138,23 @@ class Checkpoint:
         """The step and the state as of then, or None where nothing was saved."""
         if not self.path.is_file():
             return None
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                step = int((file.metadata() or {})["step"])
-                return step, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise GatelabError(f"{self.path} is no checkpoint of a training ({error}); remove it") from error
+        content = read(self.path, "remove it", "pt")
+        if content.kind != _KIND:
+            raise GatelabError(f"{self.path} is no checkpoint of a training; remove it")
+        return content.facts["step"], content.arrays
 
     def due(self) -> bool:
+        """Whether it is time to save."""
         return time.monotonic() - self.saved >= self.every
 
     def save(self, step: int, state: Mapping[str, Tensor]) -> None:
-        content = {key: value.detach().to("cpu").contiguous() for key, value in state.items()}
-        write_whole(self.path, save(content, metadata={"step": str(step), "torch": torch.__version__}))
+        """Write the state as of a step."""
+        write_packed(self.path, pack(state, _KIND, {"step": step, "torch": torch.__version__}))
         self.saved = time.monotonic()
 
 
-CACHE = 2 << 20  # bytes of one array of neurons in a part: it and its like stay in a core's cache
-CUDA = 2 << 30
-EXPLODED = 1e6  # times the loss at the start: beyond it nothing comes back
-BLOCK = 32  # steps between looks at losses and the clock
-
-Member = tuple[float, int]
-Book = dict[str, Tensor]
-
-
 class Networks(Protocol):
-    """Networks that are trained together: `two_layer.Stack`, or `modules.ModuleStack` for a user's class."""
+    """Networks that are trained together: a `Stack`, or a `ModuleStack` for a user's class."""
 
     def state(self) -> dict[str, Tensor]: ...
     def load(self, state: dict[str, Tensor]) -> None: ...
@@ -195,15 +181,17 @@ class Job:
 
     @property
     def scale(self) -> float:
+        """What the loss is times (1/2)|f - y|^2."""
         return loss_scale(self.loss, len(self.X))
 
     def parts(self) -> list[tuple[Member, ...]]:
         """Members that are trained together; cut by size alone, so that the bits of a result are."""
         each = self.width * (self.batch_size or len(self.X)) * self.X.element_size()
-        size = max(1, (CACHE if self.X.device.type == "cpu" else CUDA) // each)
+        size = max(1, {"cpu": CACHE}.get(self.X.device.type, CUDA) // each)
         return [self.members[i : i + size] for i in range(0, len(self.members), size)]
 
     def networks(self, part: Sequence[Member]) -> Networks:
+        """The networks of some members before their first step."""
         lr = torch.tensor([rate for rate, _ in part], dtype=self.X.dtype)
         seeds = [seed for _, seed in part]
         d, k = self.X.shape[1], len(self.Y)
@@ -217,14 +205,14 @@ class Meter:
     """Progress of all parts together, told from any thread."""
 
     def __init__(self, progress: Told | None, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
+        self.progress, self.total, self.steps = progress, total, 0
         self._lock = threading.Lock()
 
     def __call__(self, steps: int) -> None:
         with self._lock:
-            self.done += steps
+            self.steps += steps
             if self.progress:
-                self.progress(self.done, self.total)
+                self.progress(self.steps, self.total)
 
 
 def run_parts(
@@ -250,7 +238,9 @@ class TrainingPart:
     def run(self) -> Book:
         """`losses` and `test` (recorded steps, members), `diverged` (members,) and `start` (members, k, n)."""
         job, file = self.job, self.file
-        saved = file.load() if file is not None else None
+        saved = None
+        if file is not None:
+            saved = file.load()
         step, state = saved or (0, {})
         if step == job.steps:
             self.meter(step)
@@ -302,7 +292,7 @@ class TrainingPart:
         return self.nets.step(job.X[rows], job.Y[:, rows].transpose(0, 1), job.scale * len(job.X) / job.batch_size)
 
     def _rows(self, t: int, size: int) -> Tensor:
-        """The rows of every member's batch: those of `problems.batches.batch_rows`, an epoch for all at a time."""
+        """The rows of every member's batch: those of `data.batches.batch_rows`, an epoch for all at a time."""
         n = len(self.job.X)
         epoch, place = divmod(t, n // size)
         if self.orders is None or self.orders[0] != epoch:
@@ -323,9 +313,9 @@ class TrainingPart:
     def _diverged(self) -> Tensor:
         return (self.book["diverged"] >= 0).to(self.job.X.device)
 
-    def _look(self, step: int, seen: Tensor) -> None:
+    def _look(self, step: int, losses: Tensor) -> None:
         """Find members that diverged in the steps from `step` on, write down where, and stop them."""
-        bad = ~(seen.cpu() <= self.book["limit"])
+        bad = ~(losses.cpu() <= self.book["limit"])
         fresh = bad.any(0) & (self.book["diverged"] < 0)
         if fresh.any():
             self.book["diverged"][fresh] = step + bad.int().argmax(0)[fresh]

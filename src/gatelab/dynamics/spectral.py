@@ -1,8 +1,6 @@
-"""What every function of this room takes: kernels, targets, samples, and which loss is meant.
+"""Gradient descent on a quadratic, direction by direction: eq. 9 of the paper, at any step and without overflow.
 
-How large a step may be.
-
-Gradient descent on a quadratic, direction by direction: eq. 9 of the paper, at any step and without overflow.
+What every function of this room takes is checked here: kernels, targets, samples, steps, and which loss is meant.
 
 In the basis of the kernel's eigenvectors the residual f - y shrinks by (1 - eta lambda) each step, so that
 
@@ -13,6 +11,7 @@ Powers are exponentials of 2t log|1 - eta lambda|, with log1p where the product 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from gatelab.memory import check_memory
 
 Loss = Literal["sum", "mean"]
 SYMMETRIC = 1e-8  # of the largest entry: what rounding may leave
+NEGATIVE = 1e-9  # of the largest eigenvalue: a kernel's eigenvalue below minus this is no rounding
 
 
 def numbers(value: Any, what: str) -> Array:
@@ -66,6 +66,7 @@ def targets(y: Any, n: int) -> Array:
 
 
 def samples(X: Any, what: str = "X") -> Array:
+    """Samples as (n, d), one row a sample."""
     array = numbers(X, what)
     if array.ndim != 2 or not array.size:
         raise GatelabError(f"{what} has shape {array.shape}; give (n, d), one row a sample")
@@ -76,38 +77,49 @@ def loss_scale(loss: str, n: int) -> float:
     """1 for (1/2)|f - y|^2, 1/n for its mean over the samples. A step on the mean is a step of lr/n on the sum."""
     if loss not in ("sum", "mean"):
         raise unknown_name("loss", str(loss), ("sum", "mean"))
-    return 1.0 if loss == "sum" else 1.0 / n
+    return {"sum": 1.0, "mean": 1.0 / n}[loss]
 
 
 def positive(value: Any, what: str) -> float:
+    """The value as a positive, finite float."""
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise GatelabError(f"{what} is {value!r}; give a positive number") from None
+        number = 0.0
     if not 0 < number < float("inf"):
         raise GatelabError(f"{what} is {value!r}; give a positive number")
     return number
 
 
-def whole(value: Any, what: str, least: int) -> int:
-    return whole_number(what, value, least)
+def seed_numbers(seeds: int | Sequence[int]) -> Sequence[int]:
+    """A number is that many seeds from 0 on; else the seeds themselves.
+
+    >>> list(seed_numbers(3)), seed_numbers([5, 2])
+    ([0, 1, 2], [5, 2])
+    """
+    if np.ndim(seeds) == 0:
+        return range(whole_number("seeds", seeds, 1))
+    return [whole_number("a seed", seed, 0) for seed in np.asarray(seeds)]
 
 
 def step_list(steps: Any, n: int) -> Array:
     """An integer is all steps up to it, and 0; else the steps themselves, in their order; for losses of n samples."""
     if np.ndim(steps) == 0:
-        last = whole(steps, "steps", 0)
-        _check_steps(last + 1, n)
+        last = whole_number("steps", steps, 0)
+        check_curve(last + 1, n)
         return np.arange(last + 1, dtype=np.float64)
     array = numbers(steps, "steps")
-    _check_steps(array.size, n)
+    check_curve(array.size, n)
     if array.ndim != 1 or not array.size or array.min() < 0:
         raise GatelabError(f"steps is {steps!r}; give a whole number, or a list of steps from 0 on")
     return array
 
 
-def _check_steps(count: int, n: int) -> None:
-    """Five arrays of a number for each step and sample: powers, their copies, and products with targets."""
+def check_curve(count: int, n: int) -> None:
+    """Refuse more steps than fit.
+
+    There are five arrays of a number for each step and sample: powers, their copies, and products with targets.
+    """
     check_memory(
         8 * 5 * count * (n + 1), f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
     )
@@ -124,11 +136,11 @@ def pair(value: Any, what: str) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class StableStep:
-    """Steps of gradient descent: `limit` = 2 / lambda_max, beyond which it diverges, and `best` = 2 / (lambda_max +
-    lambda_min), with which the slowest direction is as fast as a fixed step can make it.
+    """Steps of gradient descent.
 
-    `rate` is the factor by which the residual along the slowest direction shrinks with the best step, (kappa - 1) /
-    (kappa + 1).
+    `limit` is 2 / lambda_max, beyond which it diverges, and `best` is 2 / (lambda_max + lambda_min), with which the
+    slowest direction is as fast as a fixed step can make it. `rate` is the factor by which the residual along the
+    slowest direction shrinks with the best step, (kappa - 1) / (kappa + 1).
     """
 
     limit: float
@@ -142,7 +154,14 @@ class StableStep:
 
 
 def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
-    """The step sizes that a kernel allows, for the loss (1/2)|f - y|^2 or, with loss="mean", for its mean.
+    """The step sizes that a kernel allows.
+
+    Args:
+        K: a tangent kernel, (n, n).
+        loss: "sum" for the loss (1/2)|f - y|^2, "mean" for its mean over the samples.
+
+    Returns:
+        The largest stable step and the best fixed one.
 
     >>> step = stable_step([[3.0, 1.0], [1.0, 3.0]])
     >>> step.limit, round(step.best, 3), round(step.rate, 3)
@@ -152,10 +171,13 @@ def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
     values, _ = eigen(matrix)
     low, high = float(values[0]), float(values[-1])
     scale = loss_scale(loss, len(matrix))
-    return StableStep(2 / (high * scale), 2 / ((high + low) * scale), (high - low) / (high + low), high, low)
-
-
-NEGATIVE = 1e-9  # of the largest eigenvalue: a kernel's eigenvalue below minus this is no rounding
+    return StableStep(
+        limit=2 / (high * scale),
+        best=2 / ((high + low) * scale),
+        rate=(high - low) / (high + low),
+        lambda_max=high,
+        lambda_min=low,
+    )
 
 
 def eigen(K: Array, what: str = "K") -> tuple[Array, Array]:
@@ -189,7 +211,35 @@ class Spectral:
 
     @property
     def targets(self) -> Array:
+        """The squares of the targets along the eigenvectors, summed over the outputs."""
         return np.sum(self.projected**2, axis=1)
+
+    @property
+    def signal(self) -> float:
+        """y^T K y."""
+        return float(self.eigenvalues @ self.targets)
+
+    @property
+    def spread(self) -> float:
+        """tr K^2."""
+        return float(np.sum(self.eigenvalues**2))
+
+    @property
+    def slowest_factor(self) -> float:
+        """|1 - eta lambda_min|."""
+        return abs(1 - self.lr * float(self.eigenvalues[0]))
+
+    @property
+    def slowest_weight(self) -> float:
+        """The weight of the direction of lambda_min at the start."""
+        weights: Array = self.targets + self.outputs
+        return float(weights[0])
+
+    @property
+    def pace(self) -> float:
+        """-log of the slowest rate; directions of eigenvalue 0 never go, and count for nothing."""
+        rates = self.log_rates[self.eigenvalues > 1e-12 * self.eigenvalues[-1]]
+        return float(-rates.max())
 
     @property
     def log_rates(self) -> Array:

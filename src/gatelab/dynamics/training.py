@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,15 +20,25 @@ from torch import Tensor
 
 from gatelab.display import ProgressLike, reporting
 from gatelab.dynamics.runs import Checkpoint, Job, Training, fingerprint, run_parts
-from gatelab.dynamics.spectral import Loss, loss_scale, numbers, positive, samples, targets, whole
-from gatelab.errors import GatelabError
-from gatelab.feedforward import ModuleUnit
+from gatelab.dynamics.spectral import Loss, loss_scale, numbers, positive, samples, seed_numbers, targets
+from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward import AnyUnit, ModuleUnit
 from gatelab.feedforward import unit as find_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import describe
 from gatelab.memory import check_device, check_memory
 
 RECORDED = 1000  # up to as many steps all are recorded by default
+
+
+class FurtherOptions(TypedDict, total=False):
+    """Keywords of `train` that are seldom given; their defaults are those of `TrainingRequest`."""
+
+    record: int | Sequence[int] | None
+    fan_in: int | None
+    dtype: torch.dtype
+    device: str | torch.device | None
+    every: float
 
 
 def train(
@@ -42,24 +53,35 @@ def train(
     batch_size: int | None = None,
     loss: Loss = "sum",
     test: tuple[Any, Any] | None = None,
-    record: int | Sequence[int] | None = None,
-    fan_in: int | None = None,
-    dtype: torch.dtype = torch.float64,
-    device: str | torch.device | None = None,
     checkpoint: str | Path | None = None,
-    every: float = 10.0,
     progress: ProgressLike = None,
+    **further: Unpack[FurtherOptions],
 ) -> Training:
     """Train two-layer networks of `unit` without biases on (1/2)|f - y|^2 by gradient descent from LeCun's weights.
 
-    `seeds` is how many, or which; with several `lr` every seed is trained at each. `batch_size` makes batches, a
-    function of (seed, step), whose gradient is scaled by n / batch_size, so that `lr` means the same. With loss="mean"
-    loss and gradient are divided by n. `test` is (X, y); its losses are recorded as those of the training data are:
-    at every step up to 1000, else at 200 steps, or at `record` (how many, or which). `fan_in` is d of N(0, 1/d) where
-    X is a rotation of samples of more inputs (`in_span`).
+    Networks that diverge are recorded, and a warning says so.
 
-    With `checkpoint`, a folder, the state is saved every `every` seconds, and a call that is the same goes on from
-    there, on a CPU to bit-equal losses. Networks that diverge are recorded, and said in a warning.
+    Args:
+        unit: whatever `gl.unit` takes.
+        X: the samples, (n, d).
+        y: their targets, (n,) or (n, outputs).
+        width: how many neurons a network has.
+        lr: the learning rate; with several, every seed is trained at each.
+        steps: how many updates.
+        seeds: how many networks, or which seeds.
+        batch_size: makes batches, a function of (seed, step), whose gradient is scaled by n / batch_size, so that `lr`
+            means the same; None takes all samples at every step.
+        loss: with "mean" loss and gradient are divided by n.
+        test: test data (X, y), whose losses are recorded as those of the training data are.
+        checkpoint: a folder in which the state is saved; a call that is the same goes on from there, on a CPU to
+            bit-equal losses.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+        further: `record`, how many steps are recorded, or which (by default every one up to 1000 steps, else 200);
+            `fan_in`, d of N(0, 1/d) where X is a rotation of samples of more inputs (`in_span`); `dtype`, torch.float64
+            or float32; `device`, the CPU by default; `every`, the seconds between two checkpoints, 10 by default.
+
+    Returns:
+        The losses of every network, as a `Training`.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((20, 5))
@@ -68,13 +90,16 @@ def train(
     ((4, 51), True)
     """
     began = time.perf_counter()
-    job = _job(unit, X, y, width, lr, steps, seeds, batch_size, loss, test, record, fan_in, dtype, device)
+    request = TrainingRequest(
+        unit, X, y, width, lr, steps, seeds=seeds, batch_size=batch_size, loss=loss, test=test, **further
+    )
+    job = request.job()
     parts = job.parts()
     with reporting(progress, f"training {job.unit.name}") as report:
-        books = run_parts(job, parts, _files(job, checkpoint, every, len(parts)), report)
+        books = run_parts(job, parts, checkpoints(job, checkpoint, request.every, len(parts)), report)
     lrs = tuple(dict.fromkeys(rate for rate, _ in job.members))
     order = tuple(dict.fromkeys(seed for _, seed in job.members))
-    shape = (len(lrs), len(order)) if _several(lr) else (len(order),)
+    shape = (len(lrs), len(order)) if np.ndim(lr) > 0 else (len(order),)
 
     def joined(name: str, axis: int = 0) -> np.ndarray:
         return torch.cat([book[name] for book in books], axis).numpy()
@@ -82,21 +107,23 @@ def train(
     def curves(name: str) -> np.ndarray:
         return joined(name, 1).T.reshape(*shape, -1).astype(np.float64)
 
-    done = Training(
-        job.unit.name,
-        job.width,
-        lrs,
-        order,
-        np.array(job.record, np.float64),
-        curves("losses"),
-        None if job.test is None else curves("test"),
-        joined("diverged").reshape(shape),
+    training = Training(
+        unit=job.unit.name,
+        width=job.width,
+        lrs=lrs,
+        seeds=order,
+        steps=np.array(job.record, np.float64),
+        losses=curves("losses"),
+        test_losses=None if job.test is None else curves("test"),
+        diverged=joined("diverged").reshape(shape),
         # Members are ordered by rate, then by seed, and all rates start alike.
-        joined("start")[: len(order)].swapaxes(1, 2).astype(np.float64),
-        time.perf_counter() - began,
+        start=joined("start")[: len(order)].swapaxes(1, 2).astype(np.float64),
+        seconds=time.perf_counter() - began,
     )
-    _say_diverged(done)
-    return done
+    message = divergence(training)
+    if message:
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return training
 
 
 def in_span(X: Any) -> np.ndarray:
@@ -104,6 +131,12 @@ def in_span(X: Any) -> np.ndarray:
 
     Gradient descent moves weights within that span alone, and Gaussian weights look the same in any basis: networks
     on `in_span(X)` with fan_in=d are, in distribution, those on X, at n / d of the cost.
+
+    Args:
+        X: the samples, (n, d).
+
+    Returns:
+        Their coordinates in an orthonormal basis of the span; X itself where d is at most n.
 
     >>> X = np.random.default_rng(0).standard_normal((3, 100))
     >>> Z = in_span(X)
@@ -117,110 +150,114 @@ def in_span(X: Any) -> np.ndarray:
     return R.T
 
 
-# ---- what was asked for
+@dataclass(frozen=True, eq=False)
+class TrainingRequest:
+    """The arguments of `train` as a user gives them; `job` checks them."""
 
+    unit: Any
+    X: Any
+    y: Any
+    width: int
+    lr: float | Sequence[float]
+    steps: int
+    seeds: int | Sequence[int]
+    batch_size: int | None
+    loss: Loss
+    test: tuple[Any, Any] | None
+    record: int | Sequence[int] | None = None
+    fan_in: int | None = None
+    dtype: torch.dtype = torch.float64
+    device: str | torch.device | None = None
+    every: float = 10.0
 
-def _job(
-    unit: Any,
-    X: Any,
-    y: Any,
-    width: Any,
-    lr: Any,
-    steps: Any,
-    seeds: Any,
-    batch_size: Any,
-    loss: Loss,
-    test: Any,
-    record: Any,
-    fan_in: Any,
-    dtype: torch.dtype,
-    device: Any,
-) -> Job:
-    known = find_unit(unit)
-    x = samples(X)
-    n, d = x.shape
-    Y = targets(y, n)
-    loss_scale(loss, n)
-    steps = whole(steps, "steps", 1)
-    rates = [positive(value, "lr") for value in (lr if _several(lr) else [lr])]
-    which = range(whole(seeds, "seeds", 1)) if np.ndim(seeds) == 0 else [whole(s, "a seed", 0) for s in seeds]
-    # Each member is a pair in a list before it is a network.
-    check_memory(200 * len(rates) * len(which), f"a list of {len(rates) * len(which)} networks", "give fewer seeds")
-    if not rates or not len(which) or len(set(which)) < len(which) or len(set(rates)) < len(rates):
-        raise GatelabError(f"lr is {lr!r} and seeds is {seeds!r}; give at least one of each, none twice")
-    if batch_size is not None and whole(batch_size, "batch_size", 1) > n:
-        raise GatelabError(f"batch_size is {batch_size} of {n} samples; give at most {n}, or leave it out")
-    if fan_in is not None and isinstance(known, ModuleUnit):
-        raise GatelabError(f"fan_in is of our own initialisation; the class {known.name!r} has its own")
-    if dtype not in (torch.float32, torch.float64):
-        raise GatelabError(f"dtype is {dtype}; give torch.float64 or torch.float32")
-    where, width = check_device(device, dtype), check_width(width)
-    members = len(rates) * len(which)
-    recorded = _recorded(record, steps, members)
-    _check_memory(known, width, x.shape, Y.shape[1], members, batch_size, dtype, where)
+    def job(self) -> Job:
+        """What is to be trained, every argument checked and the memory that it takes counted."""
+        known = find_unit(self.unit)
+        x = samples(self.X)
+        n, d = x.shape
+        Y = targets(self.y, n)
+        loss_scale(self.loss, n)
+        steps = whole_number("steps", self.steps, 1)
+        members = self.members()
+        if self.batch_size is not None and whole_number("batch_size", self.batch_size, 1) > n:
+            raise GatelabError(f"batch_size is {self.batch_size} of {n} samples; give at most {n}, or leave it out")
+        if self.fan_in is not None and isinstance(known, ModuleUnit):
+            raise GatelabError(f"fan_in is of our own initialisation; the class {known.name!r} has its own")
+        if self.dtype not in (torch.float32, torch.float64):
+            raise GatelabError(f"dtype is {self.dtype}; give torch.float64 or torch.float32")
+        device, width = check_device(self.device, self.dtype), check_width(self.width)
+        record = recorded_steps(self.record, steps, len(members))
+        self.check_memory(known, (n, d, Y.shape[1]), len(members), device)
 
-    def put(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device=where, dtype=dtype)
+        def put(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=self.dtype)
 
-    return Job(
-        known,
-        width,
-        put(x),
-        put(Y.T),
-        None if test is None else _test(test, d, Y.shape[1], put),
-        tuple((rate, seed) for rate in rates for seed in which),
-        steps,
-        recorded,
-        None if batch_size is None else int(batch_size),
-        loss,
-        d if fan_in is None else whole(fan_in, "fan_in", 1),
-    )
-
-
-def _check_memory(
-    unit: Any,
-    width: int,
-    shape: tuple[int, ...],
-    outputs: int,
-    members: int,
-    batch_size: int | None,
-    dtype: torch.dtype,
-    where: torch.device,
-) -> None:
-    """Of one network the maps, the neurons' values and their derivatives; of all of them the outputs at the start."""
-    n, d = shape
-    maps = getattr(unit, "factors", 0) + 1
-    one = width * (3 * maps * d + (maps + 2) * (batch_size or n)) + 4 * n * d
-    check_memory(
-        dtype.itemsize * (one + 2 * members * n * outputs),
-        f"training {unit.name} of width {width} on {n} samples of {d} inputs, {members} networks,",
-        "give a smaller width, fewer samples or fewer seeds",
-        where,
-    )
-
-
-def _several(lr: Any) -> bool:
-    return np.ndim(lr) > 0
-
-
-def _test(test: Any, d: int, k: int, put: Callable[[np.ndarray], Tensor]) -> tuple[Tensor, Tensor]:
-    if not isinstance(test, tuple | list) or len(test) != 2:
-        raise GatelabError("test is not a pair; give (X, y) of the test data")
-    x = samples(test[0], "the test samples")
-    Y = targets(test[1], len(x))
-    if x.shape[1] != d or Y.shape[1] != k:
-        raise GatelabError(
-            f"the test data have {x.shape[1]} inputs and {Y.shape[1]} outputs; the training data have {d} and {k}"
+        return Job(
+            unit=known,
+            width=width,
+            X=put(x),
+            Y=put(Y.T),
+            test=self.test_data(d, Y.shape[1], put),
+            members=members,
+            steps=steps,
+            record=record,
+            batch_size=None if self.batch_size is None else int(self.batch_size),
+            loss=self.loss,
+            fan_in=d if self.fan_in is None else whole_number("fan_in", self.fan_in, 1),
         )
-    return put(x), put(Y.T)
+
+    def members(self) -> tuple[tuple[float, int], ...]:
+        """Every learning rate with every seed."""
+        rates = [positive(value, "lr") for value in ([self.lr] if np.ndim(self.lr) == 0 else self.lr)]
+        seeds = seed_numbers(self.seeds)
+        # Each member is a pair in a list before it is a network.
+        check_memory(200 * len(rates) * len(seeds), f"a list of {len(rates) * len(seeds)} networks", "give fewer seeds")
+        if not rates or not len(seeds) or len(set(seeds)) < len(seeds) or len(set(rates)) < len(rates):
+            raise GatelabError(f"lr is {self.lr!r} and seeds is {self.seeds!r}; give at least one of each, none twice")
+        return tuple((rate, seed) for rate in rates for seed in seeds)
+
+    def check_memory(self, unit: AnyUnit, shape: tuple[int, int, int], members: int, device: torch.device) -> None:
+        """Refuse what does not fit; `shape` is samples, inputs and outputs.
+
+        Of one network the maps, the neurons' values and their derivatives count; of all of them the outputs at the
+        start.
+        """
+        n, d, outputs = shape
+        maps = getattr(unit, "factors", 0) + 1
+        network = self.width * (3 * maps * d + (maps + 2) * (self.batch_size or n)) + 4 * n * d
+        check_memory(
+            self.dtype.itemsize * (network + 2 * members * n * outputs),
+            f"training {unit.name} of width {self.width} on {n} samples of {d} inputs, {members} networks,",
+            "give a smaller width, fewer samples or fewer seeds",
+            device,
+        )
+
+    def test_data(self, d: int, outputs: int, put: Callable[[np.ndarray], Tensor]) -> tuple[Tensor, Tensor] | None:
+        """The test data, if there are any: of d inputs and as many outputs as the training data."""
+        if self.test is None:
+            return None
+        if not isinstance(self.test, tuple | list) or len(self.test) != 2:
+            raise GatelabError("test is not a pair; give (X, y) of the test data")
+        x = samples(self.test[0], "the test samples")
+        Y = targets(self.test[1], len(x))
+        if x.shape[1] != d or Y.shape[1] != outputs:
+            raise GatelabError(
+                f"the test data have {x.shape[1]} inputs and {Y.shape[1]} outputs; the training data have {d} and"
+                f" {outputs}"
+            )
+        return put(x), put(Y.T)
 
 
-def _recorded(record: Any, steps: int, members: int) -> tuple[int, ...]:
-    """Rising steps; the first and the last are always among those that we choose."""
+def recorded_steps(record: Any, steps: int, members: int) -> tuple[int, ...]:
+    """Rising steps; the first and the last are always among those that we choose.
+
+    >>> recorded_steps(3, 100, members=1), recorded_steps([7, 3], 100, members=1)
+    ((0, 1, 100), (3, 7))
+    """
     if record is None:
         record = steps + 1 if steps <= RECORDED else 200
     if np.ndim(record) == 0:
-        count = min(whole(record, "record", 2), steps + 1)
+        count = min(whole_number("record", record, 2), steps + 1)
         # A number for every network in two precisions, and the steps themselves as Python's integers.
         check_memory(count * (100 + 16 * members), f"a record of {count} steps of {members} networks", "record fewer")
         if count == steps + 1:
@@ -234,7 +271,8 @@ def _recorded(record: Any, steps: int, members: int) -> tuple[int, ...]:
     return tuple(sorted({int(s) for s in chosen}))
 
 
-def _files(job: Job, folder: Any, every: float, count: int) -> list[Checkpoint | None]:
+def checkpoints(job: Job, folder: str | Path | None, every: float, count: int) -> list[Checkpoint | None]:
+    """The file of each part in `folder`, under the name of what is trained; None for each without a folder."""
     if folder is None:
         return [None] * count
     facts = {
@@ -254,16 +292,15 @@ def _files(job: Job, folder: Any, every: float, count: int) -> list[Checkpoint |
     return [Checkpoint(Path(folder), name, i, every) for i in range(count)]
 
 
-def _say_diverged(done: Training) -> None:
-    bad = done.diverged.ravel()
-    if not (bad >= 0).any():
-        return
-    rows = done.diverged.reshape(len(done.lrs), len(done.seeds))
-    at = [f"{rate:.3g}" for rate, row in zip(done.lrs, rows, strict=True) if (row >= 0).any()]
-    warnings.warn(
-        f"{int((bad >= 0).sum())} of {bad.size} networks of {done.unit!r} diverged, the first at step "
-        f"{int(bad[bad >= 0].min())} (lr {', '.join(at)}); their losses are infinite from there on. "
-        "gl.dynamics.stable_step(K) has the largest step that is stable",
-        UserWarning,
-        stacklevel=3,
+def divergence(training: Training) -> str:
+    """Which networks diverged, in a sentence; empty where none did."""
+    first = training.diverged[training.diverged >= 0]
+    if not first.size:
+        return ""
+    rows = training.diverged.reshape(len(training.lrs), len(training.seeds))
+    rates = [f"{rate:.3g}" for rate, row in zip(training.lrs, rows, strict=True) if (row >= 0).any()]
+    return (
+        f"{first.size} of {training.diverged.size} networks of {training.unit!r} diverged, the first at step "
+        f"{int(first.min())} (lr {', '.join(rates)}); their losses are infinite from there on. "
+        "gl.dynamics.stable_step(K) has the largest step that is stable"
     )

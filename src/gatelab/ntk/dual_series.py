@@ -1,10 +1,4 @@
-"""Where a user's gate or its slope jumps, and quadrature that stops there.
-
-Gauss-Legendre panels are exact to rounding on smooth pieces and poor across a jump. Kinks at 0 sit between two panels
-for every row; one at c sits at z = c / s, elsewhere for each row. The panel that holds it is taken out of the row's
-sum and put back in pieces.
-
-Duals without a closed form: a Hermite series in the correlation.
+"""Duals without a closed form: a Hermite series in the correlation.
 
 With a_k(s) = E[act(s z) he_k(z)], he_k the Hermite polynomials of unit norm and z ~ N(0, 1) (Mehler's formula):
 
@@ -14,7 +8,10 @@ The integrals are one-dimensional, one set for each row; a pair costs two passes
 the terms beyond K are at most the geometric mean of the two rows' own tails: a bound relative to the diagonal, and the
 number of terms is chosen by it, tile by tile. Gates that are analytic need few terms (30 for silu at s = 1, growing
 like s^2); a kink makes a_k fall slowly, which only |rho| < 1 mends. Parallel rows are integrated without the series.
-Jumps of the gate or its slope are found first, and the integrals stop there (`dual_breaks`).
+
+Jumps of a user's gate or of its slope are found first, and the integrals stop there. Gauss-Legendre panels are exact to
+rounding on smooth pieces and poor across a jump. Kinks at 0 sit between two panels for every row; one at c sits at
+z = c / s, elsewhere for each row. The panel that holds it is taken out of the row's sum and put back in pieces.
 """
 
 from __future__ import annotations
@@ -31,7 +28,17 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation
 from gatelab.linalg.quadrature import hermite_functions, on_intervals
 
-CELLS = 1 << 13
+TOLERANCE = 1e-12  # what the terms left out may amount to
+MOST_TERMS = 1024
+LEVELS = 6  # 256 nodes to 8192
+REACH = 12  # where the nodes of the first level end, one further with each
+NODES = 16  # Gauss-Legendre nodes of a panel
+NEGLIGIBLE = 1e-18  # terms of this relative size are left out wherever they stand
+SAMPLE = 64  # rows on which two resolutions are compared
+CHUNK = 1 << 22  # values of the gate at once
+
+Function = Callable[[Tensor], Tensor]
+CELLS = 1 << 13  # searched for jumps
 HALVINGS = 40
 JUMP = 1e-9  # relative to the largest value on the grid; what is smooth changes by far less in a cell halved so often
 
@@ -55,8 +62,8 @@ def find_breaks(function: Callable[[Tensor], Tensor], reach: float, device: torc
         first = (value - low).abs() >= (high - value).abs()
         left, low = torch.where(first, left, middle), torch.where(first, low, value)
         right, high = torch.where(first, middle, right), torch.where(first, value, high)
-    found = right[(high - low).abs() > JUMP * scale]
-    return found[found.abs() > 1e-9 * reach]
+    jumps = right[(high - low).abs() > JUMP * scale]
+    return jumps[jumps.abs() > 1e-9 * reach]
 
 
 @dataclass(frozen=True)
@@ -68,35 +75,23 @@ class Pieces:
     end: Tensor
 
     @staticmethod
-    def of(edges: Tensor, at: Tensor) -> Pieces:
-        """`at`, (rows, breaks), in rising order; breaks beyond the last edge cut nothing off."""
-        panel = torch.bucketize(at, edges).clamp_(1, len(edges) - 1)
+    def of(edges: Tensor, breaks: Tensor) -> Pieces:
+        """Cut panels at `breaks`, (rows, breaks) in rising order; those beyond the last edge cut nothing off."""
+        panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
         low, high = edges[panel - 1], edges[panel]
-        at = torch.minimum(torch.maximum(at, low), high)
-        whole = torch.ones(len(at), len(edges) - 1, dtype=torch.bool, device=edges.device)
+        cuts = torch.minimum(torch.maximum(breaks, low), high)
+        whole = torch.ones(len(cuts), len(edges) - 1, dtype=torch.bool, device=edges.device)
         whole.scatter_(1, panel - 1, False)
         start, end = low.clone(), high.clone()
         together = panel[:, 1:] == panel[:, :-1]
-        start[:, 1:] = torch.where(together, at[:, :-1], start[:, 1:])
-        end[:, :-1] = torch.where(together, at[:, :-1], end[:, :-1])
-        return Pieces(whole, torch.cat([start, at], 1), torch.cat([at, end], 1))
+        start[:, 1:] = torch.where(together, cuts[:, :-1], start[:, 1:])
+        end[:, :-1] = torch.where(together, cuts[:, :-1], end[:, :-1])
+        return Pieces(whole, torch.cat([start, cuts], 1), torch.cat([cuts, end], 1))
 
     def nodes(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """Nodes and lengths of a rule (x, w) on [-1, 1] on every interval, (rows, intervals * nodes)."""
         z, lengths = on_intervals(self.start, self.end, x, w)
         return z.flatten(1), lengths.flatten(1)
-
-
-TOLERANCE = 1e-12  # what the terms left out may amount to
-MOST_TERMS = 1024
-LEVELS = 6  # 256 nodes to 8192
-REACH = 12  # where the nodes of the first level end, one further with each
-NODES = 16  # Gauss-Legendre nodes of a panel
-NEGLIGIBLE = 1e-18  # terms of this relative size are left out wherever they stand
-SAMPLE = 64  # rows on which two resolutions are compared
-CHUNK = 1 << 22  # values of the gate at once
-
-Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -106,8 +101,8 @@ class Gate:
     function: Function
     breaks: Tensor
 
-    def at(self, points: Tensor) -> Tensor:
-        """The values, checked: whatever goes wrong in here is the user's gate."""
+    def values(self, points: Tensor) -> Tensor:
+        """The values at these points, checked: whatever goes wrong in here is the user's gate."""
         values = self.function(points).detach()
         if values.shape != points.shape:
             raise GatelabError(
@@ -146,6 +141,7 @@ class Rule:
 
 
 def density(z: Tensor) -> Tensor:
+    """That of the standard normal distribution."""
     return torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
@@ -182,20 +178,23 @@ class Expansion:
     def terms(self, top: float) -> int:
         """As many as leave TOLERANCE, or a tenth of the coefficients' own error, to the rest."""
         enough = np.flatnonzero(self.tail_from(top) <= max(TOLERANCE, self.delta / 10))
-        return max(1, int(enough[0])) if len(enough) else len(self.envelope)
+        if not len(enough):
+            return len(self.envelope)
+        return max(1, int(enough[0]))
 
     def error(self, top: float) -> float:
+        """What the terms left out and the coefficients may amount to, up to |rho| = `top`."""
         return float(self.tail_from(top)[min(self.terms(top), len(self.envelope))]) + 2 * self.delta
 
     def sum(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
         """sum_k a_k(s) a_k(t) rho^k by Horner's rule, in place; powers without a term are stepped over in pairs."""
-        kept = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
-        if not len(kept):
+        powers = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
+        if not len(powers):
             return torch.zeros_like(rho)
         square = rho * rho
-        last = int(kept[-1])
+        last = int(powers[-1])
         total = torch.outer(self.a[last, rows], self.a[last, cols])
-        for k in (*map(int, kept[-2::-1]), 0):
+        for k in (*map(int, powers[-2::-1]), 0):
             for _ in range((last - k) // 2):
                 total.mul_(square)
             if (last - k) % 2:
@@ -216,7 +215,7 @@ class Expansion:
             nodes, lengths = on_intervals(edges[:, :-1], edges[:, 1:], self.rule.x, self.rule.w)
             z = nodes.flatten(1)
             weight = lengths.flatten(1) * density(z)
-            value[part] = (self.gate.at(u * z) * self.gate.at(v * z) * weight).sum(1)
+            value[part] = (self.gate.values(u * z) * self.gate.values(v * z) * weight).sum(1)
         return value
 
 
@@ -229,19 +228,22 @@ class HermiteSeries:
     slopes: Expansion | None
 
     def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> tuple[Tensor, Tensor | None]:
-        A = self._pairs(self.values, rho, top, rows, cols)
+        A = self.pairs(self.values, rho, top, rows, cols)
         if self.slopes is None:
             return A, None
-        C = self._pairs(self.slopes, rho, top, rows, cols)
+        C = self.pairs(self.slopes, rho, top, rows, cols)
         return A, C.mul_(rho).mul_(self.s[rows, None] * self.s[cols])
 
     def diagonal(self) -> tuple[Tensor, Tensor | None]:
-        return self.values.norm, None if self.slopes is None else self.slopes.norm * self.s * self.s
+        if self.slopes is None:
+            return self.values.norm, None
+        return self.values.norm, self.slopes.norm * self.s * self.s
 
     def error(self, top: float) -> float:
         return max(e.error(top) for e in (self.values, self.slopes) if e is not None)
 
-    def _pairs(self, expansion: Expansion, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
+    def pairs(self, expansion: Expansion, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
+        """The sum of an expansion for every pair of rows; parallel ones are integrated without it."""
         total = expansion.sum(rho, top, rows, cols)
         for sign in (1, -1):
             i, j = torch.nonzero(rho == sign, as_tuple=True)
@@ -253,21 +255,28 @@ class HermiteSeries:
 def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
     """The Hermite series of `gate` for rows of standard deviation `s`, refined until it settles."""
     reach = (REACH + LEVELS) * float(s.max())
-    smooth = _has_slope(gate)
+    with torch.enable_grad():
+        point = torch.ones(1, dtype=torch.float64, requires_grad=True)
+        smooth = gate.derivative is not None or gate(point).requires_grad
     if slopes and not smooth:
         raise GatelabError(
-            f"the gate {gate.name!r} has no derivative that torch could find; give gl.Activation(..., derivative=...), "
+            f"the gate {gate.name!r} has no derivative that torch could find; give gl.feedforward.Activation(...,"
+            " derivative=...), "
             "or take width=None or kind='nngp', which need none"
         )
     breaks = s.new_empty(0)
     if reach > 0:
-        search = (gate.function, gate.slope) if smooth else (gate.function,)
-        breaks = torch.cat([find_breaks(Gate(f, breaks).at, reach, s.device) for f in search]).sort().values
+        search = [gate.function]
+        if smooth:
+            search.append(gate.slope)
+        breaks = torch.cat([find_breaks(Gate(f, breaks).values, reach, s.device) for f in search]).sort().values
     if len(breaks) > 1:
         # The gate and its slope may jump at one place, which either search finds to 1e-12 or so.
         breaks = breaks[torch.cat([breaks.new_ones(1), breaks.diff()]) > 1e-11 * reach]
-    values = _expand(Gate(gate.function, breaks), s)
-    return HermiteSeries(s, values, _expand(Gate(gate.slope, breaks), s) if slopes else None)
+    values = expand(Gate(gate.function, breaks), s)
+    if not slopes:
+        return HermiteSeries(s, values, None)
+    return HermiteSeries(s, values, expand(Gate(gate.slope, breaks), s))
 
 
 def chunks(rows: int, each: int) -> Iterator[slice]:
@@ -277,12 +286,7 @@ def chunks(rows: int, each: int) -> Iterator[slice]:
         yield slice(first, min(first + step, rows))
 
 
-def _has_slope(gate: Activation) -> bool:
-    with torch.enable_grad():
-        return gate.derivative is not None or gate(torch.ones(1, dtype=torch.float64, requires_grad=True)).requires_grad
-
-
-def _expand(gate: Gate, s: Tensor) -> Expansion:
+def expand(gate: Gate, s: Tensor) -> Expansion:
     """Double the nodes until coefficients stand still, and the terms until the tail is small, on a sample of rows.
 
     The sample has the extreme rows and quantiles between: what limits either is the size of s, and where kinks fall.
@@ -314,15 +318,16 @@ def _coefficients(gate: Gate, s: Tensor, rule: Rule, terms: int) -> tuple[Tensor
     weight = length * density(z)
     a, norm = s.new_empty(terms, len(s)), s.new_empty(len(s))
     for part in chunks(len(s), len(z)):
-        values = gate.at(s[part, None] * z)
-        cut = Pieces.of(rule.edges, gate.breaks / s[part, None]) if len(gate.breaks) else None
-        if cut is not None:
-            values = values * cut.whole.repeat_interleave(NODES, 1)
+        values = gate.values(s[part, None] * z)
+        pieces = None
+        if len(gate.breaks):
+            pieces = Pieces.of(rule.edges, gate.breaks / s[part, None])
+            values = values * pieces.whole.repeat_interleave(NODES, 1)
         a[:, part] = (values @ basis).T
         norm[part] = (values * values) @ weight
-        if cut is not None:
-            points, lengths = cut.nodes(rule.x, rule.w)
-            values = gate.at(s[part, None] * points)
+        if pieces is not None:
+            points, lengths = pieces.nodes(rule.x, rule.w)
+            values = gate.values(s[part, None] * points)
             weighted = values * lengths
             for k, h in enumerate(hermite(points, terms)):
                 a[k, part] += (weighted * h).sum(1)

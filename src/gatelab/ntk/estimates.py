@@ -37,7 +37,10 @@ class ExtremeEstimate:
 
     @property
     def condition(self) -> float:
-        return self.lambda_max / self.lambda_min if self.lambda_min > 0 else float("inf")
+        """The condition number, infinite where lambda_min is not positive."""
+        if self.lambda_min <= 0:
+            return float("inf")
+        return self.lambda_max / self.lambda_min
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,16 @@ class Spike:
 
     @property
     def passed(self) -> bool:
+        """Whether the eigenvalue stands out."""
         return self.strength > 1
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """What to expect of the kernel of n Gaussian rows in d dimensions, typical (the middle) over draws of the rows.
+
+    `unit` is the name of the unit, `width` that of the networks, None for the limit per neuron. `law` is the
+    distribution of the eigenvalues, from which all of ours follow.
 
     `ours` and `paper` hold lambda_max, lambda_min and condition; `paper` is None beyond relu of order 0 and 1, where
     the paper has nothing, and so are `rates`, its Theorem 3.1. `density` is that of the bulk, the spike apart.
@@ -78,13 +85,17 @@ class Estimate:
 
     @cached_property
     def spike(self) -> Spike:
+        """The rank-one part of the kernel."""
         strength, place = self.law.spike()
         return Spike(strength, place, self.law.end_of_bulk())
 
     @cached_property
     def ours(self) -> ExtremeEstimate:
-        spike = self.spike
-        return ExtremeEstimate(max(spike.place, spike.bulk) if spike.passed else spike.bulk, self.law.smallest())
+        """Our estimate of the ends."""
+        top = self.spike.bulk
+        if self.spike.passed:
+            top = max(self.spike.place, top)
+        return ExtremeEstimate(top, self.law.smallest())
 
     def density(self, x: ArrayLike) -> Array:
         """The density of eigenvalues expected at each x > 0."""
@@ -99,6 +110,15 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
 
     For n from d/2 to 4d and d from 50 to 800 our condition number is within 12 % of the mean over draws.
 
+    Args:
+        unit: a unit whose gate is relu, relu2, relu3 or the identity, with any number of factors.
+        n: how many rows.
+        d: how many inputs a row has, 2 or more.
+        width: of the networks; None is the limit per neuron.
+
+    Returns:
+        The `Estimate`, with the paper's and ours.
+
     >>> e = estimate("glu", n=400, d=100, width=1000)
     >>> round(e.paper.condition, 1), round(e.ours.condition), e.spike.passed  # measured: 13.0
     (5.8, 13, True)
@@ -106,9 +126,10 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
     'n'
     """
     known = find_unit(unit)
-    n, d = _whole("n", n, 1), _whole("d", d, 2)
-    width = None if width is None else check_width(width)
-    if not isinstance(known, Unit) or (shape := _shape(known)) is None:
+    n, d = whole_number("n", n, 1), whole_number("d", d, 2)
+    if width is not None:
+        width = check_width(width)
+    if not isinstance(known, Unit) or (shape := homogeneous(known)) is None:
         raise GatelabError(
             f"there is no estimate for {known.name!r}: its kernel is no function of lengths times one of angles; "
             "there are estimates for the gates relu, relu2, relu3 and identity, with any number of factors"
@@ -121,19 +142,13 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
             return t**q * A(t)
         return t**q * ((width + q * d) * A(t) + d * t * slope(t))
 
-    in_paper = degree == 1 and known.gate_power == 1 and q <= 1
-    return Estimate(
-        known.name,
-        n,
-        d,
-        width,
-        ExtremeEstimate(*paper_extremes(q, n, d, width)) if in_paper else None,
-        paper_rates(q) if in_paper else None,
-        kernel_law(h, degree + q, n, d),
-    )
+    paper, rates = None, None
+    if degree == 1 and known.gate_power == 1 and q <= 1:
+        paper, rates = ExtremeEstimate(*paper_extremes(q, n, d, width)), paper_rates(q)
+    return Estimate(known.name, n, d, width, paper, rates, kernel_law(h, degree + q, n, d))
 
 
-def _shape(unit: Unit) -> tuple[int, Callable[[Array], Array], Callable[[Array], Array]] | None:
+def homogeneous(unit: Unit) -> tuple[int, Callable[[Array], Array], Callable[[Array], Array]] | None:
     """The degree of a homogeneous gate, A = E[gate gate] and E[gate' gate'], functions of the correlation."""
     k = unit.gate_power
     if unit.gate == activation("identity"):
@@ -154,7 +169,3 @@ def arc_cosine(k: int, t: Array) -> Array:
     angle = np.pi - np.arctan2(s, t)
     odd, even = ((0.0, 1.0), (1.0, t), (3 * t, 1 + 2 * t * t), (4 + 11 * t * t, 9 * t + 6 * t**3))[k]
     return (odd * s + even * angle) / (2 * np.pi)
-
-
-def _whole(name: str, value: int, least: int) -> int:
-    return whole_number(name, value, least)

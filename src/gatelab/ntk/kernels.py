@@ -1,6 +1,4 @@
-"""What every kernel is: a symmetric matrix of the samples, what it belongs to, and how far it may be off.
-
-Kernels of product units by formula: expected over LeCun initialisations, tile by tile.
+"""What every kernel is (`Kernel`), and kernels of product units by formula, expected over LeCun initialisations.
 
 Weights of the gate and of the q factors are from N(0, 1/d), those of the output from N(0, 1/m), and there are no
 biases. With S = X X^T / d, width m and the duals A = E[act act], C = S * E[act' act'] of the gate (`duals`),
@@ -37,8 +35,9 @@ from gatelab.ntk.duals import Dual, dual
 class Kernel:
     """A kernel matrix in float64, n samples by n, on the device where it was made.
 
-    `error` is the largest error of an entry, relative to the geometric mean of the two diagonal entries, where it
-    was estimated; 0 for closed forms. `np.asarray(kernel)` is the matrix.
+    `label` is the unit or model that it is of, `width` that of the networks, None for the limit. `error` is the largest
+    error of an entry, relative to the geometric mean of the two diagonal entries, where it was estimated; 0 for closed
+    forms. `np.asarray(kernel)` is the matrix.
     """
 
     matrix: Tensor
@@ -54,11 +53,13 @@ class Kernel:
         return len(self.matrix)
 
     def numpy(self) -> np.ndarray:
+        """The matrix as an array of numpy."""
         return self.matrix.cpu().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        matrix = self.numpy()
-        return np.array(matrix, dtype=dtype, copy=True) if copy else np.asarray(matrix, dtype=dtype)
+        if copy:
+            return np.array(self.numpy(), dtype=dtype, copy=True)
+        return np.asarray(self.numpy(), dtype=dtype)
 
 
 Kind = Literal["ntk", "nngp"]
@@ -101,16 +102,23 @@ def analytic(
 ) -> Kernel | tuple[Kernel, ...]:
     """The tangent kernel (or NNGP kernel) of a product unit on the rows of X, expected over LeCun initialisations.
 
-    `unit` is whatever `gl.unit` takes, so long as it is a gate times affine factors; of a list, all kernels are made
-    in one pass over X X^T. `width=None` is the limit of NTK / width for wide networks, in which only the output's
-    weights count: it equals the NNGP kernel. (`width=d` is d times the kernel in NTK parametrisation, where the
-    layers learn at equal rates.) `kind="nngp"` is the covariance of the outputs at initialisation, at any width.
+    Gates with a closed form (relu and its powers, gelu, identity, erf) are exact to rounding; for others `Kernel.error`
+    is estimated, and above 1e-10 there is a warning.
 
-    X is (n, d), one row a sample; integers and lower precisions are computed in float64, which the kernel is in too.
-    The device is that of a tensor X, else the CPU, unless `device` says otherwise. Gates with a closed form (relu and
-    its powers, gelu, identity, erf) are exact to rounding; for others `Kernel.error` is estimated, and above 1e-10
-    there is a warning. `progress` is shown on a terminal and in a notebook unless it is False, or a function of
-    (done, total) that is called after every tile.
+    Args:
+        unit: whatever `gl.unit` takes, so long as it is a gate times affine factors; of a list, all kernels are made in
+            one pass over X X^T.
+        X: (n, d), one row a sample; integers and lower precisions are computed in float64.
+        width: None is the limit of NTK / width for wide networks, in which only the output's weights count: it equals
+            the NNGP kernel. (`width=d` is d times the kernel in NTK parametrisation, where the layers learn at equal
+            rates.)
+        kind: "ntk", or "nngp" for the covariance of the outputs at initialisation, at any width.
+        device: where to compute; None is where a tensor X is, else the CPU.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total) that is
+            called after every tile.
+
+    Returns:
+        The `Kernel`, n by n in float64; of a list of units, a tuple of kernels.
 
     >>> X = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     >>> relu, reglu = analytic(["mlp", "glu"], X, width=100)
@@ -121,19 +129,21 @@ def analytic(
     >>> analytic("swiglu", X, width=100).error < 1e-12
     True
     """
-    given = list(unit) if isinstance(unit, list | tuple) else [unit]
-    if not given:
+    several = isinstance(unit, list | tuple)
+    units = [product_unit(u) for u in (unit if several else [unit])]
+    if not units:
         raise GatelabError("the list of units is empty; give at least one, such as ['mlp', 'glu']")
-    units = [_product_unit(u) for u in given]
     if kind not in ("ntk", "nngp"):
         raise GatelabError(f"kind is {kind!r}; give 'ntk' or 'nngp'")
     if width is not None:
         width = check_width(width)
-    x = _samples(X, device)
-    _check_memory(len(x), len(units), x.device)
+    x = checked_samples(X, device)
+    check_room(len(x), len(units), x.device)
     with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
-        kernels = _kernels(units, x, width if kind == "ntk" else None, TILES.get(x.device.type, 4096), report)
-    for u, (_, error) in zip(units, kernels, strict=True):
+        tiling = Tiling.of(units, x, width if kind == "ntk" else None)
+        matrices = tiling.kernels(TILES.get(x.device.type, 4096), report)
+    suffix = {"ntk": "", "nngp": " NNGP"}[kind]
+    for u, (_, error) in zip(units, matrices, strict=True):
         if error > PROMISED:
             warnings.warn(
                 f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale: the gate "
@@ -142,23 +152,33 @@ def analytic(
                 UserWarning,
                 stacklevel=2,
             )
-    suffix = "" if kind == "ntk" else " NNGP"
-    made = tuple(
-        Kernel(matrix, u.name + suffix, width, error) for u, (matrix, error) in zip(units, kernels, strict=True)
+    kernels = tuple(
+        Kernel(matrix, u.name + suffix, width, error) for u, (matrix, error) in zip(units, matrices, strict=True)
     )
-    return made if isinstance(unit, list | tuple) else made[0]
+    return kernels if several else kernels[0]
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """The samples, each times a power of two, one over their lengths, and s = |x| / sqrt(d) of the samples as given."""
+class ScaledRows:
+    """The samples times powers of two, one over their lengths, and s = |x| / sqrt(d) of the samples themselves."""
 
     x: Tensor
     inverse: Tensor
     s: Tensor
 
+    @staticmethod
+    def of(x: Tensor) -> ScaledRows:
+        """Scaled exactly, so that no square overflows or vanishes before its row does, and integers stay exact."""
+        largest = x.abs().amax(1)
+        power = torch.where(largest > 0, largest / torch.frexp(largest).mantissa, torch.ones_like(largest))
+        x = x / power[:, None]
+        norm = torch.linalg.vector_norm(x, dim=1)
+        inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
+        return ScaledRows(x, inverse, norm * power / x.shape[1] ** 0.5)
+
     @property
     def d(self) -> int:
+        """How many inputs a sample has."""
         return self.x.shape[1]
 
     def correlations(self, rows: slice, cols: slice) -> tuple[Tensor, float]:
@@ -178,85 +198,95 @@ class _Rows:
         return rho, top
 
 
-def _kernels(
-    units: Sequence[Unit], x: Tensor, width: int | None, tile: int, progress: Told | None = None
-) -> list[tuple[Tensor, float]]:
-    """The matrix of each unit and its error. Without a width only A is wanted: the limit, which is the NNGP kernel."""
-    rows = _rows(x)
-    gates: list[Activation] = []
-    for u in units:
-        if u.gate not in gates:
-            gates.append(u.gate)
-    duals = [dual(gate, rows.s, slopes=width is not None) for gate in gates]
-    of = [gates.index(u.gate) for u in units]
-    ends = [
-        _combine(*duals[g].diagonal(), rows.s.square(), u.factors, width, rows.d)
-        for u, g in zip(units, of, strict=True)
-    ]
-    if not all(torch.isfinite(end).all() for end in ends):
-        raise GatelabError(
-            f"samples as long as {float(rows.s.max()) * rows.d**0.5:.1e} overflow float64; scale them down"
-        )
-    n = len(x)
-    K = [torch.empty(n, n, dtype=torch.float64, device=x.device) for _ in units]
-    corners = [(i, j) for i in range(0, n, tile) for j in range(i, n, tile)]
-    top = 0.0
-    for done, (i, j) in enumerate(corners, 1):
-        top = max(top, _tile(K, units, of, duals, rows, width, slice(i, min(i + tile, n)), slice(j, min(j + tile, n))))
-        if progress:
-            progress(done, len(corners))
-    for matrix, end in zip(K, ends, strict=True):
-        matrix.diagonal().copy_(end)
-    return [(matrix, duals[g].error(top)) for matrix, g in zip(K, of, strict=True)]
+@dataclass(frozen=True)
+class Tiling:
+    """Kernels of several units on the same rows, from the same tiles of X X^T.
 
+    `duals` are those of the different gates, and `gates` says which of them each unit has. Without a `width` only A is
+    wanted: the limit, which is the NNGP kernel.
+    """
 
-def _tile(
-    K: Sequence[Tensor],
-    units: Sequence[Unit],
-    of: Sequence[int],
-    duals: Sequence[Dual],
-    rows: _Rows,
-    width: int | None,
-    I: slice,
-    J: slice,
-) -> float:
-    """Fill tile (I, J) of every kernel and its mirror image; the largest |rho| of pairs that are not parallel."""
-    rho, top = rows.correlations(I, J)
-    made = [d.tile(rho, top, I, J) for d in duals]
-    # rho has served; from here on the tile is S.
-    S = rho.mul_(rows.s[I, None] * rows.s[J]) if any(u.factors for u in units) else rho
-    for matrix, u, g in zip(K, units, of, strict=True):
-        A, C = made[g]
-        block = _combine(A, C, S, u.factors, width, rows.d)
-        if I == J:
-            block.triu_(1)
-            torch.add(block, block.T, out=matrix[I, J])
+    units: Sequence[Unit]
+    rows: ScaledRows
+    width: int | None
+    duals: Sequence[Dual]
+    gates: Sequence[int]
+
+    @staticmethod
+    def of(units: Sequence[Unit], x: Tensor, width: int | None) -> Tiling:
+        """Prepare the gates of `units` for the samples x, (n, d)."""
+        rows = ScaledRows.of(x)
+        gates: list[Activation] = []
+        for u in units:
+            if u.gate not in gates:
+                gates.append(u.gate)
+        duals = [dual(gate, rows.s, slopes=width is not None) for gate in gates]
+        return Tiling(units, rows, width, duals, [gates.index(u.gate) for u in units])
+
+    def kernels(self, size: int, progress: Told | None = None) -> list[tuple[Tensor, float]]:
+        """The matrix of each unit and its error, from tiles of `size` rows."""
+        diagonals = self.diagonals()
+        n, device = len(self.rows.x), self.rows.x.device
+        K = [torch.empty(n, n, dtype=torch.float64, device=device) for _ in self.units]
+        corners = [(i, j) for i in range(0, n, size) for j in range(i, n, size)]
+        top = 0.0
+        for count, (i, j) in enumerate(corners, 1):
+            top = max(top, self.fill(K, slice(i, min(i + size, n)), slice(j, min(j + size, n))))
+            if progress:
+                progress(count, len(corners))
+        for matrix, diagonal in zip(K, diagonals, strict=True):
+            matrix.diagonal().copy_(diagonal)
+        return [(matrix, self.duals[g].error(top)) for matrix, g in zip(K, self.gates, strict=True)]
+
+    def diagonals(self) -> list[Tensor]:
+        """The diagonal of each unit's kernel; refused where float64 does not hold it."""
+        pairs = [d.diagonal() for d in self.duals]
+        squares = self.rows.s.square()
+        diagonals = [self.combined(*pairs[g], squares, u.factors) for u, g in zip(self.units, self.gates, strict=True)]
+        if not all(torch.isfinite(diagonal).all() for diagonal in diagonals):
+            longest = float(self.rows.s.max()) * self.rows.d**0.5
+            raise GatelabError(f"samples as long as {longest:.1e} overflow float64; scale them down")
+        return diagonals
+
+    def fill(self, K: Sequence[Tensor], I: slice, J: slice) -> float:
+        """Fill tile (I, J) of every kernel and its mirror image; the largest |rho| of pairs that are not parallel."""
+        rho, top = self.rows.correlations(I, J)
+        pairs = [d.tile(rho, top, I, J) for d in self.duals]
+        # rho has served; from here on the tile is S.
+        S = rho
+        if any(u.factors for u in self.units):
+            S = rho.mul_(self.rows.s[I, None] * self.rows.s[J])
+        for matrix, u, g in zip(K, self.units, self.gates, strict=True):
+            block = self.combined(*pairs[g], S, u.factors)
+            if I == J:
+                block.triu_(1)
+                torch.add(block, block.T, out=matrix[I, J])
+            else:
+                matrix[I, J] = block
+                matrix[J, I] = block.T
+        return top
+
+    def combined(self, A: Tensor, C: Tensor | None, S: Tensor, q: int) -> Tensor:
+        """S^q * [(m + q d) A + d C], or S^q * A without a width."""
+        d = self.rows.d
+        if self.width is None or C is None:
+            total = A.clone()
         else:
-            matrix[I, J] = block
-            matrix[J, I] = block.T
-    return top
+            total = (A * (self.width + q * d)).add_(C, alpha=d)
+        for _ in range(q):
+            total.mul_(S)
+        return total
 
 
-def _combine(A: Tensor, C: Tensor | None, S: Tensor, q: int, width: int | None, d: int) -> Tensor:
-    """S^q * [(m + q d) A + d C], or S^q * A without a width."""
-    if width is None or C is None:
-        total = A.clone()
-    else:
-        total = (A * (width + q * d)).add_(C, alpha=d)
-    for _ in range(q):
-        total.mul_(S)
-    return total
-
-
-def _check_memory(n: int, kernels: int, device: torch.device) -> None:
-    """The matrices; what a tile needs beside them is a few megabytes, whatever n is."""
-    each = 8 * n * n
+def check_room(n: int, kernels: int, device: torch.device) -> None:
+    """Refuse matrices that do not fit; what a tile needs beside them is a few megabytes, whatever n is."""
     most = int(most_that_fits(8 * kernels, device) ** 0.5)
     what = f"the kernel of {n} rows" if kernels == 1 else f"a list of {kernels} kernels of {n} rows"
-    check_memory(kernels * each, what, f"give {most} rows or fewer", device)
+    check_memory(kernels * 8 * n * n, what, f"give {most} rows or fewer", device)
 
 
-def _product_unit(spec: Any) -> Unit:
+def product_unit(spec: Any) -> Unit:
+    """The unit that is meant, if it is a gate times factors."""
     u = find_unit(spec)
     if not isinstance(u, Unit):
         raise GatelabError(
@@ -271,7 +301,7 @@ def _product_unit(spec: Any) -> Unit:
     return u
 
 
-def _samples(X: Any, device: str | torch.device | None) -> Tensor:
+def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
     """X as an (n, d) float64 tensor on its device, or a message that says what is wrong with it."""
     if isinstance(X, Tensor):
         x = X.detach()
@@ -287,11 +317,12 @@ def _samples(X: Any, device: str | torch.device | None) -> Tensor:
     if x.is_complex() or x.layout != torch.strided:
         raise GatelabError(f"the samples are {x.dtype} and {x.layout}; give a dense (n, d) array of real numbers")
     if x.ndim != 2 or not x.numel():
-        way = "; one sample of d values is X.reshape(1, -1), n samples of one value X.reshape(-1, 1)"
-        raise GatelabError(
-            f"the samples have shape {tuple(x.shape)}; give (n, d), one row a sample"
-            + (way if x.ndim == 1 and x.numel() else ", neither n nor d zero" if x.ndim == 2 else "")
-        )
+        message = f"the samples have shape {tuple(x.shape)}; give (n, d), one row a sample"
+        if x.ndim == 2:
+            message += ", neither n nor d zero"
+        elif x.ndim == 1 and x.numel():
+            message += "; one sample of d values is X.reshape(1, -1), n samples of one value X.reshape(-1, 1)"
+        raise GatelabError(message)
     x = x.to(device=x.device if device is None else check_device(device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():
@@ -301,13 +332,3 @@ def _samples(X: Any, device: str | torch.device | None) -> Tensor:
             "drop or fill them"
         )
     return x
-
-
-def _rows(x: Tensor) -> _Rows:
-    """Scaled exactly, so that no square overflows or vanishes before its row does, and integers stay exact."""
-    largest = x.abs().amax(1)
-    power = torch.where(largest > 0, largest / torch.frexp(largest).mantissa, torch.ones_like(largest))
-    x = x / power[:, None]
-    norm = torch.linalg.vector_norm(x, dim=1)
-    inverse = torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
-    return _Rows(x, inverse, norm * power / x.shape[1] ** 0.5)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +32,7 @@ from gatelab.ntk.kernels import Kernel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Interval = tuple[float, float]
+Bounds = tuple[float, float]
 Status = Literal["resolved", "unresolved", "indefinite"]
 # Asymmetry up to this many units of the last place is rounding of long sums.
 _ROUNDING = 4096
@@ -41,20 +42,21 @@ _GLANCE = 2000  # rows of the largest matrix whose density a notebook shows unas
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """What `spectrum` found.
+    """The ends of the spectrum of a kernel of n samples, each with bounds that it provably lies in.
 
     `status` is "resolved" where lambda_min is known to be positive, "indefinite" where it is known to be negative, else
     "unresolved". `condition` is lambda_max / lambda_min, and inf unless resolved; `condition_bounds` starts at what is
-    certain in any case. `eigenvalues` are all of them, ascending, if they were asked for.
+    certain in any case. `label` is the kernel's, and `notes` say what one should know of the result. `eigenvalues` are
+    all of them, ascending, if they were asked for.
     """
 
     n: int
     lambda_max: float
     lambda_min: float
     condition: float
-    lambda_max_bounds: Interval
-    lambda_min_bounds: Interval
-    condition_bounds: Interval
+    lambda_max_bounds: Bounds
+    lambda_min_bounds: Bounds
+    condition_bounds: Bounds
     status: Status
     label: str = ""
     notes: tuple[str, ...] = ()
@@ -74,30 +76,40 @@ class Spectrum:
     ) -> tuple[Array, Array]:
         """Eigenvalues x and the spectral density there, which integrates to one (over log10 x with `log`).
 
-        `points` is a number of points or the points. Of the full spectrum if it is known, else by stochastic Lanczos
-        quadrature with `probes` chance directions of `steps` steps; both are smoothed by a Gaussian of the width that
-        suits as many normal values, taken from the quartiles lest a spike decide it.
+        The full spectrum if it is known, else a stochastic Lanczos quadrature, is smoothed by a Gaussian of the width
+        that suits as many normal values, taken from the quartiles lest a spike decide it.
+
+        Args:
+            points: how many points, or the points.
+            log: the density over log10 x.
+            probes: random directions of the quadrature.
+            steps: of Lanczos in each direction.
+            seed: of the directions.
+
+        Returns:
+            The points and the density there.
         """
         if self.eigenvalues is not None:
             nodes, weights = self.eigenvalues, np.full(self.n, 1 / self.n)
         else:
             nodes, weights = quadrature(self._apply, self.n, probes, steps, seed, self._device)
         if log:
-            kept = nodes > 0
-            nodes, weights = np.log10(nodes[kept]), weights[kept] / max(weights[kept].sum(), 1e-300)
+            positive = nodes > 0
+            nodes, weights = np.log10(nodes[positive]), weights[positive] / max(weights[positive].sum(), 1e-300)
             if not len(nodes):
                 raise GatelabError("no eigenvalue is positive; draw the density with log=False")
-        width = _bandwidth(nodes, weights, self.n)
+        width = bandwidth(nodes, weights, self.n)
         if isinstance(points, int):
-            at = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, points)
+            x = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, points)
         else:
-            at = np.asarray(points, float)
-            if log and not bool((at > 0).all()):
-                raise GatelabError("a logarithmic density was asked for at points <= 0; give positive points")
-            at = np.log10(at) if log else at
-        away = (at[:, None] - nodes) / width
+            x = np.asarray(points, float)
+            if log:
+                if not bool((x > 0).all()):
+                    raise GatelabError("a logarithmic density was asked for at points <= 0; give positive points")
+                x = np.log10(x)
+        away = (x[:, None] - nodes) / width
         values = (np.exp(-0.5 * away * away) * weights).sum(-1) / (width * math.sqrt(2 * math.pi))
-        return (10.0**at if log else at), values
+        return (10.0**x if log else x), values
 
     def plot(
         self, path: str | Path | None = None, *, ax: Any = None, log: bool | None = None, **density: Any
@@ -113,8 +125,8 @@ class Spectrum:
         if log is None:
             log = self.status == "resolved" and self.condition > 30
         x, values = self.density(log=log, **density)
-        said = f"condition {self.condition:.4g}" if self.status == "resolved" else self.status
-        curve = DensityCurve(self.label or "kernel", x, values, (self.lambda_min, self.lambda_max), said)
+        note = f"condition {self.condition:.4g}" if self.status == "resolved" else self.status
+        curve = DensityCurve(self.label or "kernel", x, values, (self.lambda_min, self.lambda_max), note)
         return saved(density_figure([curve], log=log, title=f"{self.n} eigenvalues", ax=ax), path)
 
     def _repr_html_(self) -> str:
@@ -131,17 +143,22 @@ class Spectrum:
         rows += [("status", self.status, "")] + [("note", note, "") for note in self.notes]
         # An operator's products may take long, and so do those of a large matrix: a glance must not.
         known = self.eigenvalues is not None or (isinstance(self._apply, partial) and self.n <= _GLANCE)
+        figure = self.plot(probes=4, steps=40) if known else None
         heading = f"{self.label or 'kernel'}: {self.n} eigenvalues"
-        return html(
-            heading, rows, columns=("", "value", "certain"), figure=self.plot(probes=4, steps=40) if known else None
-        )
+        return html(heading, rows, columns=("", "value", "certain"), figure=figure)
 
 
 def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False) -> Spectrum:
-    """The ends of the spectrum of a symmetric matrix or kernel; all eigenvalues with `full`.
+    """The ends of the spectrum of a symmetric matrix or kernel, with bounds, and its condition number.
 
-    A scipy `LinearOperator`, such as the empirical kernel as an operator, is taken to be positive semidefinite. It is
-    known by its products alone: its bounds are wider and hold but for one start vector in a million.
+    Args:
+        K: a kernel or a matrix, (n, n). A scipy `LinearOperator`, such as the empirical kernel as an operator, is taken
+            to be positive semidefinite. It is known by its products alone: its bounds are wider and hold but for one
+            start vector in a million.
+        full: compute all eigenvalues too.
+
+    Returns:
+        The `Spectrum`; a warning is given where lambda_min cannot be told from zero.
 
     >>> s = spectrum(np.diag([1.0, 2.0, 8.0]))
     >>> round(s.condition, 6), s.status
@@ -150,13 +167,19 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     True
     """
     if isinstance(K, LinearOperator):
-        return _of_operator(K, full)
-    label, error = (K.label, K.error) if isinstance(K, Kernel) else ("", 0.0)
-    matrix = checked(K.matrix if isinstance(K, Kernel) else K)
+        return operator_spectrum(K, full)
+    label, error, values = "", 0.0, None
+    notes: list[str] = []
+    if isinstance(K, Kernel):
+        K, label, error = K.matrix, K.label, K.error
+    matrix = checked(K)
     ends = extremes(matrix, entry_error=error)
-    values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy() if full else None
-    notes = (f"the kernel's own error of {error:.1g} is part of the bounds",) if error else ()
-    return _told(ends, len(matrix), label, notes, values, partial(torch.mv, matrix), matrix.device)
+    if full:
+        values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy()
+    if error:
+        notes.append(f"the kernel's own error of {error:.1g} is part of the bounds")
+    plain = from_ends(ends, len(matrix), notes)
+    return replace(plain, label=label, eigenvalues=values, _apply=partial(torch.mv, matrix), _device=matrix.device)
 
 
 def checked(K: Tensor | ArrayLike) -> Tensor:
@@ -172,7 +195,9 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
     # A copy of unit scale or a shifted one with its factor in place; the matrix itself, if it is not float64 yet.
     copies = 1 if matrix.dtype == torch.float64 else 2
     check_memory(copies * 8 * len(matrix) ** 2, f"the spectrum of {len(matrix)} rows", "give fewer rows", matrix.device)
-    eps = torch.finfo(matrix.dtype).eps if matrix.is_floating_point() else 0.0
+    eps = 0.0
+    if matrix.is_floating_point():
+        eps = torch.finfo(matrix.dtype).eps
     matrix = matrix.to(torch.float64)
     blocks = [slice(i, i + _BLOCK) for i in range(0, len(matrix), _BLOCK)]
     ends = [torch.aminmax(matrix[b]) for b in blocks]  # of what has a NaN both are NaN
@@ -180,23 +205,26 @@ def checked(K: Tensor | ArrayLike) -> Tensor:
     if not all(bool(torch.isfinite(low) & torch.isfinite(high)) for low, high in ends):
         where = (~torch.isfinite(matrix)).nonzero()[0].tolist()
         raise GatelabError(f"entry {tuple(where)} of the matrix is {float(matrix[tuple(where)])}; all must be finite")
-    skew = max(_skew(matrix[a, b], matrix[b, a]) for i, a in enumerate(blocks) for b in blocks[: i + 1])
+    skew = max(largest_skew(matrix[a, b], matrix[b, a]) for i, a in enumerate(blocks) for b in blocks[: i + 1])
     if skew > _ROUNDING * eps * size:
         raise GatelabError(
             f"the matrix is not symmetric: entries mirrored at the diagonal differ by up to {skew:.3g}, "
             f"the largest entry is {size:.3g}; give (K + K.T) / 2 if that is what you mean"
         )
-    return matrix if skew == 0 else matrix / 2 + matrix.mT / 2
+    if skew == 0:
+        return matrix
+    return matrix / 2 + matrix.mT / 2
 
 
-def _skew(part: Tensor, mirrored: Tensor) -> float:
-    """Halves first: the difference of two entries of 1e308 may overflow."""
+def largest_skew(part: Tensor, mirrored: Tensor) -> float:
+    """The largest difference of mirrored entries; halves first, for that of two entries of 1e308 may overflow."""
     if bool(torch.equal(part, mirrored.mT)):
         return 0.0
     return 2 * float((part / 2 - mirrored.mT / 2).abs().max())
 
 
-def _of_operator(K: LinearOperator, full: bool) -> Spectrum:
+def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
+    """Of an operator that is known by its products; `full` forms the matrix."""
     n = K.shape[0]
     if K.shape != (n, n) or n < 1:
         raise GatelabError(f"the operator has shape {tuple(K.shape)}; a kernel is n by n, n >= 1")
@@ -218,63 +246,61 @@ def _of_operator(K: LinearOperator, full: bool) -> Spectrum:
         check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
         return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
     ends = operator_extremes(apply, n, unit=eps / 2)
-    said = "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
-    return _told(ends, n, "", () if ends.proved else (said,), None, apply, "cpu")
+    notes: list[str] = []
+    if not ends.proved:
+        notes.append(
+            "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
+        )
+    return replace(from_ends(ends, n, notes), _apply=apply)
 
 
-def _told(
-    ends: Extremes,
-    n: int,
-    label: str,
-    notes: tuple[str, ...],
-    values: Array | None,
-    apply: Apply,
-    device: torch.device | str,
-) -> Spectrum:
+def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:
     """The result, the condition number from the scaled ends, and the warning where lambda_min is not resolved."""
     top, bottom = ends.top, ends.bottom
-    status: Status = "resolved" if bottom.lower > 0 else "indefinite" if bottom.upper < 0 else "unresolved"
     low, high = ends.lambda_min, ends.lambda_max
-    if status == "resolved":
+    status: Status = "unresolved"
+    condition, bounds = math.inf, (1.0, math.inf)
+    interval = f"[{low.lower:.3g}, {low.upper:.3g}]"
+    message = ""
+    if bottom.lower > 0:
+        status = "resolved"
         condition = top.value / bottom.value
         bounds = (top.lower / bottom.upper, top.upper / bottom.lower)
+    elif bottom.upper < 0:
+        status = "indefinite"
+        bounds = (math.inf, math.inf)
+        message = f"the matrix is not positive semidefinite: lambda_min is {low.value:.3g}, at most {low.upper:.3g}"
     else:
-        condition = math.inf
-        least = max(1.0, top.lower / bottom.upper) if bottom.upper > 0 else 1.0
-        bounds = (math.inf if status == "indefinite" else least, math.inf)
-        if status == "indefinite":
-            said = f"the matrix is not positive semidefinite: lambda_min is {low.value:.3g}, at most {low.upper:.3g}"
-        else:
-            said = (
-                f"lambda_min cannot be told from zero in float64: it lies in [{low.lower:.3g}, {low.upper:.3g}], "
+        if bottom.upper > 0:
+            bounds = (max(1.0, top.lower / bottom.upper), math.inf)
+        if ends.proved:
+            message = (
+                f"lambda_min cannot be told from zero in float64: it lies in {interval}, "
                 f"lambda_max is {high.value:.6g}; the condition number is at least {bounds[0]:.3g}. Duplicate or "
                 "zero rows make a kernel singular; drop them, or add a multiple of the identity"
             )
-            if not ends.proved:
-                said = (
-                    f"products alone do not settle lambda_min: it lies in [{low.lower:.3g}, {low.upper:.3g}], "
-                    f"the condition number is at least {bounds[0]:.3g}; form the matrix, or ask for full=True"
-                )
-        notes = (*notes, said)
-        warnings.warn(said, UserWarning, stacklevel=3)
+        else:
+            message = (
+                f"products alone do not settle lambda_min: it lies in {interval}, "
+                f"the condition number is at least {bounds[0]:.3g}; form the matrix, or ask for full=True"
+            )
+    if message:
+        notes = [*notes, message]
+        warnings.warn(message, UserWarning, stacklevel=3)
     return Spectrum(
         n,
-        high.value,
-        low.value,
-        condition,
-        (high.lower, high.upper),
-        (low.lower, low.upper),
-        bounds,
-        status,
-        label,
-        notes,
-        values,
-        apply,
-        device,
+        lambda_max=high.value,
+        lambda_min=low.value,
+        condition=condition,
+        lambda_max_bounds=(high.lower, high.upper),
+        lambda_min_bounds=(low.lower, low.upper),
+        condition_bounds=bounds,
+        status=status,
+        notes=tuple(notes),
     )
 
 
-def _bandwidth(nodes: Array, weights: Array, n: int) -> float:
+def bandwidth(nodes: Array, weights: Array, n: int) -> float:
     """Silverman's width for n values, of the smaller of standard deviation and quartile range."""
     order = np.argsort(nodes)
     sums = weights[order].cumsum()

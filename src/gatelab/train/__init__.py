@@ -6,7 +6,7 @@
     gl.train.trained("run")                       the models of a folder
     gl.train.gap(["silu", "swiglu"], model="vit") runs of several units: .table() .plot() .save()
     gl.train.energy_distance(a, b)                how far two clouds of points are apart
-    gl.train.permutation_test(runs_a, runs_b)     whether that is chance, exchanging whole runs
+    gl.train.permutation_test(runs_a, runs_b)     whether that is random, exchanging whole runs
     gl.train.matched_gap(runs_a, runs_b)          the difference of the gap at equal training loss, with an interval
 
 The gap is test loss less training loss, both measured without augmentation on equally many samples.

@@ -32,16 +32,16 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     return content.arrays, content.facts
 
 
-def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with a training of something else."""
-    if found["recipes"] != wanted["recipes"]:
-        pairs = zip(found["recipes"], wanted["recipes"], strict=False)
+def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with a training of something else: what a file says of itself is not what is wanted."""
+    if facts["recipes"] != wanted["recipes"]:
+        pairs = zip(facts["recipes"], wanted["recipes"], strict=False)
         odd = sorted({k for a, b in pairs for k in a if a[k] != b.get(k)}) or ["seeds"]
         raise GatelabError(
             f"{path} holds a training of another recipe (it differs in {', '.join(odd)}); give another folder, or the"
             " recipe that it was begun with"
         )
-    if found["data"] != wanted["data"]:
+    if facts["data"] != wanted["data"]:
         raise GatelabError(f"{path} was begun with other data; give those again, or another folder")
 
 

@@ -1,4 +1,6 @@
-"""Whether two clouds of points differ: energy distance (Szekely and Rizzo), and a permutation test of whole runs.
+"""Whether two groups of runs differ: in their points, by energy distance, and in their gap at equal training loss.
+
+The energy distance of two clouds of points (Szekely and Rizzo),
 
     E(X, Y) = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
 
@@ -8,11 +10,10 @@ it takes forty points of a run for forty witnesses and finds differences that ar
 as trainings of one recipe do, the clouds are spread by training itself and a shift of every run drowns in that. It is
 here because the paper's test is probably that one.
 
-The gap at equal training loss: what one unit's runs have more of it than another's, with an interval over seeds.
-
 A faster unit has other training losses at the same step, so that clouds of points differ even where the gap is one
-function of the training loss. Here each run is such a function, from the points where its training loss was lower than
-ever before, straight between them; runs are compared by its mean over the losses that all of them pass through.
+function of the training loss. For the gap at equal training loss each run is such a function, from the points where its
+training loss was lower than ever before, straight between them; runs are compared by its mean over the losses that all
+of them pass through.
 """
 
 from __future__ import annotations
@@ -27,22 +28,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
-from scipy.stats import t as student
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, check_seed
+from gatelab.statistics import LEVEL, Interval, resampled, t_reach
+
+LEVELS = 200  # training losses at which gaps are compared
 
 
 def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
-    """2 E|X - Y| - E|X - X'| - E|Y - Y'| of two samples of points, (n, k) each or (n,) on a line.
+    """2 E|X - Y| - E|X - X'| - E|Y - Y'| of two samples of points.
 
     On a line this is the square of scipy.stats.energy_distance.
+
+    Args:
+        a: the first points, (n, k), or (n,) on a line.
+        b: the second ones, with as many coordinates.
+
+    Returns:
+        The distance, 0 for equal distributions.
 
     >>> energy_distance([0.0, 0.0], [1.0])
     2.0
     """
-    x, y = _points(a), _points(b)
+    x, y = rows_of_points(a), rows_of_points(b)
     if x.shape[1] != y.shape[1]:
         raise GatelabError(f"the points have {x.shape[1]} and {y.shape[1]} coordinates; give both the same number")
     return float(2 * cdist(x, y).mean() - cdist(x, x).mean() - cdist(y, y).mean())
@@ -50,10 +60,11 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """How far apart two groups are, and how often chance puts them as far.
+    """How far apart two groups are, and how often random labels put them as far.
 
-    `p` is the share of arrangements of the labels with a distance as large; it cannot be below `least_p`, whatever the
-    data are. `coefficient` is E over 2 E|X - Y|: 0 for equal distributions, 1 at most.
+    `distance` is the energy distance. `p` is the share of arrangements of the labels with a distance as large; it
+    cannot be below `least_p`, whatever the data are. `coefficient` is E over 2 E|X - Y|: 0 for equal distributions, 1
+    at most. `arrangements` is how many were looked at, and `exact` whether these are all there are.
     """
 
     distance: float
@@ -82,16 +93,25 @@ def permutation_test(
 ) -> PermutationTest:
     """Whether the runs of `a` and those of `b`, each an array of points, are from one distribution.
 
-    Labels of whole runs are exchanged, of all arrangements if there are no more than `permutations`, else of so many
-    drawn ones. With equal groups an arrangement and its mirror image have equal distances: 3 runs against 3 have
-    20 arrangements and no p below 0.1, 4 against 4 none below 2/70, 5 against 5 none below 2/252. `scale` divides
-    each coordinate by its deviation over all points, whoever they belong to.
+    With equal groups an arrangement and its mirror image have equal distances: 3 runs against 3 have 20 arrangements
+    and no p below 0.1, 4 against 4 none below 2/70, 5 against 5 none below 2/252.
+
+    Args:
+        a: the runs of the first group, (points, coordinates) each.
+        b: those of the second.
+        exchange: "runs" exchanges the labels of whole runs; "points" those of points, which is not sound.
+        permutations: all arrangements are looked at if there are no more than these, else so many drawn ones.
+        scale: divide each coordinate by its deviation over all points, whoever they belong to.
+        seed: of the drawn arrangements.
+
+    Returns:
+        The distance, and how often an arrangement has one as large.
 
     >>> far = permutation_test([[0, 1], [0, 2], [1, 1], [1, 2]], [[7, 9], [8, 9], [9, 7], [8, 8]])
     >>> round(far.p, 4), far.arrangements
     (0.0286, 70)
     """
-    runs = [_points(r) for r in (*a, *b)]
+    runs = [rows_of_points(r) for r in (*a, *b)]
     if exchange == "points":
         first = sum(len(r) for r in runs[: len(a)])
         runs = [point[None] for r in runs for point in r]
@@ -101,22 +121,31 @@ def permutation_test(
         raise GatelabError(f"exchange is {exchange!r}; give 'runs' or 'points'")
     if not 0 < first < len(runs):
         raise GatelabError(f"there are {len(a)} and {len(b)} runs; give one of each at least")
-    between, counts = _between(runs, scale)
+    between, counts = summed_distances(runs, scale)
     masks, exact = arrangements(len(runs), first, permutations, seed)
     observed = np.zeros((1, len(runs)), bool)
     observed[0, :first] = True
-    (distance,), (cross,) = _distances(observed, between, counts)
-    found, _ = _distances(masks, between, counts)
+    (distance,), (cross,) = arranged_distances(observed, between, counts)
+    distances, _ = arranged_distances(masks, between, counts)
     # Sums in another order differ by rounding: an arrangement that is the observed one must count as one.
-    as_far = int((found >= distance - 1e-12 * max(1.0, cross)).sum())
-    p = as_far / len(masks) if exact else (as_far + 1) / (len(masks) + 1)
-    mirrored = 2 if 2 * first == len(runs) else 1
-    least = mirrored / len(masks) if exact else 1 / (len(masks) + 1)
+    as_far = int((distances >= distance - 1e-12 * max(1.0, cross)).sum())
+    p, least = shares(as_far, len(masks), exact, mirrored=2 * first == len(runs))
     coefficient = distance / (2 * cross) if cross else 0.0
     return PermutationTest(float(distance), float(coefficient), p, least, len(masks), exact)
 
 
-def _between(runs: Sequence[Array], scale: bool) -> tuple[Array, Array]:
+def shares(as_far: int, count: int, exact: bool, mirrored: bool) -> tuple[float, float]:
+    """p and the least that it can be, from how many of `count` arrangements are as far apart as the observed one.
+
+    >>> shares(2, 20, exact=True, mirrored=True), shares(0, 99, exact=False, mirrored=True)
+    ((0.1, 0.1), (0.01, 0.01))
+    """
+    if exact:
+        return as_far / count, (1 + mirrored) / count
+    return (as_far + 1) / (count + 1), 1 / (count + 1)
+
+
+def summed_distances(runs: Sequence[Array], scale: bool) -> tuple[Array, Array]:
     """Sums of the distances between the points of any two runs, and how many points each has."""
     widths = {r.shape[1] for r in runs}
     if len(widths) > 1:
@@ -130,7 +159,7 @@ def _between(runs: Sequence[Array], scale: bool) -> tuple[Array, Array]:
     return np.add.reduceat(np.add.reduceat(distances, starts, 0), starts, 1), counts.astype(float)
 
 
-def _distances(masks: NDArray[np.bool_], between: Array, counts: Array) -> tuple[Array, Array]:
+def arranged_distances(masks: NDArray[np.bool_], between: Array, counts: Array) -> tuple[Array, Array]:
     """The energy distance of each arrangement, and E|X - Y|; a mask says which runs are in the first group."""
     x = masks.astype(float)
     y = 1 - x
@@ -154,9 +183,11 @@ def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[
     return keys.argsort(1).argsort(1) < first, False
 
 
-def _points(values: ArrayLike) -> Array:
+def rows_of_points(values: ArrayLike) -> Array:
+    """Points as (n, k), a row each; numbers on a line are points of one coordinate."""
     points = np.asarray(values, float)
-    points = points[:, None] if points.ndim == 1 else points
+    if points.ndim == 1:
+        points = points[:, None]
     if points.ndim != 2 or not points.size:
         raise GatelabError(f"the points have the shape {np.shape(values)}; give rows of points, one or more")
     if not np.isfinite(points).all():
@@ -164,21 +195,16 @@ def _points(values: ArrayLike) -> Array:
     return points
 
 
-_LEVELS = 200
-
-
 @dataclass(frozen=True, eq=False)
 class Matched:
     """Mean gap of the second group less that of the first, at training losses from `low_loss` to `high_loss`.
 
-    In nats, with a bootstrap interval over runs; `relative` is the difference over the first group's mean gap,
-    `standardised` over the deviation between runs of one group. `p` exchanges whole runs and cannot be below `least_p`.
-    `first` and `second` are the mean gaps of the runs.
+    `interval` is the difference in nats, with a bootstrap interval over runs; `relative` is the difference over the
+    first group's mean gap, `standardised` over the deviation between runs of one group. `p` exchanges whole runs and
+    cannot be below `least_p`. `first` and `second` are the mean gaps of the runs.
     """
 
-    difference: float
-    low: float
-    high: float
+    interval: Interval
     relative: float
     standardised: float
     p: float
@@ -188,27 +214,51 @@ class Matched:
     first: Array
     second: Array
 
+    @property
+    def difference(self) -> float:
+        """The mean gap of the second group less that of the first."""
+        return self.interval.value
+
+    @property
+    def low(self) -> float:
+        """The lower end of the difference's interval."""
+        return self.interval.low
+
+    @property
+    def high(self) -> float:
+        """The upper end of the difference's interval."""
+        return self.interval.high
+
     def __repr__(self) -> str:
         return one_line(self, str(self))
 
     def __str__(self) -> str:
-        ends = "" if np.isnan(self.low) else f" [{self.low:+.3f}, {self.high:+.3f}]"
-        return f"{self.difference:+.3f}{ends} nats ({self.relative:+.0%}), p = {self.p:.3g}"
+        return f"{self.interval:+.3f} nats ({self.relative:+.0%}), p = {self.p:.3g}"
 
 
 def matched_gap(
-    a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 4000, level: float = 0.95, seed: int = 0
+    a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, draws: int = 4000, level: float = LEVEL, seed: int = 0
 ) -> Matched:
-    """Compare runs of points (training loss, gap) at equal training loss; None of `a` or `b` may be empty.
+    """Compare runs of points (training loss, gap) at equal training loss.
+
+    Args:
+        a: the runs of the first group, one or more, (points, 2) each.
+        b: those of the second.
+        draws: how often the runs are drawn for the interval.
+        level: of the interval.
+        seed: of the draws.
+
+    Returns:
+        The difference of the mean gaps with its interval and p.
 
     >>> losses = np.linspace(2, 0.5, 16)
     >>> def run(extra):
     ...     return np.stack([losses, 2 - losses + extra], 1)
-    >>> found = matched_gap([run(0.0), run(0.02), run(-0.02)], [run(0.1), run(0.13), run(0.07)])
-    >>> round(found.difference, 3), round(found.p, 2)
+    >>> matched = matched_gap([run(0.0), run(0.02), run(-0.02)], [run(0.1), run(0.13), run(0.07)])
+    >>> round(matched.difference, 3), round(matched.p, 2)
     (0.1, 0.1)
     """
-    curves = [[_curve(run) for run in group] for group in (a, b)]
+    curves = [[falling_curve(run) for run in group] for group in (a, b)]
     if not all(curves):
         raise GatelabError(f"there are {len(a)} and {len(b)} runs; give one of each at least")
     everyone = [*curves[0], *curves[1]]
@@ -218,17 +268,15 @@ def matched_gap(
             f"the runs have no training losses in common (one ends at {low:.3g}, one begins at {high:.3g});"
             " train for more steps"
         )
-    levels = np.linspace(low, high, _LEVELS)
+    levels = np.linspace(low, high, LEVELS)
     first, second = (np.array([np.interp(levels, c[:, 0], c[:, 1]).mean() for c in group]) for group in curves)
-    difference = float(second.mean() - first.mean())
-    ends = _bootstrap(first, second, draws, level, seed)
-    p, least = _exchanged(first, second)
-    deviation = _pooled(first, second)
+    interval = widened_bootstrap(first, second, draws, level, seed)
+    p, least = exchanged_means(first, second)
+    mean, deviation = float(first.mean()), pooled_deviation(first, second)
     return Matched(
-        difference,
-        *ends,
-        relative=difference / float(first.mean()) if first.mean() else np.nan,
-        standardised=difference / deviation if deviation else np.nan,
+        interval,
+        relative=interval.value / mean if mean else np.nan,
+        standardised=interval.value / deviation if deviation else np.nan,
         p=p,
         least_p=least,
         low_loss=float(low),
@@ -238,7 +286,7 @@ def matched_gap(
     )
 
 
-def _curve(points: ArrayLike) -> Array:
+def falling_curve(points: ArrayLike) -> Array:
     """The points at which the training loss was lower than ever before, by rising training loss."""
     run = np.asarray(points, float)
     if run.ndim != 2 or run.shape[1] != 2 or not len(run) or not np.isfinite(run).all():
@@ -247,38 +295,36 @@ def _curve(points: ArrayLike) -> Array:
     return run[run[:, 0] < before][::-1]
 
 
-def _bootstrap(first: Array, second: Array, draws: int, level: float, seed: int) -> tuple[float, float]:
-    """Percentiles of the difference over drawn runs, wider than the usual ones by as much as few runs ask for.
+def widened_bootstrap(first: Array, second: Array, draws: int, level: float, seed: int) -> Interval:
+    """The difference of two means with percentiles over drawn runs, wider than the usual ones, as few runs ask for.
 
     A percentile interval of n values is too short, as if t quantiles were normal ones and n were n - 1; the percentiles
     are moved outwards by that (Hesterberg 2015). No interval without two runs of each.
     """
+    difference = float(second.mean() - first.mean())
     n = min(len(first), len(second))
     if n < 2:
-        return np.nan, np.nan
+        return Interval(difference, np.nan, np.nan, level)
     generator = np.random.default_rng(check_seed(seed))
-    drawn = [g[generator.integers(len(g), size=(draws, len(g)))].mean(1) for g in (first, second)]
-    reach = float(student.ppf(0.5 + level / 2, n - 1)) * (n / (n - 1)) ** 0.5
+    drawn = [group[resampled(len(group), draws, generator)].mean(1) for group in (first, second)]
+    reach = t_reach(level, n - 1) * (n / (n - 1)) ** 0.5
     tail = float(norm.cdf(-reach))
     low, high = np.quantile(drawn[1] - drawn[0], [tail, 1 - tail])
-    return float(low), float(high)
+    return Interval(difference, float(low), float(high), level)
 
 
-def _exchanged(first: Array, second: Array) -> tuple[float, float]:
+def exchanged_means(first: Array, second: Array) -> tuple[float, float]:
     """How often exchanged labels put the means as far apart, and the least that this can be."""
     values = np.concatenate([first, second])
     masks, exact = arrangements(len(values), len(first), 9999, 0)
     share = masks.astype(float)
     means = (share @ values) / len(first) - ((1 - share) @ values) / len(second)
-    seen = abs(first.mean() - second.mean())
-    count = int((np.abs(means) >= seen - 1e-12 * max(1.0, float(np.abs(values).max()))).sum())
-    mirrored = 2 if len(first) == len(second) else 1
-    if exact:
-        return count / len(masks), mirrored / len(masks)
-    return (count + 1) / (len(masks) + 1), 1 / (len(masks) + 1)
+    observed = abs(first.mean() - second.mean())
+    count = int((np.abs(means) >= observed - 1e-12 * max(1.0, float(np.abs(values).max()))).sum())
+    return shares(count, len(masks), exact, mirrored=len(first) == len(second))
 
 
-def _pooled(first: Array, second: Array) -> float:
+def pooled_deviation(first: Array, second: Array) -> float:
     """The deviation between runs of one group, of both groups together."""
     free = len(first) + len(second) - 2
     if free < 1:

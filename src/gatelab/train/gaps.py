@@ -54,7 +54,8 @@ class Comparison:
         return one_line(self, f"{self.first} and {self.second}, {self.where}: p = {self.joint.p:.3g}")
 
     def row(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        """The comparison as a row of a table."""
+        row: dict[str, Any] = {
             "where": self.where,
             "first": self.first,
             "second": self.second,
@@ -66,11 +67,9 @@ class Comparison:
             "least_p": self.joint.least_p,
             "p_points": self.pointwise.p,
         }
-        names = ("difference", "low", "high", "relative", "standardised", "p", "low_loss", "high_loss")
-        for name in names:
-            key = "p_matched" if name == "p" else name
-            found[key] = np.nan if self.matched is None else getattr(self.matched, name)
-        return found
+        for name in ("difference", "low", "high", "relative", "standardised", "p", "low_loss", "high_loss"):
+            row[{"p": "p_matched"}.get(name, name)] = getattr(self.matched, name, np.nan)
+        return row
 
 
 def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence[Array]) -> Comparison:
@@ -85,10 +84,13 @@ def compare(where: str, first: str, second: str, a: Sequence[Array], b: Sequence
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """Trainings of several units, optimisers and seeds; `made` says on what, when and how, where that was recorded."""
+    """Trainings of several units, optimisers and seeds.
+
+    `histories` are the runs; `origin` says on what, when and how they were made, where that was recorded.
+    """
 
     histories: tuple[History, ...]
-    made: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return one_line(
@@ -100,9 +102,11 @@ class Gap:
         return list(dict.fromkeys((h.recipe.model, h.recipe.data) for h in self.histories))
 
     def units(self, model: str, data: str) -> list[str]:
+        """The units in the order in which they came."""
         return list(dict.fromkeys(h.recipe.unit.name for h in self._of(model, data)))
 
     def optimisers(self, model: str, data: str) -> list[str]:
+        """The optimisers in the order in which they came."""
         return list(dict.fromkeys(h.recipe.optimiser for h in self._of(model, data)))
 
     def runs(self, model: str, data: str, unit: str, optimiser: str) -> list[Array]:
@@ -114,6 +118,7 @@ class Gap:
         ]
 
     def diverged(self) -> list[History]:
+        """The runs that diverged."""
         return [h for h in self.histories if h.diverged is not None]
 
     def _of(self, model: str, data: str) -> Iterator[History]:
@@ -121,31 +126,35 @@ class Gap:
 
     def comparisons(self) -> list[Comparison]:
         """The first unit with each other one, optimiser by optimiser."""
-        found = []
+        comparisons = []
         for model, data in self.settings():
             units = self.units(model, data)
             for optimiser, other in product(self.optimisers(model, data), units[1:]):
-                found.append(self.compare_units(model, data, optimiser, units[0], other))
-        return [c for c in found if c is not None]
+                comparisons.append(self.compare_units(model, data, optimiser, units[0], other))
+        return [c for c in comparisons if c is not None]
 
     def compare_units(self, model: str, data: str, optimiser: str, first: str, second: str) -> Comparison | None:
         """Two units under one optimiser; None where one of them has no run."""
         a, b = (self.runs(model, data, name, optimiser) for name in (first, second))
-        return compare(f"{model}, {data}, {optimiser}", first, second, a, b) if a and b else None
+        if not a or not b:
+            return None
+        return compare(f"{model}, {data}, {optimiser}", first, second, a, b)
 
     def compare_optimisers(self, model: str, data: str, unit: str, first: str, second: str) -> Comparison | None:
         """Two optimisers of one unit; None where one of them has no run."""
         a, b = (self.runs(model, data, unit, name) for name in (first, second))
-        return compare(f"{model}, {data}, {unit}", first, second, a, b) if a and b else None
+        if not a or not b:
+            return None
+        return compare(f"{model}, {data}, {unit}", first, second, a, b)
 
     def optimiser_comparisons(self) -> list[Comparison]:
         """The first optimiser with each other one, unit by unit."""
-        found = []
+        comparisons = []
         for model, data in self.settings():
             names = self.optimisers(model, data)
             for unit, other in product(self.units(model, data), names[1:]):
-                found.append(self.compare_optimisers(model, data, unit, names[0], other))
-        return [c for c in found if c is not None]
+                comparisons.append(self.compare_optimisers(model, data, unit, names[0], other))
+        return [c for c in comparisons if c is not None]
 
     def table(self) -> pd.DataFrame:
         """A row a comparison: units under each optimiser, then optimisers of each unit."""
@@ -187,7 +196,7 @@ class Gap:
 
     def save(self, path: str | Path) -> Path:
         """All runs as one JSON file."""
-        content = {"format": _FORMAT, **self.made, "runs": [h.plain() for h in self.histories]}
+        content = {"format": _FORMAT, **self.origin, "runs": [h.plain() for h in self.histories]}
         lines = json.dumps({k: v for k, v in content.items() if k != "runs"}, indent=1)[:-2]
         runs = ",\n  ".join(json.dumps(run) for run in content["runs"])
         return write_whole(path, f'{lines},\n "runs": [\n  {runs}\n ]\n}}\n')
@@ -214,18 +223,29 @@ def gap_recipes(
     seeds: int = 5,
     **others: Any,
 ) -> list[list[Recipe]]:
-    """The recipes of each unit and optimiser, `seeds` of each.
+    """The recipes of each unit and optimiser.
 
     No two runs share a seed, hence neither batches nor augmentations: were the unit of no consequence, all runs of an
     optimiser would be exchangeable, as the test asks for.
+
+    Args:
+        units: whatever `gl.unit` takes, each once.
+        model: "mixer", "vit" or "gpt2".
+        data: the name of the data; None is what is usual for the model.
+        optimisers: "sgd", "adamw" or both.
+        seeds: how many runs of each unit and optimiser.
+        others: values of the recipes: size, steps, batch, lr and so on.
+
+    Returns:
+        A list of recipes for each unit and optimiser.
 
     >>> [[r.seed for r in group] for group in gap_recipes(["mlp", "glu"], optimisers=["sgd"], seeds=2)]
     [[0, 1], [2, 3]]
     """
     names = [as_unit(u).name for u in units]
-    for what, given in (("units", names), ("optimisers", list(optimisers))):
-        if not given or len(set(given)) < len(given):
-            raise GatelabError(f"the {what} are {given}; give one or more, each once")
+    for what, values in (("units", names), ("optimisers", list(optimisers))):
+        if not values or len(set(values)) < len(values):
+            raise GatelabError(f"the {what} are {values}; give one or more, each once")
     whole_number("seeds", seeds, 1)
     groups = list(product(units, optimisers))
     return [
@@ -246,28 +266,40 @@ def gap(
     progress: ProgressLike = None,
     **others: Any,
 ) -> Gap:
-    """Train every unit with every optimiser, `seeds` runs of each in one pass; others are held to the first unit.
+    """Train every unit with every optimiser; each unit is then compared with the first.
 
-    `others` go into the recipes: size, steps, batch, lr and so on. In `folder` the trainings are kept and go on where
-    they were. With fewer than four seeds no p can fall below 0.05. `progress` is as in `train_many`.
+    Args:
+        units: whatever `gl.unit` takes, each once.
+        model: "mixer", "vit" or "gpt2".
+        data: a name, or the data themselves; None is what is usual for the model.
+        optimisers: "sgd", "adamw" or both.
+        seeds: how many runs of each unit and optimiser, in one pass. With fewer than four no p can fall below 0.05.
+        folder: where the trainings are kept, and go on from where they were.
+        device: as in `train_many`.
+        progress: as in `train_many`.
+        others: values of the recipes: size, steps, batch, lr and so on.
+
+    Returns:
+        All runs, as a `Gap`.
     """
-    name = data if isinstance(data, str) or data is None else data.name
+    name, own_data = data, None
+    if data is not None and not isinstance(data, str):
+        name, own_data = data.name, data
     groups = gap_recipes(units, model=model, data=name, optimisers=optimisers, seeds=seeds, **others)
     total = sum(group[0].steps for group in groups)
     histories: list[History] = []
-    done = 0
-    own_data = None if data is None or isinstance(data, str) else data
+    steps = 0
     with reporting(progress, "training") as report:
         for group in groups:
-            first, before = group[0], done
+            first = group[0]
 
-            def tell(step: int, _: int, text: str, before: int = before) -> None:
+            def tell(step: int, _: int, text: str, before: int = steps) -> None:
                 if report:
                     report(before + step, total, text)
 
-            here = None
+            own_folder = None
             if folder is not None:
-                here = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
-            histories += train_many(group, folder=here, data=own_data, device=device, progress=tell)
-            done += first.steps
+                own_folder = Path(folder) / f"{first.model}-{first.unit.name}-{first.optimiser}-{first.key()}"
+            histories += train_many(group, folder=own_folder, data=own_data, device=device, progress=tell)
+            steps += first.steps
     return Gap(tuple(histories))

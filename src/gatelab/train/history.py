@@ -28,9 +28,11 @@ class History:
     `train` and `test` are measured without augmentation on equally many samples, `train` on a fixed part of the
     training data: their difference is the gap. `running` is the mean loss of the training batches since the entry
     before, augmented, each at the parameters of its time. `accuracy` is of the test data, `lr` the rate of the update
-    before.
+    before, `seconds` the time that had passed.
+
     `throughput` counts images or tokens a second, of all members that were trained together. A training that `diverged`
-    did so at its update of that number, and ends with the entry before.
+    did so at its update of that number, and ends with the entry before. `counted` is what throughput counts, `together`
+    how many members there were, `parameters` how many the model has, and `device` what it was trained on.
     """
 
     recipe: Recipe
@@ -98,7 +100,9 @@ class History:
         """The history in JSON's own types, numbers to so many digits; what is not a number is null."""
 
         def short(value: float) -> float | None:
-            return float(f"{value:.{digits}g}") if np.isfinite(value) else None
+            if not np.isfinite(value):
+                return None
+            return float(f"{value:.{digits}g}")
 
         return {
             "recipe": self.recipe.plain(),
@@ -110,11 +114,15 @@ class History:
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> History:
-        arrays = {name: np.array([np.nan if v is None else v for v in values[name]], float) for name in COLUMNS}
+        """The history that `plain` wrote."""
+
+        def number(value: float | None) -> float:
+            return np.nan if value is None else value
+
         return History(
             recipe=Recipe.from_plain(values["recipe"]),
             steps=np.array(values["steps"], np.int64),
-            **arrays,
-            throughput=np.nan if values["throughput"] is None else values["throughput"],
+            **{name: np.array([number(v) for v in values[name]], float) for name in COLUMNS},
+            throughput=number(values["throughput"]),
             **{name: values[name] for name in ("counted", "together", "parameters", "device", "diverged")},
         )

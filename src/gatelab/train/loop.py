@@ -1,6 +1,4 @@
-"""The state of a training: parameters, momenta, the step, and what was measured so far.
-
-Training: one loop for one model or for many seeds of it at once, which can be killed at any moment and goes on.
+"""Training: one loop for one model or for many seeds of it at once, which can be killed at any moment and goes on.
 
 A step is: the batches of (seed, step), the members' losses, the sum's gradient, clipped member by member, the update.
 Everything random is a function of the seed and the step, so that a checkpoint is parameters, momenta, the step and what
@@ -28,10 +26,12 @@ from gatelab.errors import GatelabError
 from gatelab.memory import check_device
 from gatelab.train import checkpoint
 from gatelab.train.history import History
-from gatelab.train.members import Data, Members, Source, build, check_kind, check_members, fingerprint, load
+from gatelab.train.members import Data, Members, Source, build, check_members, data_of, fingerprint
 from gatelab.train.recipes import Recipe, clip_members, evaluation_steps, learning_rate, optimiser
 
 _MEASURES = ("train", "test", "running", "accuracy")
+# To know whether a loss is finite a GPU has to be waited for; there it is asked only so often.
+_ASKED = 25
 
 
 def diverges_beyond(outcomes: int) -> float:
@@ -76,9 +76,9 @@ class State:
         if self.recipe.clip is not None:
             clip_members(self.members.params.values(), self.recipe.clip)
         self.optimiser.step()
-        seen = losses.detach().double()
-        self.running += seen
-        self._note(~(seen <= self.bound))
+        values = losses.detach().double()
+        self.running += values
+        self._note(~(values <= self.bound))
         self.step += 1
         self.since += 1
         self._updates += 1
@@ -87,19 +87,26 @@ class State:
         """Add a row of losses, unless the last one is of this very step."""
         if self.rows and self.rows[-1]["step"] == self.step:
             return
-        self._wait()
+        if self.source.device.type == "cuda":
+            torch.cuda.synchronize(self.source.device)
         now = time.perf_counter()
         trained, samples = now - self._mark, self.source.per_step * len(self.recipes)
         (train, _), (test, accuracy) = (self._loss(part) for part in ("train", "test"))
         self._note(~((train <= self.bound) & (test <= self.bound)))
-        running = self.running / self.since if self.since else torch.full_like(self.running, torch.nan)
+        running, rate, speed = torch.full_like(self.running, torch.nan), 0.0, math.nan
+        if self.since:
+            running = self.running / self.since
+        if self.step:
+            rate = learning_rate(self.recipe, self.step - 1)
+        if self._updates:
+            speed = self._updates * samples / trained
         values = (train, test, running, accuracy)
         self.rows.append(
             {
                 "step": self.step,
-                "lr": learning_rate(self.recipe, self.step - 1) if self.step else 0.0,
+                "lr": rate,
                 "seconds": self.clock(),
-                "speed": self._updates * samples / trained if self._updates else math.nan,
+                "speed": speed,
                 **{name: value.double().cpu().numpy() for name, value in zip(_MEASURES, values, strict=True)},
             }
         )
@@ -119,36 +126,43 @@ class State:
         self.diverged = torch.where((self.diverged < 0) & bad, self.step, self.diverged)
 
     def all_diverged(self) -> bool:
-        return bool((self.diverged >= 0).all())
-
-    def _wait(self) -> None:
-        if self.source.device.type == "cuda":
-            torch.cuda.synchronize(self.source.device)
+        """Whether there is nothing left to train; asked only now and then on a GPU, which has to be waited for."""
+        asked = self.members.device.type == "cpu" or self.step % _ASKED == 0
+        return asked and bool((self.diverged >= 0).all())
 
     def clock(self) -> float:
         """Seconds of this training, those of earlier processes included."""
         return self._before + time.perf_counter() - self._began
 
     def speed(self) -> str:
-        """Images or tokens a second, of the last stretch that was measured."""
-        speeds = [row["speed"] for row in self.rows if row["speed"] == row["speed"]]
-        return f"{speeds[-1]:.0f} {self.source.counted}/s" if speeds else ""
+        """Images or tokens a second, of the last stretch that was measured; empty before."""
+        speeds = self.speeds()
+        if not speeds:
+            return ""
+        return f"{speeds[-1]:.0f} {self.source.counted}/s"
+
+    def speeds(self) -> list[float]:
+        """Images or tokens a second, of every stretch that was measured."""
+        return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
 
     # ---- files
 
     def tensors(self) -> dict[str, Tensor]:
-        made = {f"model.{name}": p for name, p in self.members.params.items()}
-        made |= checkpoint.optimiser_tensors(self.optimiser)
-        made |= {"diverged": self.diverged, "running": self.running}
-        made |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
+        """Parameters, momenta and measurements by their names in a checkpoint."""
+        tensors = {f"model.{name}": p for name, p in self.members.params.items()}
+        tensors |= checkpoint.optimiser_tensors(self.optimiser)
+        tensors |= {"diverged": self.diverged, "running": self.running}
+        tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
         plain = ("step", "lr", "seconds", "speed")
-        made |= {f"rows.{n}": torch.tensor([row[n] for row in self.rows], dtype=torch.float64) for n in plain}
-        return made
+        tensors |= {f"rows.{n}": torch.tensor([row[n] for row in self.rows], dtype=torch.float64) for n in plain}
+        return tensors
 
     def facts(self) -> dict[str, Any]:
+        """The plain values of a checkpoint."""
         return {"step": self.step, "since": self.since, "finished": self.finished, "seconds": self.clock()}
 
     def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
         with torch.no_grad():
             for name, p in self.members.params.items():
                 p.copy_(tensors[f"model.{name}"])
@@ -168,43 +182,53 @@ class State:
     # ---- results
 
     def histories(self) -> tuple[History, ...]:
+        """What was measured of each member."""
         return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
 
     def _history(self, member: int, recipe: Recipe) -> History:
-        at = int(self.diverged[member])
-        # An entry of the very step at which a loss was found beyond the bound is that loss.
-        kept = [
-            row for row in self.rows if at < 0 or row["step"] < at or (row["step"] == at and self._fine(row, member))
-        ]
-        speeds = [row["speed"] for row in self.rows if row["speed"] == row["speed"]]
+        diverged: int | None = int(self.diverged[member])
+        rows = self.rows
+        if diverged < 0:
+            diverged = None
+        else:
+            # An entry of the very step at which a loss was found beyond the bound is that loss.
+            before = [row for row in rows if row["step"] < diverged]
+            rows = before + [row for row in rows if row["step"] == diverged and self._fine(row, member)]
+        speeds = self.speeds()
         return History(
             recipe=recipe,
-            steps=np.array([row["step"] for row in kept], np.int64),
-            **{name: np.array([row[name][member] for row in kept], float) for name in _MEASURES},
-            lr=np.array([row["lr"] for row in kept], float),
-            seconds=np.array([row["seconds"] for row in kept], float),
+            steps=np.array([row["step"] for row in rows], np.int64),
+            **{name: np.array([row[name][member] for row in rows], float) for name in _MEASURES},
+            lr=np.array([row["lr"] for row in rows], float),
+            seconds=np.array([row["seconds"] for row in rows], float),
             throughput=float(np.median(speeds)) if speeds else math.nan,
             counted=self.source.counted,
             together=len(self.recipes),
             parameters=self.parameters,
-            device=_device_name(self.source.device),
-            diverged=None if at < 0 else at,
+            device=device_name(self.source.device),
+            diverged=diverged,
         )
 
     def _fine(self, row: Mapping[str, Any], member: int) -> bool:
         return bool(row["train"][member] <= self.bound and row["test"][member] <= self.bound)
 
 
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-# To know whether a loss is finite a GPU has to be waited for; there it is asked only so often.
-_ASKED = 25
+def device_name(device: torch.device) -> str:
+    """What a GPU is called, or "cpu"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return device.type
 
 
 def train(recipe: Recipe, **how: Any) -> History:
-    """Train the model of a recipe; `how` are the arguments of `train_many`.
+    """Train the model of a recipe.
+
+    Args:
+        recipe: what is trained, on what, and how.
+        how: the arguments of `train_many`.
+
+    Returns:
+        The losses along the way.
 
     >>> from gatelab.data.text import TextData
     >>> import numpy as np
@@ -228,13 +252,21 @@ def train_many(
     compile: bool = False,
     save_seconds: float = 30.0,
 ) -> tuple[History, ...]:
-    """Train models of recipes that differ in their seeds alone, all in one pass; a history for each.
+    """Train models of recipes that differ in their seeds alone, all in one pass.
 
-    In `folder` the state is kept: every `save_seconds`, at the end and at Ctrl-C. The same call goes on from there, and
-    returns at once if nothing is left to do. `data` are those of the recipe unless given; `device` a GPU if there is
-    one. `progress` is shown on a terminal and in a notebook unless it is False, or a function of (done, total, text)
-    that is called after every step, `text` being the speed once it is known. `compile` uses torch.compile, which pays
-    for long runs on a GPU.
+    Args:
+        recipes: one or more, with different seeds.
+        folder: where the state is kept: every `save_seconds`, at the end and at Ctrl-C. The same call goes on from
+            there, and returns at once if nothing is left to do.
+        data: None for those that the recipe names.
+        device: None for a GPU if there is one, else the CPU.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, text) that is
+            called after every step, `text` being the speed once it is known.
+        compile: use torch.compile, which pays for long runs on a GPU.
+        save_seconds: between two checkpoints.
+
+    Returns:
+        A history for each recipe.
     """
     recipes = list(recipes)
     if not recipes or any(replace(r, seed=0) != replace(recipes[0], seed=0) for r in recipes):
@@ -242,23 +274,31 @@ def train_many(
     if len({r.seed for r in recipes}) < len(recipes):
         raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each once, equal seeds are equal runs")
     first = recipes[0]
-    given = check_kind(first, load(first) if data is None else data)
-    where = _device(device)
-    check_members(first, given, len(recipes), where)
-    models = [build(r, given) for r in recipes]
-    source = Source.of(first, given, where, getattr(models[0].config, "context", 0))
-    state = State(recipes, models, source, bf16=_bf16(first, where), compile=compile)
-    file = None if folder is None else Path(folder) / checkpoint.NAME
-    identity = {} if file is None else {"recipes": [r.plain() for r in recipes], "data": fingerprint(given)}
-    if file is not None and (found := checkpoint.read(file)) is not None:
-        checkpoint.check_same(file, found[1], identity)
-        state.load(*found)
+    content = data_of(first, data)
+    if device is None:
+        place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        place = check_device(device, torch.float32)
+    check_members(first, content, len(recipes), place)
+    models = [build(r, content) for r in recipes]
+    source = Source.of(first, content, place, getattr(models[0].config, "context", 0))
+    bf16 = first.precision == "bf16" or (first.precision == "auto" and place.type == "cuda")
+    state = State(recipes, models, source, bf16=bf16, compile=compile)
+    file, identity = None, {}
+    if folder is not None:
+        file = Path(folder) / checkpoint.NAME
+        identity = {"recipes": [r.plain() for r in recipes], "data": fingerprint(content)}
+        saved = checkpoint.read(file)
+        if saved is not None:
+            checkpoint.check_same(file, saved[1], identity)
+            state.load(*saved)
     with reporting(progress, "training") as report:
-        _run(state, file, identity, report, save_seconds)
+        run(state, file, identity, report, save_seconds)
     return state.histories()
 
 
-def _run(state: State, file: Path | None, identity: dict[str, Any], progress: Told | None, seconds: float) -> None:
+def run(state: State, file: Path | None, identity: dict[str, Any], progress: Told | None, seconds: float) -> None:
+    """All steps that are left, with checkpoints in `file` every so many seconds; `identity` is what they are of."""
     marks, total = set(evaluation_steps(state.recipe)), state.recipe.steps
 
     def save() -> None:
@@ -267,12 +307,12 @@ def _run(state: State, file: Path | None, identity: dict[str, Any], progress: To
 
     if state.finished:
         return
-    with _interrupts() as asked:
+    with interrupts() as asked:
         saved = state.clock()
         while True:
             if state.step in marks:
                 state.measure()
-            if state.step == total or (_time_to_ask(state) and state.all_diverged()):
+            if state.step == total or state.all_diverged():
                 state.finished = True
                 save()
                 return
@@ -287,32 +327,33 @@ def _run(state: State, file: Path | None, identity: dict[str, Any], progress: To
                 saved = state.clock()
 
 
-def _time_to_ask(state: State) -> bool:
-    return state.members.device.type == "cpu" or state.step % _ASKED == 0
-
-
 def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ...]:
     """The models that were trained in `folder`, as far as they had come when it was last written.
 
-    `data` are needed where the recipe's own cannot be found by their name.
+    Args:
+        folder: of a training.
+        data: needed where the recipe's own cannot be found by their name.
+
+    Returns:
+        A model for each recipe.
     """
     path = Path(folder) / checkpoint.NAME
-    found = checkpoint.read(path)
-    if found is None:
+    saved = checkpoint.read(path)
+    if saved is None:
         raise GatelabError(f"there is no {path}; give the folder of a training")
-    tensors, facts = found
+    tensors, facts = saved
     recipes = [Recipe.from_plain(values) for values in facts["recipes"]]
-    given = check_kind(recipes[0], load(recipes[0]) if data is None else data)
+    content = data_of(recipes[0], data)
     models = []
-    for i, one in enumerate(recipes):
-        model = build(one, given)
+    for i, recipe in enumerate(recipes):
+        model = build(recipe, content)
         model.load_state_dict({name: tensors[f"model.{name}"][i] for name in model.state_dict()})
         models.append(model)
     return tuple(models)
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def interrupts() -> Iterator[list[int]]:
     """Ctrl-C waits until a step is whole, since half an update is no state to go on from; a second one does not."""
     asked: list[int] = []
     before = signal.getsignal(signal.SIGINT)
@@ -329,13 +370,3 @@ def _interrupts() -> Iterator[list[int]]:
         yield asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _device(device: str | torch.device | None) -> torch.device:
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return check_device(device, torch.float32)
-
-
-def _bf16(recipe: Recipe, device: torch.device) -> bool:
-    return recipe.precision == "bf16" or (recipe.precision == "auto" and device.type == "cuda")

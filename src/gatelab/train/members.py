@@ -1,9 +1,8 @@
-"""Data on the device where models are trained: batches by (seed, step), and fixed batches to measure losses on.
+"""Models that differ in their seed alone, as one, and their data on the device where they are trained.
 
-Models that differ in their seed alone, as one: their parameters stacked, one pass for all of them.
-
-A sum of the members' losses has the gradients of each, and both optimisers act entry by entry: trained together they
-do what each would do alone, to rounding, in far larger matrix products.
+The parameters of all members are stacked, and one pass is for all of them; data are batches by (seed, step), and fixed
+batches to measure losses on. A sum of the members' losses has the gradients of each, and both optimisers act entry by
+entry: trained together they do what each would do alone, to rounding, in far larger matrix products.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ from gatelab.train.recipes import SIZES, Recipe
 
 Data = ImageData | TextData
 PARTS = ("train", "test")
-_MEASURED = 3  # the place in a seed's streams beside those of `problems.batches`
-_AT_ONCE = {"images": 500, "windows": 32}  # measured in one pass: what fits beside the training of several members
+_MEASURED = 3  # the place in a seed's streams beside those of `data.batches`
+# Images and windows of tokens that are measured in one pass: what fits beside the training of several members.
+_AT_ONCE = {"images": 500, "tokens": 32}
 
 
 def load(recipe: Recipe) -> Data:
@@ -42,8 +42,10 @@ def load(recipe: Recipe) -> Data:
     return image_data(recipe.data)
 
 
-def check_kind(recipe: Recipe, data: Data) -> Data:
-    """Refuse text for a model of images, and images for one of text."""
+def data_of(recipe: Recipe, data: Data | None) -> Data:
+    """The data of a user, or those that a recipe names; text for a model of images is refused, and the other way."""
+    if data is None:
+        data = load(recipe)
     if recipe.is_text != isinstance(data, TextData):
         kind = "text" if isinstance(data, TextData) else "images"
         raise GatelabError(f"the model {recipe.model!r} does not take {kind}; give it data of its own kind")
@@ -68,43 +70,51 @@ class Source:
 
     @staticmethod
     def of(recipe: Recipe, data: Data, device: torch.device, context: int) -> Source:
+        """Cut out what losses are measured on, and put it on the device; `context` is the length of a window."""
         if isinstance(data, TextData):
-            measured = {part: _windows(data, part, context, recipe.test_size) for part in PARTS}
+            measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
         else:
             if recipe.batch > len(data.train):
                 raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give no more")
             data = data.to(device)
-            measured = _images(data, recipe.test_size)
+            measured = measured_images(data, recipe.test_size)
         measured = {part: (x.to(device), y.to(device)) for part, (x, y) in measured.items()}
         return Source(data, recipe, context, measured, device)
 
     @property
     def counted(self) -> str:
+        """What throughput counts."""
         return "tokens" if self.recipe.is_text else "images"
 
     @property
     def per_step(self) -> int:
-        return self.recipe.batch * (self.context if self.recipe.is_text else 1)
+        """How many of them a step has."""
+        if self.recipe.is_text:
+            return self.recipe.batch * self.context
+        return self.recipe.batch
 
     @property
     def outcomes(self) -> int:
         """Classes, or tokens of the vocabulary: a guess among them has the loss log(outcomes)."""
-        return self.data.vocabulary if isinstance(self.data, TextData) else len(self.data.classes)
+        if isinstance(self.data, TextData):
+            return self.data.vocabulary
+        return len(self.data.classes)
 
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The batches of that step, one for each seed, stacked."""
-        pairs = [self._one(step, seed) for seed in seeds]
+        pairs = [self.batch_of(step, seed) for seed in seeds]
         x, y = (torch.stack(part) for part in zip(*pairs, strict=True))
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
-    def _one(self, step: int, seed: int) -> tuple[Tensor, Tensor]:
+    def batch_of(self, step: int, seed: int) -> tuple[Tensor, Tensor]:
+        """The batch of that step and seed."""
         if isinstance(self.data, TextData):
             return self.data.batch(step, self.recipe.batch, self.context, seed=seed)
         return self.data.batch(step, self.recipe.batch, seed=seed, augment=self.recipe.augment)
 
     def batches(self, part: str) -> Iterator[tuple[Tensor, Tensor]]:
         """What a loss is measured on, in parts."""
-        size = _AT_ONCE["windows" if self.recipe.is_text else "images"]
+        size = _AT_ONCE[self.counted]
         for x, y in zip(*(tensor.split(size) for tensor in self.measured[part]), strict=True):
             yield (x if isinstance(self.data, TextData) else self.data.normalised(x)), y
 
@@ -122,7 +132,8 @@ def fingerprint(data: Data) -> str:
     return hashed.hexdigest()[:16]
 
 
-def _images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:
+def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """Test images and as many training images, the same ones in every run."""
     count = min(most, len(data.test))
     rows = torch.randperm(len(data.train), generator=stream(0, _MEASURED))[:count].sort().values
     rows = rows.to(data.train.images.device)
@@ -132,7 +143,7 @@ def _images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-def _windows(data: TextData, part: str, context: int, most: int) -> tuple[Tensor, Tensor]:
+def measured_windows(data: TextData, part: str, context: int, most: int) -> tuple[Tensor, Tensor]:
     """Windows that do not overlap, spread over the whole part, as many as the test part has."""
     tokens = data.train if part == "train" else data.test
     counts = [(len(t) - 1) // context for t in (data.train, data.test)]
@@ -147,21 +158,23 @@ def _windows(data: TextData, part: str, context: int, most: int) -> tuple[Tensor
     return wide[:, :-1], wide[:, 1:]
 
 
-def build(recipe: Recipe, data: ImageData | TextData) -> nn.Module:
+def build(recipe: Recipe, data: Data) -> nn.Module:
     """The model of a recipe, before training, as large as its data ask for."""
     kind = {"mixer": Mixer, "vit": ViT, "gpt2": GPT2}[recipe.model]
-    return kind(recipe.size, recipe.unit, match_mlp=recipe.match_mlp, seed=recipe.seed, **_options(recipe, data))
+    return kind(recipe.size, recipe.unit, match_mlp=recipe.match_mlp, seed=recipe.seed, **model_options(recipe, data))
 
 
-def check_members(recipe: Recipe, data: ImageData | TextData, count: int, device: torch.device) -> None:
+def check_members(recipe: Recipe, data: Data, count: int, device: torch.device) -> None:
     """Refuse so many members that would not fit, before one of them is built.
 
     Of each the model as it is built, its place in the stack, its gradient and two momenta; of text the logits too,
     with their softmax and gradient. What else the passes keep depends on the model, and is not counted.
     """
-    config = named(recipe.model, dict(SIZES[recipe.model]), recipe.size, _options(recipe, data))
+    config = named(recipe.model, dict(SIZES[recipe.model]), recipe.size, model_options(recipe, data))
     parameters = config.parameter_count(recipe.unit, recipe.match_mlp)
-    logits = 3 * recipe.batch * config.context * config.vocabulary if recipe.is_text else 0
+    logits = 0
+    if recipe.is_text:
+        logits = 3 * recipe.batch * config.context * config.vocabulary
     check_memory(
         4 * count * (5 * parameters + logits),
         f"training {count} of {recipe.model} with {parameters} parameters",
@@ -170,19 +183,17 @@ def check_members(recipe: Recipe, data: ImageData | TextData, count: int, device
     )
 
 
-def _options(recipe: Recipe, data: ImageData | TextData) -> dict[str, Any]:
-    return {**_shape(recipe, data), **dict(recipe.options)}
-
-
-def _shape(recipe: Recipe, data: ImageData | TextData) -> dict[str, int]:
+def model_options(recipe: Recipe, data: Data) -> dict[str, Any]:
+    """What a model is made with: what its data ask for, and the options of the recipe."""
+    options = dict(recipe.options)
     if isinstance(data, TextData):
-        return {"vocabulary": data.vocabulary}
+        return {"vocabulary": data.vocabulary, **options}
     _, channels, side, _ = data.train.images.shape
     size = SIZES[recipe.model][recipe.size]
     # As many patches as the size has for its own images, or as near to that as whole pixels allow.
     wanted = side * size.patch / size.image_size
     patch = min((p for p in range(1, side + 1) if side % p == 0), key=lambda p: abs(p - wanted))
-    return {"image_size": side, "channels": channels, "classes": len(data.classes), "patch": patch}
+    return {"image_size": side, "channels": channels, "classes": len(data.classes), "patch": patch, **options}
 
 
 class Members:
@@ -200,11 +211,14 @@ class Members:
         for part in self.skeleton.modules():
             if isinstance(part, Attention):
                 part.fused = self.count == 1
-        every: Callable[..., Tensor] = self._loss if self.count == 1 else vmap(self._loss)
+        self._losses: Callable[..., Tensor] = self._loss
+        if self.count > 1:
+            self._losses = vmap(self._loss)
         # The stacked pass as a whole: what is compiled inside of vmap would run as it is, and say nothing of it.
         # For these shapes alone: after a second model of another size torch would compile for sizes that it does not
         # know, of `forward` as a whole, and fail to infer them.
-        self._losses: Callable[..., Tensor] = torch.compile(every, dynamic=False) if compile else every
+        if compile:
+            self._losses = torch.compile(self._losses, dynamic=False)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each member on its own batch: x (members, batch, ...), y alike."""
@@ -217,15 +231,15 @@ class Members:
     def measure(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and share of right answers of each member on one batch that all of them see."""
 
-        def one(params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def measured(params: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             logits = functional_call(self.skeleton, params, (x,))
             return cross_entropy(logits, y), (logits.argmax(-1) == y).float().mean()
 
         with self._precision():
             if self.count == 1:
-                loss, right = one(self._only(), x, y)
+                loss, right = measured(self._only(), x, y)
                 return loss[None], right[None]
-            return vmap(one, in_dims=(0, None, None))(self.params, x, y)
+            return vmap(measured, in_dims=(0, None, None))(self.params, x, y)
 
     def model(self, member: int, like: nn.Module) -> nn.Module:
         """The parameters of one member put into a model."""

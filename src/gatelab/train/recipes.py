@@ -1,9 +1,9 @@
-"""When the learning rate rises and falls, when losses are measured, and the two optimisers.
+"""A training in plain values: what is trained, on what, and how.
 
-A training in plain values: what is trained, on what, and how.
-
-Two trainings of equal recipes are equal, bit by bit on a CPU. What the copy of the paper does not say, such as learning
-rates, is chosen here, once for a model and an optimiser and never for a unit: units differ in nothing else.
+Beside the recipe this has what follows from it: when the learning rate rises and falls, when losses are measured, and
+the two optimisers. Two trainings of equal recipes are equal, bit by bit on a CPU. What the copy of the paper does not
+say, such as learning rates, is chosen here, once for a model and an optimiser and never for a unit: units differ in
+nothing else.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from gatelab.models import GPT2_SIZES, MIXER_SIZES, VIT_SIZES
 def learning_rate(recipe: Recipe, step: int) -> float:
     """The rate of the update that follows `step` updates: a line up over the warm-up, then half a cosine down to 0.
 
-    >>> from gatelab.train.recipes import recipe as made
-    >>> r = made("mixer", "glu", lr=1.0, steps=100, warmup=10)
+    >>> from gatelab.train import recipe as usual
+    >>> r = usual("mixer", "glu", lr=1.0, steps=100, warmup=10)
     >>> [round(learning_rate(r, t), 3) for t in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
     """
@@ -45,8 +45,8 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 def evaluation_steps(recipe: Recipe) -> tuple[int, ...]:
     """The numbers of updates after which losses are measured: steps (i / n)^2, since losses change most at the start.
 
-    >>> from gatelab.train.recipes import recipe as made
-    >>> evaluation_steps(made("mixer", "glu", steps=100, evaluations=5))
+    >>> from gatelab.train import recipe as usual
+    >>> evaluation_steps(usual("mixer", "glu", steps=100, evaluations=5))
     (0, 4, 16, 36, 64, 100)
     """
     n = recipe.evaluations
@@ -91,16 +91,22 @@ LEARNING_RATES = {
     ("vit", "adamw"): 1e-3,
     ("gpt2", "adamw"): 1e-3,
 }
+_DATA = {"mixer": "cifar10", "vit": "cifar10", "gpt2": "fineweb-edu"}
 _ADAMW = {"mixer": (0.01, 0.999), "vit": (0.01, 0.999), "gpt2": (0.1, 0.95)}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model with a unit, its data, and how it is trained; `recipe` fills in what is usual.
+    """A `model` with a `unit`, its `data`, and how it is trained; `recipe` fills in what is usual.
 
-    `options` replace single values of the model's size. `batch` counts images or windows of text. Training and test
-    loss are measured at `evaluations` + 1 steps, from before the first to after the last, closer together at the start;
-    both on at most `test_size` images or windows. "auto" is bf16 on a GPU and float32 elsewhere.
+    `optimiser` is "sgd", with its `momentum`, or "adamw", with its `beta2`; `weight_decay` is on matrices alone. The
+    learning rate rises to `lr` over `warmup` steps, and then the `schedule` is "cosine" or "constant". `size` names one
+    of the model's sizes, and `options` replace single values of it. `steps` are updates, `batch` counts images or
+    windows of text, and `seed` is that of all that is random. Gradients longer than `clip` are shortened to it, images
+    are cut and mirrored at random with `augment`, and `tokenizer` is that of texts. Training and test loss are measured
+    at `evaluations` + 1 steps, from before the first to after the last, closer together at the start; both on at most
+    `test_size` images or windows. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp` units
+    have as many parameters as a plain layer of the model's width.
     """
 
     model: str
@@ -136,20 +142,22 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", as_unit(self.unit))
         object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
-        _check(self)
+        check_recipe(self)
 
     @property
     def is_text(self) -> bool:
+        """Whether the model is one of text."""
         return self.model == "gpt2"
 
     def with_seed(self, seed: int) -> Recipe:
+        """The same with another seed."""
         return replace(self, seed=seed)
 
     def plain(self) -> dict[str, Any]:
         """The recipe in JSON's own types.
 
-        >>> made = recipe("mixer", "glu", "cifar10", seed=3)
-        >>> Recipe.from_plain(made.plain()) == made
+        >>> third = recipe("mixer", "glu", "cifar10", seed=3)
+        >>> Recipe.from_plain(third.plain()) == third
         True
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -157,6 +165,7 @@ class Recipe:
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Recipe:
+        """The recipe that `plain` wrote."""
         known = {f.name for f in fields(Recipe)}
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
@@ -172,7 +181,16 @@ def recipe(
 ) -> Recipe:
     """A recipe with the usual learning rate, weight decay and betas of its model and optimiser.
 
-    `data` is "cifar10" for images and "fineweb-edu" for text unless it is given.
+    Args:
+        model: "mixer", "vit" or "gpt2".
+        unit: whatever `gl.unit` takes.
+        data: the name of the data; by default "cifar10" for images and "fineweb-edu" for text.
+        optimiser: "adamw" or "sgd".
+        lr: the learning rate; by default the usual one of the model and optimiser.
+        others: other values of a `Recipe`, by their names.
+
+    Returns:
+        The recipe, every value checked.
 
     >>> recipe("vit", "reglu", optimiser="sgd").lr
     0.05
@@ -195,11 +213,12 @@ def recipe(
             raise unknown_name("value of a recipe", name, known)
     if "warmup" not in others and "steps" in others:
         others["warmup"] = min(100, int(others["steps"]) // 10)
-    chosen = data or ("fineweb-edu" if model == "gpt2" else "cifar10")
+    chosen = data or _DATA[model]
     return Recipe(model, unit, chosen, optimiser, options=tuple(dict(options).items()), **{**usual, **others})
 
 
-def _check(r: Recipe) -> None:
+def check_recipe(r: Recipe) -> None:
+    """Refuse names that are unknown, and numbers out of their range."""
     for kind, name, known in (
         ("model", r.model, SIZES),
         ("optimiser", r.optimiser, OPTIMISERS),

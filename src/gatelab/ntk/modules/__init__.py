@@ -1,8 +1,8 @@
-"""Kernels of any module as it is, without per-sample gradients of all parameters ever being held.
+"""Kernels of any module as it is; the gradients of all samples by all parameters are never in memory at once.
 
-Four steps: `survey` sends three samples ahead to learn where the parameters are used, `budget` plans, `collect` keeps
-inputs and output gradients of the calls that use them (found by `record`, by the rules in `layers`), `contract` turns
-these into the kernel. What has no rule goes through `jacobians`. `operator` multiplies with the kernel instead.
+`survey` sends three samples ahead to learn where the parameters are used, by `rules` for the calls that use them.
+`budgets` plans. `passes` collects inputs and output gradients of these calls, and Jacobians of what has no rule;
+`contraction` turns both into the kernel. `computation` puts this together.
 """
 
 from gatelab.ntk.modules.computation import empirical, operator

@@ -1,277 +1,306 @@
-"""What each use of a parameter leaves of it: the gradient of every sample, in factors.
+"""What each use of a parameter leaves of it: the gradient of every sample, in factors (`contraction`).
 
 A call of `linear`, `addmm`, `matmul`, `embedding`, `conv1d`, `conv2d`, a normalisation or a broadcast sum, product,
-slice or expansion with parameters among its arguments has, for each of them, one of three kinds. With g the gradient by
-the call's output, sample i's gradient is
-
-    outer    sum_t L_it R_it^T      L, R: (N, T, p), (N, T, q); weight matrices, T positions a sample
-    rows     sum_t e_{r_it} v_it^T  r: (N, T) row numbers, v: (N, T, q); embeddings
-    sum      the gradient itself    (N, P); biases, norms, whatever is small
-
-The rules look at functions, not at modules: `F.linear(x, self.W)` in a user's own forward is as good as `nn.Linear`.
+slice or expansion with parameters among its arguments has a rule, which gives a `Part` for each of them. The rules look
+at functions, not at modules: `F.linear(x, self.W)` in a user's own forward is as good as `nn.Linear`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-Make = Callable[[Tensor, int, bool], tuple[Tensor, ...]]
-Known = dict[int, str]
+from gatelab.ntk.modules.contraction import Factors, Kind, Outer, Rows, Sum
+
+Known = dict[int, str]  # the names of parameters by their id
+# Of the gradient by the call's output, N, and whether the input is one for all samples: the factors of N samples.
+Make = Callable[[Tensor, int, bool], Factors]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One parameter in one call. `make(g, N, shared)` gives the factors; shared: the input is one for all samples."""
+    """One parameter in one call: its name, the kind of its factors, and how they are made.
+
+    `input` is the input of the call where one of the factors is a view of it, else None.
+    """
 
     name: str
-    kind: Literal["outer", "rows", "sum"]
+    kind: Kind
     make: Make
-    source: Tensor | None = None  # the input, where a factor is a view of it
-    side: int | None = None  # which factor is a view of it: 0 for L, 1 for R
+    input: Tensor | None = None
 
 
-Rule = Callable[[dict[str, Any], Known], list[Part]]
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call by their names, and which tensors are parameters."""
+
+    values: Mapping[str, Any]
+    known: Known
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The argument of that name, or what it is by default."""
+        return self.values.get(key, default)
+
+    def parameter(self, key: str) -> str | None:
+        """The name of the parameter that is this argument, None where it is none."""
+        return self.known.get(id(self.values.get(key)))
+
+
+Rule = Callable[[Arguments], list[Part]]
+RULES: dict[Any, tuple[tuple[str, ...], Rule]] = {}
 
 
 def parts_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known) -> list[Part]:
     """The parts of a call, none where it holds no known parameter or in a way that no rule covers."""
-    found = _RULES.get(function)
-    if found is None:
+    if function not in RULES:
         return []
-    names, rule = found
+    names, rule = RULES[function]
     try:
-        return rule(dict(zip(names, args, strict=False)) | kwargs, known)
+        return rule(Arguments(dict(zip(names, args, strict=False)) | kwargs, known))
     except KeyError:  # arguments under other names: left to automatic Jacobians
         return []
 
 
-def _name(value: Any, known: Known) -> str | None:
-    return known.get(id(value)) if isinstance(value, Tensor) else None
+def rule_of(*functions: Any, names: str) -> Callable[[Rule], Rule]:
+    """Enter a rule for these functions, whose arguments have these names, in their order."""
+
+    def enter(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(functions, (tuple(names.split()), rule)))
+        return rule
+
+    return enter
 
 
-def _per_sample(x: Tensor, n: int, shared: bool) -> Tensor:
-    """(N, T, features) of an input whose samples come first, alone or with their positions in one dimension."""
+def per_sample(x: Tensor, n: int, shared: bool = False) -> Tensor:
+    """(N, T, features) of a tensor whose samples come first, alone or with their positions in one dimension."""
     rows = x.detach().reshape(-1, x.shape[-1])
-    return rows.expand(n, *rows.shape) if shared else rows.reshape(n, -1, rows.shape[-1])
+    if shared:
+        return rows.expand(n, *rows.shape)
+    return rows.reshape(n, -1, rows.shape[-1])
 
 
-def _add_bias(parts: list[Part], bias: Any, known: Known) -> list[Part]:
-    name = _name(bias, known)
+def bias_parts(call: Arguments, key: str) -> list[Part]:
+    """Of a bias over the last dimension, or of none."""
+    name = call.parameter(key)
+    if name is None:
+        return []
+    return [Part(name, Sum, lambda g, n, _: Sum(g.reshape(n, -1, g.shape[-1]).sum(1)))]
+
+
+@rule_of(functional.linear, names="input weight bias")
+def linear(call: Arguments) -> list[Part]:
+    """x W^T + b: L is the gradient and R the input."""
+    x, name = call["input"], call.parameter("weight")
+    if name is None:
+        return bias_parts(call, "bias")
+    make: Make = lambda g, n, shared: Outer(per_sample(g, n), per_sample(x, n, shared), side=1)  # noqa: E731
+    return [Part(name, Outer, make, x.detach()), *bias_parts(call, "bias")]
+
+
+@rule_of(torch.matmul, Tensor.matmul, torch.mm, names="mat1 mat2")
+def matmul(call: Arguments) -> list[Part]:
+    """x W: L is the input and R the gradient."""
+    x, weight, name = call["mat1"], call["mat2"], call.parameter("mat2")
+    if name is None or weight.ndim != 2 or x.ndim < 2:
+        return []
+    make: Make = lambda g, n, shared: Outer(per_sample(x, n, shared), per_sample(g, n), side=0)  # noqa: E731
+    return [Part(name, Outer, make, x.detach())]
+
+
+@rule_of(torch.addmm, names="input mat1 mat2")
+def addmm(call: Arguments) -> list[Part]:
+    """b + x W, unscaled, b a vector."""
+    scaled = call.get("alpha", 1) != 1 or call.get("beta", 1) != 1
+    if scaled or (call["input"].ndim != 1 and call.parameter("input") is not None):
+        return []
+    return [*matmul(call), *bias_parts(call, "input")]
+
+
+@rule_of(functional.embedding, names="input weight padding_idx max_norm norm_type scale_grad_by_freq sparse")
+def embedding(call: Arguments) -> list[Part]:
+    """Rows of a table by their numbers; the row of the padding has no gradient."""
+    name, padding = call.parameter("weight"), call.get("padding_idx")
+    if name is None or call.get("max_norm") is not None or call.get("scale_grad_by_freq"):
+        return []
+    index, count = call["input"], call["weight"].shape[0]
+
+    def make(g: Tensor, n: int, shared: bool) -> Rows:
+        rows = index.reshape(1, -1).expand(n, -1) if shared else index.reshape(n, -1)
+        values = per_sample(g, n)
+        if padding is not None:
+            values = values.masked_fill((rows == padding % count)[..., None], 0)
+        return Rows(rows, values)
+
+    return [Part(name, Rows, make)]
+
+
+@rule_of(functional.conv1d, functional.conv2d, names="input weight bias stride padding dilation groups")
+def convolution(call: Arguments) -> list[Part]:
+    """L is the gradient by position and channel, R the patch of the input there; with groups, group by group."""
+    x, weight, groups = call["input"], call["weight"], call.get("groups", 1)
+    dimensions, channels = weight.ndim - 2, weight.shape[0]
+    if x.ndim != weight.ndim:
+        return []
+    name, bias, parts = call.parameter("weight"), call.parameter("bias"), []
+    steps = (("stride", 1), ("padding", 0), ("dilation", 1))
+    options = [for_each(call.get(key, default), dimensions) for key, default in steps]
+
+    def outer(g: Tensor, n: int, shared: bool) -> Outer:
+        patches = unfold(x.detach(), weight.shape[2:], *options).transpose(1, 2)
+        if shared:
+            patches = patches.expand(n, -1, -1)
+        return Outer(g.reshape(n, channels, -1).transpose(1, 2), patches)
+
+    def grouped(g: Tensor, n: int, shared: bool) -> Sum:
+        both = outer(g, n, shared)
+        left, right = both.left.unflatten(2, (groups, -1)), both.right.unflatten(2, (groups, -1))
+        return Sum(torch.einsum("ntgp,ntgq->ngpq", left, right).flatten(1))
+
     if name is not None:
-        parts.append(Part(name, "sum", lambda g, n, _: (g.reshape(n, -1, g.shape[-1]).sum(1),)))
+        parts.append(Part(name, Sum, grouped) if groups > 1 else Part(name, Outer, outer))
+    if bias is not None:
+        parts.append(Part(bias, Sum, lambda g, n, _: Sum(g.reshape(n, channels, -1).sum(2))))
     return parts
 
 
-def _linear(call: dict[str, Any], known: Known) -> list[Part]:
-    x, name = call["input"], _name(call["weight"], known)
-    parts = []
-    if name is not None:
-        made: Make = lambda g, n, s: (_per_sample(g, n, False), _per_sample(x, n, s))  # noqa: E731
-        parts.append(Part(name, "outer", made, x.detach(), side=1))
-    return _add_bias(parts, call.get("bias"), known)
+def for_each(value: Any, dimensions: int) -> Any:
+    """An option of a convolution for each of its dimensions; a text stays as it is.
 
-
-def _matmul(call: dict[str, Any], known: Known) -> list[Part]:
-    x, weight = call["mat1"], call["mat2"]
-    name = _name(weight, known)
-    if name is None or weight.ndim != 2 or x.ndim < 2:
-        return []
-    made: Make = lambda g, n, s: (_per_sample(x, n, s), _per_sample(g, n, False))  # noqa: E731
-    return [Part(name, "outer", made, x.detach(), side=0)]
-
-
-def _addmm(call: dict[str, Any], known: Known) -> list[Part]:
-    if call.get("alpha", 1) != 1 or call.get("beta", 1) != 1:
-        return []
-    bias = call["input"]
-    if bias.ndim != 1 and _name(bias, known) is not None:
-        return []
-    return _add_bias(_matmul(call, known), bias, known)
-
-
-def _embedding(call: dict[str, Any], known: Known) -> list[Part]:
-    name, padding = _name(call["weight"], known), call.get("padding_idx")
-    if name is None or call.get("max_norm") is not None or call.get("scale_grad_by_freq"):
-        return []
-    index, rows = call["input"], call["weight"].shape[0]
-
-    def make(g: Tensor, n: int, shared: bool) -> tuple[Tensor, ...]:
-        found = index.reshape(1, -1).expand(n, -1) if shared else index.reshape(n, -1)
-        values = _per_sample(g, n, False)
-        if padding is not None:
-            values = values.masked_fill((found == padding % rows)[..., None], 0)
-        return found, values
-
-    return [Part(name, "rows", make)]
-
-
-def _conv(dimensions: int) -> Rule:
-    def rule(call: dict[str, Any], known: Known) -> list[Part]:
-        x, weight, groups = call["input"], call["weight"], call.get("groups", 1)
-        if x.ndim != dimensions + 2:
-            return []
-        name, parts = _name(weight, known), []
-        options = [_many(call.get(key, default), dimensions) for key, default in _STEPS]
-        channels = weight.shape[0]
-
-        def outer(g: Tensor, n: int, shared: bool) -> tuple[Tensor, ...]:
-            patches = unfold(x.detach(), weight.shape[2:], *options).transpose(1, 2)
-            return g.reshape(n, channels, -1).transpose(1, 2), patches.expand(n, -1, -1) if shared else patches
-
-        def grouped(g: Tensor, n: int, shared: bool) -> tuple[Tensor, ...]:
-            left, right = outer(g, n, shared)
-            left, right = left.unflatten(2, (groups, -1)), right.unflatten(2, (groups, -1))
-            return (torch.einsum("ntgp,ntgq->ngpq", left, right).flatten(1),)
-
-        if name is not None:
-            made, kind = (grouped, "sum") if groups > 1 else (outer, "outer")
-            parts.append(Part(name, kind, made))
-        bias = _name(call.get("bias"), known)
-        if bias is not None:
-            parts.append(Part(bias, "sum", lambda g, n, _: (g.reshape(n, channels, -1).sum(2),)))
-        return parts
-
-    return rule
-
-
-_STEPS = (("stride", 1), ("padding", 0), ("dilation", 1))
-
-
-def _many(value: Any, dimensions: int) -> Any:
+    >>> for_each(2, 2), for_each((1, 3), 2), for_each("same", 2)
+    ((2, 2), (1, 3), 'same')
+    """
     if isinstance(value, str):
         return value
-    return (int(value),) * dimensions if isinstance(value, int) else tuple(value) * (dimensions // len(value))
+    if isinstance(value, int):
+        return (int(value),) * dimensions
+    return tuple(value) * (dimensions // len(value))
 
 
 def unfold(x: Tensor, kernel: torch.Size, stride: Any, padding: Any, dilation: Any) -> Tensor:
     """The patches (N, C kernel, positions) that a convolution sees; `padding` may be "same" or "valid"."""
+    named = isinstance(padding, str)
     if x.ndim == 3:
         x, kernel = x[:, :, None], torch.Size((1, *kernel))
         stride, dilation = (1, *stride), (1, *dilation)
-        padding = padding if isinstance(padding, str) else (0, *padding)
+        if not named:
+            padding = (0, *padding)
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         x = functional.pad(x, [part for t in reversed(total) for part in (t // 2, t - t // 2)])
-    return functional.unfold(x, tuple(kernel), dilation, (0, 0) if isinstance(padding, str) else padding, stride)
+    if named:
+        padding = (0, 0)
+    return functional.unfold(x, tuple(kernel), dilation, padding, stride)
 
 
-def _norm(last: bool, plain: Callable[[dict[str, Any]], Tensor]) -> Rule:
-    """y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1."""
+def norm_rule(function: Callable[..., Tensor], names: str, last: bool) -> None:
+    """Enter y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1.
 
-    def rule(call: dict[str, Any], known: Known) -> list[Part]:
+    Args:
+        function: of torch; without weight and bias it is `plain`.
+        names: of its arguments, in their order.
+        last: whether w is over the last dimensions.
+    """
+
+    def rule(call: Arguments) -> list[Part]:
         if call.get("training") or call.get("use_input_stats"):
             return []
+        others = {key: v for key, v in call.values.items() if key not in ("weight", "bias", "training", "momentum")}
         parts = []
-        for key, scaled in (("weight", True), ("bias", False)):
-            name = _name(call.get(key), known)
+        for key in ("weight", "bias"):
+            name = call.parameter(key)
             if name is None:
                 continue
-            shape = call[key].shape
 
-            def make(g: Tensor, n: int, shared: bool, scaled: bool = scaled, size: int = shape.numel()) -> tuple:
-                g = g * plain(call).detach() if scaled else g
+            def make(
+                g: Tensor, n: int, shared: bool, scaled: bool = key == "weight", size: int = call[key].numel()
+            ) -> Sum:
+                if scaled:
+                    g = g * function(**others).detach()
                 if last:
-                    return (g.reshape(n, -1, size).sum(1),)
-                return (g.reshape(n, -1, size, g.shape[2:].numel()).sum((1, 3)),)
+                    return Sum(g.reshape(n, -1, size).sum(1))
+                return Sum(g.reshape(n, -1, size, g.shape[2:].numel()).sum((1, 3)))
 
-            parts.append(Part(name, "sum", make))
+            parts.append(Part(name, Sum, make))
         return parts
 
-    return rule
+    rule_of(function, names=names)(rule)
 
 
-def _broadcast(product: bool) -> Rule:
-    """x + p, x * p and p + x: p is stretched over the samples."""
-
-    def rule(call: dict[str, Any], known: Known) -> list[Part]:
-        pair = (call["input"], call["other"])
-        if call.get("alpha", 1) != 1 or call.get("out") is not None or not all(isinstance(t, Tensor) for t in pair):
-            return []
-        names = [_name(t, known) for t in pair]
-        parts = []
-        for name, p, other in zip(names, pair, reversed(pair), strict=True):
-            if name is not None:
-                factor = other.detach() if product else None
-                parts.append(_stretched(name, p, factor))
-        return parts if sum(name is not None for name in names) == 1 else []
-
-    return rule
+norm_rule(functional.layer_norm, "input normalized_shape weight bias eps", last=True)
+norm_rule(functional.rms_norm, "input normalized_shape weight eps", last=True)
+norm_rule(functional.group_norm, "input num_groups weight bias eps", last=False)
+norm_rule(functional.batch_norm, "input running_mean running_var weight bias training momentum eps", last=False)
 
 
-def _stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
-    def make(g: Tensor, n: int, shared: bool) -> tuple[Tensor, ...]:
-        g = g if factor is None else g * factor
+@rule_of(torch.add, Tensor.add, Tensor.__radd__, names="input other")
+def addition(call: Arguments) -> list[Part]:
+    """x + p and p + x."""
+    return broadcast(call, product=False)
+
+
+@rule_of(torch.mul, Tensor.mul, Tensor.__rmul__, names="input other")
+def multiplication(call: Arguments) -> list[Part]:
+    """x * p and p * x."""
+    return broadcast(call, product=True)
+
+
+def broadcast(call: Arguments, product: bool) -> list[Part]:
+    """Of a sum or product of one parameter with something else: p is stretched over the samples."""
+    pair = (call["input"], call["other"])
+    if call.get("alpha", 1) != 1 or call.get("out") is not None or not all(isinstance(t, Tensor) for t in pair):
+        return []
+    names = (call.parameter("input"), call.parameter("other"))
+    factors = [other.detach() if product else None for other in reversed(pair)]
+    parts = [stretched(name, p, f) for name, p, f in zip(names, pair, factors, strict=True) if name is not None]
+    if len(parts) != 1:
+        return []
+    return parts
+
+
+def stretched(name: str, p: Tensor, factor: Tensor | None) -> Part:
+    """Of a parameter that is stretched over the samples and whatever else, and then multiplied by `factor`, if any."""
+
+    def make(g: Tensor, n: int, shared: bool) -> Sum:
+        if factor is not None:
+            g = g * factor
         g = g.reshape(n, -1, *g.shape[1:])
         shape = (1,) * (g.ndim - 2 - p.ndim) + tuple(p.shape[max(0, p.ndim - g.ndim + 2) :])
         over = [1, *(k + 2 for k, (a, b) in enumerate(zip(shape, g.shape[2:], strict=True)) if a == 1 and b > 1)]
-        return (g.sum(over).reshape(n, p.numel()),)
+        return Sum(g.sum(over).reshape(n, p.numel()))
 
-    return Part(name, "sum", make)
-
-
-def _expand(call: dict[str, Any], known: Known) -> list[Part]:
-    name = _name(call["input"], known)
-    return [] if name is None else [_stretched(name, call["input"], None)]
+    return Part(name, Sum, make)
 
 
-def _slice(call: dict[str, Any], known: Known) -> list[Part]:
-    p, name = call["input"], _name(call["input"], known)
-    index = call["index"] if isinstance(call["index"], tuple) else (call["index"],)
+@rule_of(Tensor.expand, names="input")
+def expansion(call: Arguments) -> list[Part]:
+    """p.expand(...)."""
+    name = call.parameter("input")
+    if name is None:
+        return []
+    return [stretched(name, call["input"], None)]
+
+
+@rule_of(Tensor.__getitem__, names="input index")
+def slicing(call: Arguments) -> list[Part]:
+    """p[...] with numbers and slices."""
+    p, name, index = call["input"], call.parameter("input"), call["index"]
+    if not isinstance(index, tuple):
+        index = (index,)
     if name is None or not all(isinstance(k, int | slice) or k is None or k is Ellipsis for k in index):
         return []
 
-    def make(g: Tensor, n: int, shared: bool) -> tuple[Tensor, ...]:
+    def make(g: Tensor, n: int, shared: bool) -> Sum:
         whole = g.new_zeros(n, *p.shape)
         view = whole[(slice(None), *index)]
         view += g.reshape(view.shape)
-        return (whole.reshape(n, -1),)
+        return Sum(whole.reshape(n, -1))
 
-    return [Part(name, "sum", make)]
-
-
-def _layer_norm(c: dict[str, Any]) -> Tensor:
-    return functional.layer_norm(c["input"], c["normalized_shape"], eps=c.get("eps", 1e-5))
-
-
-def _rms_norm(c: dict[str, Any]) -> Tensor:
-    return functional.rms_norm(c["input"], c["normalized_shape"], eps=c.get("eps"))
-
-
-def _group_norm(c: dict[str, Any]) -> Tensor:
-    return functional.group_norm(c["input"], c["num_groups"], eps=c.get("eps", 1e-5))
-
-
-def _batch_norm(c: dict[str, Any]) -> Tensor:
-    return functional.batch_norm(c["input"], c["running_mean"], c["running_var"], eps=c.get("eps", 1e-5))
-
-
-_CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-_BATCH = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-_TWO = ("input", "other")
-_RULES: dict[Any, tuple[tuple[str, ...], Rule]] = {
-    functional.linear: (("input", "weight", "bias"), _linear),
-    torch.addmm: (("input", "mat1", "mat2"), _addmm),
-    torch.matmul: (("mat1", "mat2"), _matmul),
-    Tensor.matmul: (("mat1", "mat2"), _matmul),
-    torch.mm: (("mat1", "mat2"), _matmul),
-    functional.embedding: (
-        ("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
-        _embedding,
-    ),
-    functional.conv1d: (_CONV, _conv(1)),
-    functional.conv2d: (_CONV, _conv(2)),
-    functional.layer_norm: (("input", "normalized_shape", "weight", "bias", "eps"), _norm(True, _layer_norm)),
-    functional.rms_norm: (("input", "normalized_shape", "weight", "eps"), _norm(True, _rms_norm)),
-    functional.group_norm: (("input", "num_groups", "weight", "bias", "eps"), _norm(False, _group_norm)),
-    functional.batch_norm: (_BATCH, _norm(False, _batch_norm)),
-    **{f: (_TWO, _broadcast(False)) for f in (torch.add, Tensor.add, Tensor.__radd__)},
-    **{f: (_TWO, _broadcast(True)) for f in (torch.mul, Tensor.mul, Tensor.__rmul__)},
-    Tensor.expand: (("input",), _expand),
-    Tensor.__getitem__: (("input", "index"), _slice),
-}
+    return [Part(name, Sum, make)]

@@ -137,7 +137,7 @@ def ends_table(found: Gap) -> pd.DataFrame:
 
 def notes(found: Gap) -> tuple[str, ...]:
     """How the runs were made, and how they are to be read."""
-    made, seeds = found.made, min(len(r) for r in _groups(found))
+    made, seeds = found.origin, min(len(r) for r in _groups(found))
     lines = [
         f"Runs of {made.get('device', 'an unknown device')}, {made.get('date', 'at an unknown time')}"
         + (f", by '{made['command']}'" if "command" in made else "")

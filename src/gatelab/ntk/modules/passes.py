@@ -1,0 +1,253 @@
+"""Passes over all samples: the factors of a group of parameters, and automatic Jacobians of what has none.
+
+Factors are collected by forward and backward passes over batches of samples. Jacobians are the gradient of each sample
+by any parameter, however it is used: `vmap(grad)` where the model can be mapped over samples, else sample by sample;
+the numbers are the same, the time is not. Where the Jacobian of all samples is too large, blocks of it are multiplied
+pair by pair and made anew for each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from gatelab.errors import GatelabError
+from gatelab.linalg.interruptible import apart
+from gatelab.memory import ran_out
+from gatelab.ntk.modules.contraction import (
+    Factors,
+    Kind,
+    Outer,
+    Rows,
+    Sum,
+    Tied,
+    add_gram,
+    add_tile,
+    cuts,
+    product,
+)
+from gatelab.ntk.modules.samples import Samples, check_finite
+from gatelab.ntk.modules.surveys import (
+    AHEAD,
+    Call,
+    Misfit,
+    Recorder,
+    Share,
+    Survey,
+    Use,
+    View,
+    gradients,
+    plain_gradients,
+)
+
+Collected = Outer | Rows | Sum | Tied
+
+
+def collect(
+    samples: Samples,
+    parameters: dict[str, nn.Parameter],
+    survey: Survey,
+    shares: Sequence[Share],
+    column: int,
+    batch: int,
+    tick: Callable[[], None],
+) -> dict[str, Collected]:
+    """Run all samples, `batch` at a time, and keep the factors of `shares` for the output `column`.
+
+    Args:
+        samples: all of them, and the model.
+        parameters: those that the kernel is of.
+        survey: what every pass must agree with.
+        shares: the parameters whose factors are collected.
+        column: which of the numbers of a sample is differentiated.
+        batch: samples a pass.
+        tick: called after each pass.
+
+    Returns:
+        The factors of all samples by the names of the parameters.
+    """
+    known = {id(p): name for name, p in parameters.items()}
+    numbers = sorted({use.call for share in shares for use in share.uses})
+    memory = allocate(samples, shares)
+
+    def run(which: slice, recorder: Recorder) -> dict[int, Tensor | None]:
+        """Forward and backward for the samples in `which`: the gradients by the results of the numbered calls."""
+        with torch.enable_grad(), recorder:
+            values = samples.run(samples.take(which), samples.index(which))
+        check_pass(recorder, values, survey)
+        by_result = gradients(values[:, column].sum(), [recorder.calls[k] for k in numbers])
+        return dict(zip(numbers, by_result, strict=True))
+
+    for which in cuts(samples.n, batch):
+        recorder = Recorder(known, which.stop - which.start, survey.stretched)
+        by_call = apart(run, which, recorder)
+        for share in shares:
+            write(memory[share.name], share, recorder.calls, by_call, which)
+        del recorder, by_call
+        tick()
+    return memory
+
+
+def check_pass(recorder: Recorder, values: Tensor, survey: Survey) -> None:
+    """Refuse outputs that are not finite; a `Misfit` where calls or their shapes are not those of the survey."""
+    check_finite(values)
+    if recorder.signature != survey.signature:
+        raise Misfit(*(share.name for share in survey.shares))
+    new = recorder.other - survey.other
+    for call, expected in zip(recorder.calls, survey.shapes, strict=True):
+        if not call.shared and (call.shape[1:] != expected[1:] or call.shape[0] * AHEAD != expected[0] * recorder.n):
+            new |= {part.name for part in call.parts}
+    if new - set(survey.free):
+        raise Misfit(*sorted(new))
+
+
+def allocate(samples: Samples, shares: Sequence[Share]) -> dict[str, Collected]:
+    """Zeroed memory for all factors: what a batch does not reach has no gradient."""
+    inputs: dict[tuple[View, int], Tensor] = {}
+
+    def zeros(*shape: int, dtype: torch.dtype = samples.dtype) -> Tensor:
+        return torch.zeros(samples.n, *shape, dtype=dtype, device=samples.device)
+
+    def outer(share: Share, length: int) -> Outer:
+        """Both factors; one that is a view of an input has the memory of others with the same."""
+        sides = []
+        for side, width in enumerate(share.shape):
+            if share.view is None or share.view.side != side:
+                sides.append(zeros(length, width))
+                continue
+            if (share.view, length) not in inputs:
+                inputs[share.view, length] = zeros(length, width)
+            sides.append(inputs[share.view, length])
+        left, right = sides
+        return Outer(left, right)
+
+    memory: dict[str, Collected] = {}
+    for share in shares:
+        p, q = share.shape
+        lengths = Counter[Kind]()
+        for use in share.uses:
+            lengths[use.kind] += use.positions
+        if share.summed:
+            memory[share.name] = Sum(zeros(p * q))
+        elif Rows not in lengths:
+            memory[share.name] = outer(share, lengths[Outer])
+        else:
+            rows = Rows(zeros(lengths[Rows], dtype=torch.int64), zeros(lengths[Rows], q))
+            memory[share.name] = rows
+            if Outer in lengths:
+                memory[share.name] = Tied(outer(share, lengths[Outer]), rows)
+    return memory
+
+
+def write(memory: Collected, share: Share, calls: list[Call], by_call: dict[int, Tensor | None], which: slice) -> None:
+    """Put the factors of the samples in `which` into the memory of a parameter."""
+    places = Counter[Kind]()
+    for use in share.uses:
+        call, g = calls[use.call], by_call[use.call]
+        place = places[use.kind]
+        places[use.kind] += use.positions
+        if g is None:
+            continue
+        try:
+            factors = call.parts[use.part].make(g, which.stop - which.start, call.shared)
+        except RuntimeError as error:
+            if ran_out(error):
+                raise
+            raise Misfit(share.name) from error
+        if isinstance(memory, Sum):
+            memory.whole[which] += factors.gradients(share.shape)
+        else:
+            memory.put(which, place, fitted(factors, use, share.name))
+
+
+def fitted(factors: Factors, use: Use, name: str) -> Factors:
+    """The factors at as many positions as the survey expects; a `Misfit` where more have a gradient."""
+    if use.trimmed:
+        assert isinstance(factors, Outer)
+        activity = factors.activity()
+        if int((activity > 0).sum(1).max()) > use.positions:
+            raise Misfit(name)
+        factors = factors.gathered(activity.topk(use.positions, dim=1).indices)
+    if factors.positions != use.positions:
+        raise Misfit(name)
+    return factors
+
+
+@dataclass(frozen=True)
+class Jacobians:
+    """Gradients of the output `column` by the parameters `free`, made for `batch` samples at a time."""
+
+    samples: Samples
+    free: dict[str, nn.Parameter]
+    column: int
+    batch: int
+
+    def add_to(self, K: Tensor, block: int, tick: Callable[[], None]) -> None:
+        """Add the part of these parameters to K, in blocks of samples; `tick` is called for each block of gradients."""
+        pieces = cuts(self.samples.n, block)
+        for k, i in enumerate(pieces):
+            left = self.rows(i)
+            tick()
+            add_gram(K[i, i], left)
+            for j in pieces[k + 1 :]:
+                add_tile(K, i, j, product(left, self.rows(j)))
+                tick()
+
+    def rows(self, which: slice) -> Tensor:
+        """The gradients (N, P) of the samples in `which`."""
+        width = sum(p.numel() for p in self.free.values())
+        count = which.stop - which.start
+        whole = torch.empty(count, width, dtype=self.samples.dtype, device=self.samples.device)
+        for here in cuts(count, self.batch):
+            part = slice(which.start + here.start, which.start + here.stop)
+            try:
+                whole[here] = apart(self.mapped, part)
+            except (MemoryError, GatelabError):
+                raise
+            except Exception as error:
+                # What vmap cannot map, it says in many ways; the loop below fails where the model itself does.
+                if ran_out(error):
+                    raise
+                for k in range(part.start, part.stop):
+                    whole[k - which.start] = self.single(k)
+        return whole
+
+    def mapped(self, which: slice) -> Tensor:
+        """The gradients of the samples in `which` by `vmap`."""
+        samples = self.samples
+
+        def value(parameters: dict[str, Tensor], inputs: dict[str, Tensor], index: Tensor) -> Tensor:
+            def call(*args: Tensor, **kwargs: Tensor) -> object:
+                return functional_call(samples.model, parameters, args, kwargs)
+
+            sample = {name: tensor.unsqueeze(0) for name, tensor in inputs.items()}
+            return samples.run(sample, index.unsqueeze(0), call)[0, self.column]
+
+        parameters = {name: p.detach() for name, p in self.free.items()}
+        with torch.no_grad(), warnings.catch_warnings():  # the other parameters are constants here
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            by_name = vmap(grad(value), in_dims=(None, 0, 0))(parameters, samples.take(which), samples.index(which))
+        return torch.cat([by_name[name].flatten(1) for name in self.free], 1)
+
+    def single(self, k: int) -> Tensor:
+        """The gradient of sample k by a backward pass of its own."""
+        which = slice(k, k + 1)
+        with torch.enable_grad():
+            value = self.samples.run(self.samples.take(which), self.samples.index(which))[0, self.column]
+        return torch.cat([g.flatten() for g in plain_gradients(value, list(self.free.values()))])
+
+
+def block_count(n: int, block: int) -> int:
+    """How many blocks of Jacobians `Jacobians.add_to` makes.
+
+    >>> block_count(10, 4)
+    6
+    """
+    count = -(-n // block)
+    return count * (count + 1) // 2
