@@ -20,7 +20,7 @@ from gatelab.studies.ntk.fig1 import Spectra
 from gatelab.studies.ntk.fig2 import EstimateCell, taylor_claim, taylor_forms, verdict, worst_claim
 from gatelab.studies.ntk.fig4 import digits, off_diagonal
 from gatelab.studies.ntk.gaussian import (
-    Extremes,
+    KernelExtremes,
     eigenvalues,
     extremes,
     extremes_over_seeds,
@@ -110,7 +110,7 @@ def test_extremes_are_those_of_all_eigenvalues() -> None:
         values = eigenvalues(analytic("glu", samples(40, 12, seed), 64)) / 64
         assert found.largest[seed] == pytest.approx(values[-1], rel=1e-8)
         assert found.smallest[seed] == pytest.approx(values[0], rel=1e-8)
-    np.testing.assert_allclose(Extremes(np.ones(2), np.full(2, 0.5)).condition, 2.0)
+    np.testing.assert_allclose(KernelExtremes(np.ones(2), np.full(2, 0.5)).condition, 2.0)
 
 
 def test_a_singular_kernel_is_no_measurement() -> None:

@@ -136,7 +136,7 @@ class UnitKernels:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PairPlan:
     """A pair at one learning rate, its expected crossing, and the step up to which both units are trained."""
 
     pair: tuple[str, str]
@@ -194,7 +194,7 @@ def run_pairs(
     return runs
 
 
-def plan_pairs(kernels: UnitKernels, pairs: Sequence[tuple[str, str]], shares: Sequence[float]) -> list[Plan]:
+def plan_pairs(kernels: UnitKernels, pairs: Sequence[tuple[str, str]], shares: Sequence[float]) -> list[PairPlan]:
     """Every pair at every share; that no crossing is predicted is an error."""
     plans = []
     for pair in pairs:
@@ -203,7 +203,7 @@ def plan_pairs(kernels: UnitKernels, pairs: Sequence[tuple[str, str]], shares: S
             expected = kernels.expected(pair, share / top)
             if expected.step is None:
                 raise GatelabError(f"no crossing of {pair[0]} and {pair[1]} is predicted on {kernels.data.name} data")
-            plans.append(Plan(pair, share, share / top, expected, int(BEYOND * expected.step) + 5))
+            plans.append(PairPlan(pair, share, share / top, expected, int(BEYOND * expected.step) + 5))
     return plans
 
 

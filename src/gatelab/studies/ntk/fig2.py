@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -301,7 +301,7 @@ def draw_conditions(panel: Axes, cells: Sequence[EstimateCell]) -> None:
     value, low, high = interval_columns([c.measured for c in cells])
     taylor = np.array([interval(c.taylor).value for c in cells if c.taylor is not None])
     shape = look(cells[0].unit)
-    dots = {"colour": shape.colour, "marker": shape.marker}
+    dots: dict[str, Any] = {"colour": shape.colour, "marker": shape.marker}
     series = [
         Series("the paper's estimate", d, np.array([c.paper for c in cells]), colour="black", line="--"),
         Series("our estimate", d, np.array([c.ours for c in cells]), colour="black", line="-"),

@@ -87,10 +87,10 @@ def digits(seed: int) -> tuple[Array, list[int]]:
 
     images, labels = (np.asarray(a) for a in load_digits(return_X_y=True))
     generator = np.random.default_rng(seed)
-    each = ROWS // 10
-    rows = np.concatenate([generator.permutation(np.flatnonzero(labels == k))[:each] for k in range(10)])
+    count = ROWS // 10
+    rows = np.concatenate([generator.permutation(np.flatnonzero(labels == k))[:count] for k in range(10)])
     x = images[rows].astype(float)
-    return x / np.sqrt((x * x).mean()), [each * (k + 1) for k in range(10)]
+    return x / np.sqrt((x * x).mean()), [count * (k + 1) for k in range(10)]
 
 
 DATA = {"Gaussian": gaussian_rows, "digits": digits}
@@ -191,8 +191,8 @@ def draw(kernels: Sequence[DataKernels], angles: GradientAngles) -> Figure:
         for row, data in enumerate(kernels):
             for column, (unit, C) in enumerate(data.maps.items()):
                 panel = figure.add_subplot(grid[row, column])
-                off = np.abs(off_diagonal(C)).mean()
-                title = f"{PAPER_NAMES[unit]}, {data.name}: mean off-diagonal {off:.3f}"
+                mean = np.abs(off_diagonal(C)).mean()
+                title = f"{PAPER_NAMES[unit]}, {data.name}: mean off-diagonal {mean:.3f}"
                 image = draw_heat(panel, C, title, low=low, high=1.0, groups=data.groups)
                 panels.append(panel)
         assert image is not None

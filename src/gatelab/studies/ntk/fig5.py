@@ -164,7 +164,7 @@ def claims(paths: Sequence[Path], meeting: Crossing, stops: Sequence[int]) -> tu
 def draw(paths: Sequence[Path], stops: Sequence[int], meeting: Crossing) -> Figure:
     """Four panels of the plane, each up to a later step, and two of the losses."""
     assert meeting.step is not None
-    every = len(paths[0].outputs)
+    end = len(paths[0].outputs)
     with style():
         figure = new_figure(10.4, 5.9)
         grid = figure.add_gridspec(2, 3)
@@ -175,10 +175,10 @@ def draw(paths: Sequence[Path], stops: Sequence[int], meeting: Crossing) -> Figu
             panel.set_title(f"({letter}) step {stop}: {PAPER_NAMES[leader]} is ahead")
         figure.axes[0].legend(loc="upper left", handlelength=1.8)
         panel = figure.add_subplot(grid[0, 2])
-        draw_losses_until(panel, paths, meeting, every, log=True)
+        draw_losses_until(panel, paths, meeting, end, log=True)
         panel.set_title("all steps")
         panel = figure.add_subplot(grid[1, 2])
-        draw_losses_until(panel, paths, meeting, min(every, int(3 * meeting.step)), log=False)
+        draw_losses_until(panel, paths, meeting, min(end, int(3 * meeting.step)), log=False)
         panel.set_title(f"around the crossing, step {meeting.step:.1f}")
         figure.suptitle(f"Figure 5: outputs on two samples at {ANGLE:.0f}°, gradient descent from 0 (m = {WIDTH})")
     return figure

@@ -52,19 +52,19 @@ def run(request: Request) -> Outcome:
     if request.quick:
         shares, check = SHARES[1:3], QUICK_CHECK
     tick = ticker(request, len(data) * len(EVERY_PAIR) * len(shares) + 2)
-    by_data = {each.name: run_pairs(each, EVERY_PAIR, shares, tick) for each in data}
+    by_data = {data_set.name: run_pairs(data_set, EVERY_PAIR, shares, tick) for data_set in data}
     checks = check_closed_form(("mlp", "glu"), **check, tick=tick)
-    leads = {each.name: predicted_leads(each, PAIRS[0], LEADS) for each in data}
-    every = [r for runs in by_data.values() for r in runs]
+    leads = {data_set.name: predicted_leads(data_set, PAIRS[0], LEADS) for data_set in data}
+    all_runs = [r for runs in by_data.values() for r in runs]
     claims = (
         *[claim for runs in by_data.values() for claim in pair_claims(runs)],
         *[claim for name, runs in by_data.items() for claim in rate_claims(runs, leads[name])],
-        bound_claim(every),
+        bound_claim(all_runs),
         *closed_form_claims(checks),
     )
     tables = {
-        "crossings": crossings_table(every),
-        "curves": curves_table(every),
+        "crossings": crossings_table(all_runs),
+        "curves": curves_table(all_runs),
         "closed-form": closed_form_table(checks),
     }
     return Outcome(draw(by_data), tables, claims, (NO_CAPTIONS, *notes, *size_notes(data)))
@@ -150,7 +150,8 @@ def pair_claims(runs: Sequence[CrossingRun]) -> list[Claim]:
         paper = "the gated unit overtakes"
         verdict = reproduced_if(all(r.measured.step is not None and r.measured.share >= 0.95 for r in own))
         if pair in NEW_PAIRS:
-            paper, verdict = "-", "new"
+            paper = "-"
+            verdict = "new"
         drawn = next(r for r in own if r.share == DRAWN)
         claims.append(
             Claim(
@@ -352,14 +353,14 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     table = tables["crossings"].dropna(subset=["measured", "low", "high", "predicted"])
     low, predicted, high = (table[name].to_numpy(dtype=float) for name in ("low", "predicted", "high"))
     inside = int(np.count_nonzero((low <= predicted) & (predicted <= high)))
-    off = (table["predicted"] / table["measured"] - 1).abs()
-    worst = table.to_dict("records")[int(np.argmax(off))]
+    errors = (table["predicted"] / table["measured"] - 1).abs()
+    worst = table.to_dict("records")[int(np.argmax(errors))]
     pairs, rates = len(table.groupby(["first", "second"])), table["lr_times_lambda_max"].nunique()
     sentence = (
         f"The step at which a gated unit overtakes the plain one is predicted without training: {inside} of "
-        f"{len(table)} predictions lie in the 95 % interval of the measured step. The worst is {off.max():.0%} off "
+        f"{len(table)} predictions lie in the 95 % interval of the measured step. The worst is {errors.max():.0%} off "
         f"({NAMES[worst['first']]} and {NAMES[worst['second']]} on {worst['data']}), half are within "
-        f"{off.median():.0%}."
+        f"{errors.median():.0%}."
     )
     widths = "; ".join(
         f"{name}: width {part['width'].iloc[0]}, {part['seeds'].iloc[0]} seeds"

@@ -64,16 +64,16 @@ def run(request: Request) -> Outcome:
 def gate_comparisons(gap: Gap, model: str, data: str) -> list[Comparison]:
     """The pair of the paper under each optimiser."""
     plain, gated = PAIRS[model]
-    every = [gap.compare_units(model, data, o, plain, gated) for o in gap.optimisers(model, data)]
-    return [c for c in every if c is not None]
+    comparisons = [gap.compare_units(model, data, o, plain, gated) for o in gap.optimisers(model, data)]
+    return [c for c in comparisons if c is not None]
 
 
 def optimiser_comparisons(gap: Gap, model: str, data: str) -> list[Comparison]:
     """SGD and AdamW, for each unit of the pair."""
     if not {"sgd", "adamw"} <= set(gap.optimisers(model, data)):
         return []
-    every = [gap.compare_optimisers(model, data, unit, "sgd", "adamw") for unit in PAIRS[model]]
-    return [c for c in every if c is not None]
+    comparisons = [gap.compare_optimisers(model, data, unit, "sgd", "adamw") for unit in PAIRS[model]]
+    return [c for c in comparisons if c is not None]
 
 
 def difference(first: Array, second: Array) -> Interval:

@@ -95,7 +95,7 @@ def close(ratios: Sequence[float] | Array) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Extremes:
+class KernelExtremes:
     """The largest and smallest eigenvalue of a unit's kernel over its width, an entry a seed."""
 
     largest: Array
@@ -116,7 +116,7 @@ def extremes_over_seeds(
     *,
     width: int | None = WIDTH,
     normalised: bool = False,
-) -> list[Extremes]:
+) -> list[KernelExtremes]:
     """The extreme eigenvalues of each unit's kernel over `seeds` draws of the samples, one tick a draw."""
     pairs: list[list[tuple[float, float]]] = [[] for _ in units]
     for seed in range(seeds):
@@ -124,7 +124,7 @@ def extremes_over_seeds(
         for of_unit, kernel in zip(pairs, kernels, strict=True):
             of_unit.append(extremes(kernel))
         tick()
-    return [Extremes(*(np.array(of_unit).T / (width or 1))) for of_unit in pairs]
+    return [KernelExtremes(*(np.array(of_unit).T / (width or 1))) for of_unit in pairs]
 
 
 def extremes(kernel: Kernel) -> tuple[float, float]:

@@ -143,10 +143,10 @@ def best_claim(c: OrderCurve) -> Claim:
     share = c.mean(last).value / spread[last]
     theory = ""
     if c.estimated is not None:
-        off = c.estimated / np.exp(np.log(c.condition).mean(1))
+        ratios = c.estimated / np.exp(np.log(c.condition).mean(1))
         theory = (
-            f" Our estimate has the best order at q = {int(c.estimated.argmin())} and is {off.min():.2f} to "
-            f"{off.max():.2f} times the measured κ over all orders."
+            f" Our estimate has the best order at q = {int(c.estimated.argmin())} and is {ratios.min():.2f} to "
+            f"{ratios.max():.2f} times the measured κ over all orders."
         )
     return Claim(
         f"best order, {c.gate} gate, Gaussian samples, n = {c.n}, d = {c.d}",
