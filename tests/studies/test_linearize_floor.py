@@ -11,7 +11,7 @@ from gatelab.feedforward import activation
 from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.studies.catalogue import study
 from gatelab.studies.definition import Request
-from gatelab.studies.linearize.learned2d import _claims as learned2d_claims
+from gatelab.studies.linearize.learned2d import claims as learned2d_claims
 from gatelab.studies.linearize.learned2d import single_pairs
 from gatelab.studies.linearize.learned16 import levels_claim, products, training_loss
 from gatelab.studies.linearize.table1 import monte_carlo_claims

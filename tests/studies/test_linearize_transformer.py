@@ -26,7 +26,7 @@ from gatelab.studies.linearize.transformer_training import training_rows
 def small():
     embedder = models.small_bert()
     text = models.texts(True, 24, 12)
-    known = models.see(embedder, embedder.model, text.calibration)
+    known = models.trace_sentences(embedder, embedder.model, text.calibration)
     layers = [parts.Layer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
     return embedder, text, layers, parts.plain(embedder, text.measured)
 
@@ -63,19 +63,19 @@ def test_claims_notes_and_figure(quick):
     said = {c.what.split(",")[0]: c for c in quick.comparison}
     assert "puma" in next(c.ours for what, c in said.items() if what.startswith("ways that keep") and "but" not in what)
     assert all(c.because and "nan" not in c.because + c.ours for c in quick.comparison)
-    assert "chance weights" in quick.notes[0] and "made up" in quick.notes[0]
+    assert "random weights" in quick.notes[0] and "made up" in quick.notes[0]
     labelled = [a for a in quick.figure.axes if a.get_xlabel() in ("layer", "step")]
     assert len(labelled) == 4
     assert len(quick.figure.axes) == 6  # three panels of ways, their colours, two of training
 
 
 def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
-    embedder, text, layers, at = small
-    rows, _ = parts.measure("fit 4", layers, at)
+    embedder, text, layers, plain = small
+    rows, _ = parts.measure("fit 4", layers, plain)
     for i in range(len(layers)):
         one = parts.replaced(embedder.model, {i: parts.make("fit 4", layers[i])})
-        after = models.see(embedder, one, text.measured)
-        difference, size = ((after.outputs[i] - at.seen.outputs[i]).norm(), at.seen.outputs[i].norm())
+        after = models.trace_sentences(embedder, one, text.measured)
+        difference, size = ((after.outputs[i] - plain.traced.outputs[i]).norm(), plain.traced.outputs[i].norm())
         assert rows[i]["alone"] == pytest.approx(float(difference / size), rel=1e-3)
 
 
@@ -86,7 +86,7 @@ def test_embeddings_are_means_over_the_tokens_of_each_sentence_alone(small):
         with torch.no_grad():
             hidden = embedder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[0]
         mean = hidden.mean(0)
-        assert torch.allclose(at.seen.embeddings[n], (mean / mean.norm()).double(), atol=1e-5)
+        assert torch.allclose(at.traced.embeddings[n], (mean / mean.norm()).double(), atol=1e-5)
 
 
 def test_counted_fits_are_fits_to_all_pre_activations(small):
@@ -138,8 +138,8 @@ def test_cosines_and_ratios_by_hand():
     broken[3] = torch.nan
     assert parts.cosines(exact, broken)["least"] == 0
     of = torch.tensor([0, 0, 1])
-    value, low, high = parts.ratio(torch.full((3, 2), 1.5), torch.ones(3, 2), of)
-    assert (value, low, high) == pytest.approx((0.5, 0.5, 0.5))
+    error = parts.ratio(torch.full((3, 2), 1.5), torch.ones(3, 2), of)
+    assert (error.value, error.low, error.high) == pytest.approx((0.5, 0.5, 0.5))
     assert parts.outside(torch.tensor([-2.0, 0.0, 1.0, 5.0]), (-1.0, 1.0)) == 0.5
     assert parts.outside(torch.zeros(3), None) is None
 
@@ -204,10 +204,10 @@ def test_a_missing_package_is_said(monkeypatch):
 def test_the_given_model():
     embedder = models.minilm()
     near, far = ("A cat sits on the mat.", "The mat has a cat on it."), ("Interest rates rose in March.",)
-    e = models.see(embedder, embedder.model, (*near, *far)).embeddings
+    e = models.trace_sentences(embedder, embedder.model, (*near, *far)).embeddings
     assert float(e[0] @ e[1]) > 0.7 > 0.3 > float(e[0] @ e[2])
     assert [tuple(b.W1.shape) for b in blocks(embedder.model)] == [(1536, 384)] * 6
     at = parts.plain(embedder, (*near, *far))
-    layers = [parts.Layer(b, x) for b, x in zip(at.blocks, at.seen.inputs, strict=True)]
+    layers = [parts.Layer(b, x) for b, x in zip(at.blocks, at.traced.inputs, strict=True)]
     assert parts.measure("puma", layers, at)[1]["cosine"] > 0.999
     assert parts.measure("taylor 10", layers, at)[1]["cosine"] < 0.5

@@ -19,9 +19,17 @@ from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, o
 from gatelab.studies.ntk.fig1 import Spectra
 from gatelab.studies.ntk.fig2 import EstimateCell, taylor_claim, taylor_forms, verdict, worst_claim
 from gatelab.studies.ntk.fig4 import digits, off_diagonal
-from gatelab.studies.ntk.gaussian import Ends, eigenvalues, ends, extremes, interval, samples
+from gatelab.studies.ntk.gaussian import (
+    KernelExtremes,
+    eigenvalues,
+    extremes,
+    extremes_over_seeds,
+    interval,
+    samples,
+    shortest,
+)
 from gatelab.studies.ntk.orders import OrderCurve, best_claim, fall_claim, measure
-from gatelab.studies.ntk.thm31 import WALKS, shortest
+from gatelab.studies.ntk.thm31 import WALKS
 from gatelab.studies.ntk.thm31 import verdict as exponent_verdict
 from gatelab.studies.reproduction import Reproduction
 
@@ -97,12 +105,12 @@ def test_normalised_samples_have_length_root_d() -> None:
 
 
 def test_extremes_are_those_of_all_eigenvalues() -> None:
-    (found,) = ends(["glu"], 40, 12, 2, tick, width=64)
+    (found,) = extremes_over_seeds(["glu"], 40, 12, 2, tick, width=64)
     for seed in range(2):
         values = eigenvalues(analytic("glu", samples(40, 12, seed), 64)) / 64
         assert found.largest[seed] == pytest.approx(values[-1], rel=1e-8)
         assert found.smallest[seed] == pytest.approx(values[0], rel=1e-8)
-    np.testing.assert_allclose(Ends(np.ones(2), np.full(2, 0.5)).condition, 2.0)
+    np.testing.assert_allclose(KernelExtremes(np.ones(2), np.full(2, 0.5)).condition, 2.0)
 
 
 def test_a_singular_kernel_is_no_measurement() -> None:

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from gatelab.studies import Request, reproduce
-from gatelab.studies.ntk import crossing as lc
-from gatelab.studies.ntk.crossing import ClosedFormCheck, closed_form_claims
+from gatelab.studies.ntk.crossing import NEW_PAIRS, ClosedFormCheck, closed_form_claims
 from gatelab.studies.ntk.fig5 import TARGETS, path, two_samples
-from gatelab.studies.ntk.fig6 import _data
+from gatelab.studies.ntk.fig6 import data_sets
+from gatelab.studies.ntk.gaussian import PAIRS
 from gatelab.studies.reproduction import Reproduction
 
 PANELS = {"fig5": 6, "fig6": 6}
@@ -54,17 +54,17 @@ def test_figure_5_is_gradient_descent_on_two_samples(quick: Quick) -> None:
     x = two_samples()
     assert np.linalg.norm(x, axis=1) == pytest.approx([2**0.5] * 2)
     K = np.array([[2.0, 1.0], [1.0, 2.0]])
-    made = path("mlp", K, 0.1, 5, np.zeros(2))
+    curve = path("mlp", K, 0.1, 5, np.zeros(2))
     f = np.zeros(2)
     for t in range(6):
-        np.testing.assert_allclose(made.outputs[t], f, atol=1e-14)
+        np.testing.assert_allclose(curve.outputs[t], f, atol=1e-14)
         f = f - 0.1 * K @ (f - TARGETS)
     assert [c.verdict for c in quick("fig5")[0].outcome.comparison] == ["reproduced"] * 3
 
 
 def test_figure_6_compares_measured_with_predicted_crossings(quick: Quick) -> None:
     table = quick("fig6")[0].outcome.tables["crossings"]
-    assert set(zip(table["first"], table["second"], strict=True)) == {*lc.PAIRS, *lc.NEW_PAIRS}
+    assert set(zip(table["first"], table["second"], strict=True)) == {*PAIRS, *NEW_PAIRS}
     assert (table["seeds"] >= 5).all()
     relu = table[(table["first"] == "mlp") & (table["second"] == "glu")]
     np.testing.assert_allclose(relu["measured"] / relu["predicted"], relu["measured_over_predicted"])
@@ -74,7 +74,7 @@ def test_figure_6_compares_measured_with_predicted_crossings(quick: Quick) -> No
 
 def test_without_mnist_the_study_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    data, notes = _data(Request())
+    data, notes = data_sets(Request())
     assert [d.name for d in data] == ["Gaussian"] and "MNIST was not at hand" in notes[0]
 
 

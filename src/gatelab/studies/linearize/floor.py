@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,28 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from gatelab.arrays import Array
 from gatelab.feedforward import activation
 from gatelab.linearization import Linearization, floor_curve, linearize
 from gatelab.plotting import GREY, NEURON_COLOURS
 from gatelab.plotting.maps import FloorPanel, Method, floor_figure
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
+from gatelab.studies.scaling.errors import ticker
 
 ROWS = 2000
 SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them
 DRAWS = 3
-STEPS = 100
-# theory of the room, to all its digits: d, w_scale, m and the floor
+# What theory has, to all its digits: d, w_scale, m and the floor.
 CHECKED = ((2, 1.0, 16, 0.01054), (16, 1.0, 152, 0.418), (16, 0.25, 152, 0.0705), (16, 0.25, 3893, 0.0259))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A law of w and x, and what is run on it: m of the best and learned maps, degrees of polynomials, m of draws."""
+    """A distribution of w and x, and what is run on it.
+
+    `law` names the distribution, "normal" or "sphere"; `best` and `learned` are numbers of features of the best and of
+    learned maps, `degrees` those of polynomials, `drawn` numbers of random features. The figure ends at `highest`.
+    """
 
     name: str
     title: str
@@ -36,12 +41,13 @@ class Setting:
     w_scale: float
     law: str
     best: tuple[int, ...]
-    learned: tuple[int, ...]
     degrees: tuple[int, ...]
-    drawn: tuple[int, ...]
     highest: float
+    learned: tuple[int, ...] = ()
+    drawn: tuple[int, ...] = ()
 
     def rows(self, n: int, seed: int) -> tuple[Tensor, Tensor]:
+        """n rows w and n inputs x, (n, d) each."""
         generator = torch.Generator().manual_seed(seed)
         W, X = torch.randn(2, n, self.d, generator=generator, dtype=torch.float64)
         if self.law == "sphere":
@@ -51,20 +57,58 @@ class Setting:
     @property
     def spread(self) -> float:
         """The standard deviation of w.x."""
-        return self.w_scale * (1 / math.sqrt(self.d) if self.law == "sphere" else math.sqrt(self.d))
+        if self.law == "sphere":
+            return self.w_scale * (1 / math.sqrt(self.d))
+        return self.w_scale * math.sqrt(self.d)
+
+    @property
+    def laws(self) -> dict[str, Any]:
+        """The distribution, as `linearize` and `floor_curve` take it."""
+        return {"w_law": self.law, "x_law": self.law}
+
+    def floor(self, ms: Sequence[int]) -> Array:
+        """The least error that maps of so many features can have."""
+        return floor_curve("gelu", self.d, list(ms), self.w_scale, 1.0, **self.laws)
 
 
-def settings(quick: bool) -> tuple[Setting, ...]:
-    few = (5, 16) if quick else (1, 2, 4, 5, 8, 16, 32)
-    some = (17, 152) if quick else (1, 17, 40, 80, 152, 1000, 3893)
-    plane, space = ((2, 4), (2,)) if quick else ((1, 2, 4, 6, 8, 10), (1, 2, 4))
-    learned = ((), ()) if quick else ((5, 8, 16), (152,))
-    drawn = (80,) if quick else (80, 272, 1040, 4112)  # 16 of each are the linear part
-    return (
-        Setting("d2", "d = 2, w, x ~ N(0, I)", 2, 1.0, "normal", few, learned[0], plane, (), 3.0),
-        Setting("d16", "d = 16, w ~ N(0, I/16), x ~ N(0, I)", 16, 0.25, "normal", some, learned[1], space, (), 3.0),
-        Setting("sphere", "d = 16, w and x of length 1", 16, 1.0, "sphere", some, (), space, drawn, 1.0),
-    )
+PLANE = Setting(
+    "d2",
+    "d = 2, w, x ~ N(0, I)",
+    d=2,
+    w_scale=1.0,
+    law="normal",
+    best=(1, 2, 4, 5, 8, 16, 32),
+    learned=(5, 8, 16),
+    degrees=(1, 2, 4, 6, 8, 10),
+    highest=3.0,
+)
+SPACE = Setting(
+    "d16",
+    "d = 16, w ~ N(0, I/16), x ~ N(0, I)",
+    d=16,
+    w_scale=0.25,
+    law="normal",
+    best=(1, 17, 40, 80, 152, 1000, 3893),
+    learned=(152,),
+    degrees=(1, 2, 4),
+    highest=3.0,
+)
+SPHERE = Setting(
+    "sphere",
+    "d = 16, w and x of length 1",
+    d=16,
+    w_scale=1.0,
+    law="sphere",
+    best=(1, 17, 40, 80, 152, 1000, 3893),
+    degrees=(1, 2, 4),
+    drawn=(80, 272, 1040, 4112),  # 16 of each are the linear part
+    highest=1.0,
+)
+QUICK = (
+    replace(PLANE, best=(5, 16), learned=(), degrees=(2, 4)),
+    replace(SPACE, best=(17, 152), learned=(), degrees=(2,)),
+    replace(SPHERE, best=(17, 152), degrees=(2,), drawn=(80,)),
+)
 
 
 @dataclass(frozen=True)
@@ -81,76 +125,85 @@ class FloorPoint:
 
 
 def run(request: Request) -> Outcome:
-    chosen = settings(request.quick)
+    """Every method on three distributions of w and x."""
+    settings = (PLANE, SPACE, SPHERE)
+    if request.quick:
+        settings = QUICK
+    tick = ticker(request, len(settings))
     points: list[FloorPoint] = []
     panels = []
-    for i, setting in enumerate(chosen):
-        found = list(measured(setting, request.quick))
-        points += found
-        panels.append(_panel(setting, found))
-        if request.progress is not None:
-            request.progress(i + 1, len(chosen))
+    for setting in settings:
+        of_setting = list(measured(setting, request.quick))
+        points += of_setting
+        panels.append(panel(setting, of_setting))
+        tick()
     figure = floor_figure(panels, "GELU(w.x) as Phi(w).Psi(x): what m features can do")
-    return Outcome(figure, {"errors": pd.DataFrame(map(asdict, points))}, tuple(_claims(points)), _notes())
-
-
-def laws(setting: Setting) -> dict[str, Any]:
-    return {"w_law": setting.law, "x_law": setting.law}
+    return Outcome(figure, {"errors": pd.DataFrame(map(asdict, points))}, tuple(claims(points)), NOTES)
 
 
 def measured(setting: Setting, quick: bool) -> Iterator[FloorPoint]:
     """A point for every method and m: RMSE over all pairs of new rows and inputs."""
-    W, X = setting.rows(400 if quick else ROWS // (1 if setting.d == 2 else 2), SEED)
+    count, draws = ROWS, DRAWS
+    if setting.d > 2:
+        count = ROWS // 2
+    if quick:
+        count, draws = 400, 2
+    W, X = setting.rows(count, SEED)
     exact = activation("gelu")(X @ W.T)
 
-    def line(method: str, m: int, errors: list[float]) -> FloorPoint:
-        mean = float(np.sqrt(np.mean(np.square(errors))))
-        least = float(floor_curve("gelu", setting.d, [m], setting.w_scale, 1.0, **laws(setting))[0])
-        return FloorPoint(setting.name, method, m, mean, min(errors), max(errors), least)
-
-    def rmse(made: Linearization) -> float:
-        return float((made.product(W, X) - exact).square().mean().sqrt())
+    def point(method: str, m: int, maps: Iterable[Linearization]) -> FloorPoint:
+        errors = [float((each.product(W, X) - exact).square().mean().sqrt()) for each in maps]
+        return FloorPoint(
+            setting.name,
+            method,
+            m,
+            rmse=float(np.sqrt(np.mean(np.square(errors)))),
+            low=min(errors),
+            high=max(errors),
+            floor=float(setting.floor([m])[0]),
+        )
 
     for m in setting.best:
-        made = linearize("gelu", "optimal", d=setting.d, m=m, w_scale=setting.w_scale, **laws(setting))
-        yield line("optimal", m, [rmse(made)])
+        maps = linearize("gelu", "optimal", d=setting.d, m=m, w_scale=setting.w_scale, **setting.laws)
+        yield point("optimal", m, [maps])
     for m in setting.learned:
-        made = linearize(
-            "gelu", "learned", d=setting.d, m=m, w_scale=setting.w_scale, steps=1000 if setting.d < 8 else 200
-        )
-        yield line("learned", m, [rmse(made)])
-    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("hermite", {"scale": setting.spread}),
-        ("minimax", {"interval": 4 * setting.spread}),
-        ("taylor", {}),
-    )
+        steps = 1000 if setting.d < 8 else 200
+        maps = linearize("gelu", "learned", d=setting.d, m=m, w_scale=setting.w_scale, steps=steps)
+        yield point("learned", m, [maps])
+    kinds: dict[str, dict[str, Any]] = {
+        "hermite": {"scale": setting.spread},
+        "minimax": {"interval": 4 * setting.spread},
+        "taylor": {},
+    }
     for degree in setting.degrees:
-        for method, options in kinds:
-            made = linearize("gelu", method, d=setting.d, degree=degree, **options)
-            yield line(method, made.m, [rmse(made)])
+        for method, options in kinds.items():
+            maps = linearize("gelu", method, d=setting.d, degree=degree, **options)
+            yield point(method, maps.m, [maps])
     for m in setting.drawn:
         for method in ("maclaurin", "tensorsketch", "fourier"):
-            errors = [rmse(linearize("gelu", method, d=setting.d, m=m, seed=s)) for s in range(2 if quick else DRAWS)]
-            yield line(method, m, errors)
+            yield point(method, m, (linearize("gelu", method, d=setting.d, m=m, seed=seed) for seed in range(draws)))
 
 
-def _panel(setting: Setting, found: list[FloorPoint]) -> FloorPanel:
-    top = min(max(p.m for p in found), 64 if setting.d == 2 else 8000)
+def panel(setting: Setting, points: Sequence[FloorPoint]) -> FloorPanel:
+    """All methods on one distribution, and the floor under them."""
+    top = min(max(p.m for p in points), 64 if setting.d == 2 else 8000)
     ms = np.unique(np.geomspace(1, top, 60).round().astype(int))
     methods = []
-    for name in dict.fromkeys(p.method for p in found):
-        part = sorted((p for p in found if p.method == name and p.m <= 1.5 * top), key=lambda p: p.m)
+    for name in dict.fromkeys(p.method for p in points):
+        part = sorted((p for p in points if p.method == name and p.m <= 1.5 * top), key=lambda p: p.m)
         m, rmse, low, high = (np.array([getattr(p, c) for p in part], float) for c in ("m", "rmse", "low", "high"))
-        several = bool((high > low).any())
-        methods.append(Method(name, m, rmse, low if several else None, high if several else None))
-    floor = floor_curve("gelu", setting.d, ms.tolist(), setting.w_scale, 1.0, **laws(setting))
-    return FloorPanel(setting.title, ms.astype(float), floor, tuple(methods), setting.highest)
+        if (high > low).any():
+            methods.append(Method(name, m, rmse, low, high))
+        else:
+            methods.append(Method(name, m, rmse, None, None))
+    return FloorPanel(setting.title, ms.astype(float), setting.floor(ms.tolist()), tuple(methods), setting.highest)
 
 
 # ---- what it says
 
 
-def _claims(points: list[FloorPoint]) -> Iterator[Claim]:
+def claims(points: Sequence[FloorPoint]) -> Iterator[Claim]:
+    """The floor to the digits of theory, the best maps on it, and all other methods against it."""
     for d, scale, m, expected in CHECKED:
         ours = float(floor_curve("gelu", d, [m], scale)[0])
         agrees = "agrees" if abs(ours / expected - 1) < 0.005 else "DISAGREES"
@@ -166,23 +219,23 @@ def _claims(points: list[FloorPoint]) -> Iterator[Claim]:
         "what is left is chance in the rows.",
     )
     others = [p for p in points if p.method not in ("optimal", "learned") and p.floor > 0]
-    near, far = (pick(others, key=lambda p: p.rmse / p.floor) for pick in (min, max))
+    nearest, farthest = (pick(others, key=lambda p: p.rmse / p.floor) for pick in (min, max))
     yield Claim(
         "polynomials and random features against the floor",
         "-",
-        f"{near.rmse / near.floor:.2f} to {far.rmse / far.floor:.2g} times it",
+        f"{nearest.rmse / nearest.floor:.2f} to {farthest.rmse / farthest.floor:.2g} times it",
         "new",
-        f"Nearest: {near.method} with {near.m} features ({near.law}); farthest: {far.method} with {far.m} ({far.law}).",
+        f"Nearest: {nearest.method} with {nearest.m} features ({nearest.law}); farthest: {farthest.method} with "
+        f"{farthest.m} ({farthest.law}).",
     )
 
 
-def _notes() -> tuple[str, ...]:
-    return (
-        f"Errors are over all pairs of {ROWS} new rows and as many inputs, half of that in d = 16, 400 in a quick run.",
-        "Features of polynomials are symmetric monomials. Random features keep the linear part exactly; strokes span "
-        f"{DRAWS} draws. On Gaussian rows |w.x| has no bound and they are not drawn.",
-        "Taylor and minimax polynomials leave their interval on Gaussian rows; triangles mark errors above the axis.",
-    )
+NOTES = (
+    f"Errors are over all pairs of {ROWS} new rows and as many inputs, half of that in d = 16, 400 in a quick run.",
+    "Features of polynomials are symmetric monomials. Random features keep the linear part exactly; strokes span "
+    f"{DRAWS} draws. On Gaussian rows |w.x| has no bound and they are not drawn.",
+    "Taylor and minimax polynomials leave their interval on Gaussian rows; triangles mark errors above the axis.",
+)
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,12 +18,15 @@ from gatelab.linearization.builders.trained_maps import learned_maps, population
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting import GREY, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.progress import ticker
 
 PAPER_LOSS = 2.013
 D = 16
 RECIPE = "the recipe of section 4.2"
+RECIPES = {"fresh": "new data, last layers solved for", "paper": RECIPE}
+MS, QUICK_MS = (1, 17, 64, 152, 256), (17, 64)
 CURVE_M = 64
 EPOCHS, QUICK_EPOCHS = (8, 31, 62, 94, 125), (2, 5)  # of 16 steps: up to the paper's 2000
 EXAMPLES_SEED = 4321
@@ -30,24 +34,26 @@ GELU = activation("gelu")
 
 
 def run(request: Request) -> Outcome:
-    gate = GELU
-    ms = (17, 64) if request.quick else (1, 17, 64, 152, 256)
-    steps = 10 if request.quick else 100
-    epochs = 5 if request.quick else 125  # of 16 steps: the paper's 2000
-    marks = QUICK_EPOCHS if request.quick else EPOCHS
+    """Learned maps of several widths by two recipes, and the paper's recipe over its steps."""
+    ms, epochs, rows, marks = MS, 125, 2000, EPOCHS  # epochs of 16 steps: the paper's 2000
+    steps = 100
+    if request.quick:
+        ms, epochs, rows, marks = QUICK_MS, 5, 1000, QUICK_EPOCHS
+        steps = 10
+    recipes: dict[str, dict[str, Any]] = {"fresh": {"steps": steps}, "paper": {"epochs": epochs}}
     tick = ticker(request, 2 * len(ms) + len(marks))
-    rows: list[dict] = []
-    for recipe, each in (("fresh", {"steps": steps}), ("paper", {"epochs": epochs})):
+    errors: list[dict[str, Any]] = []
+    for recipe, options in recipes.items():
         for m in ms:
-            maps = learned_maps(gate, D, m=m, recipe=recipe, **each)  # type: ignore[arg-type]
-            rmse = population_rmse(maps, gate, seed=9000, rows=1000 if request.quick else 2000)
-            rows.append({"recipe": recipe, "m": m, "rmse": rmse, "mse": rmse**2})
+            maps = learned_maps(GELU, D, m=m, recipe=recipe, **options)  # type: ignore[arg-type]
+            rmse = population_rmse(maps, GELU, seed=9000, rows=rows)
+            errors.append({"recipe": recipe, "m": m, "rmse": rmse, "mse": rmse**2})
             tick()
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(errors)
     table["floor"] = floor_curve("gelu", D, table["m"])
     curve, last = loss_curve(marks, tick)
-    claims = (*_claims(table), levels_claim(curve), examples_claim(last))
-    return Outcome(_figure(table, curve, max(ms)), {"errors": table, "steps": curve}, claims, _notes())
+    claims = (beaten_claim(), *most_features_claims(table), levels_claim(curve), examples_claim(last))
+    return Outcome(draw(table, curve, max(ms)), {"errors": table, "steps": curve}, claims, NOTES)
 
 
 def training_loss(maps: Maps, seed: int = 0, count: int = 1024) -> float:
@@ -77,16 +83,15 @@ def loss_curve(marks: Sequence[int], tick: Callable[..., None]) -> tuple[pd.Data
 
 def levels_claim(curve: pd.DataFrame) -> Claim:
     """Figure 1: the loss levels. Over the last half of the steps it must move by less than a tenth to have levelled."""
-    every, *losses = (curve[name].to_numpy(float) for name in ("steps", "new_data", "training"))
-    last = every >= every[-1] / 2
-    steps, new, training = every[last], losses[0][last], losses[1][last]
+    half = curve[curve["steps"] >= curve["steps"].iloc[-1] / 2]
+    steps, new, training = (half[name].to_numpy(float) for name in ("steps", "new_data", "training"))
     level = bool(new.max() <= 1.1 * new.min())
     near = abs(new[-1] / PAPER_LOSS - 1) <= 0.1
     return Claim(
         "training loss over the steps (figure 1)",
         f"stabilizes around {PAPER_LOSS} after 2000 steps",
         f"{new[-1]:.3f} on new data, {training[-1]:.3f} on the recipe's 1024 matrices",
-        "reproduced" if level and near else "differs",
+        reproduced_if(level and near),
         f"The recipe of section 4.2 with m = {CURVE_M}, from step {steps[0]:.0f} to {steps[-1]:.0f}: "
         f"{new.min():.3f} to {new.max():.3f} on new data, {training[0]:.3f} to {training[-1]:.3f} on its own, which it "
         "goes on to learn by heart. The paper says neither m nor whether its data are new at every step. Reproduced if "
@@ -99,9 +104,9 @@ def examples_claim(maps: Maps) -> Claim:
     draw = torch.Generator().manual_seed(EXAMPLES_SEED)
     W = torch.randn(4, D, D, generator=draw, dtype=torch.float64)
     x = torch.randn(4, D, generator=draw, dtype=torch.float64)
-    y, made = GELU(torch.einsum("bij,bj->bi", W, x)).numpy(), products(maps, W, x).numpy()
-    rmse = np.sqrt(((made - y) ** 2).mean(axis=1))
-    alike = [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(made, y, strict=True)]
+    y, outputs = GELU(torch.einsum("bij,bj->bi", W, x)).numpy(), products(maps, W, x).numpy()
+    rmse = np.sqrt(((outputs - y) ** 2).mean(axis=1))
+    alike = [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(outputs, y, strict=True)]
     return Claim(
         "GELU(Wx) and y' on four new pairs (examples 1-4)",
         "four pictures without numbers",
@@ -112,24 +117,26 @@ def examples_claim(maps: Maps) -> Claim:
     )
 
 
-def _claims(table: pd.DataFrame) -> tuple[Claim, ...]:
+def beaten_claim() -> Claim:
+    """How few features can be below the paper's loss at all."""
     paper = math.sqrt(PAPER_LOSS)
-    grid = list(range(300))
-    floors = floor_curve("gelu", D, grid)
-    beaten = next(m for m, value in zip(grid, floors, strict=True) if value <= paper)
-    claims = [
-        Claim(
-            "features from which on the paper's loss can be beaten",
-            f"{PAPER_LOSS} (RMSE {paper:.3f})",
-            f"m = {beaten}",
-            "new",
-            f"The floor is below it from there on. Predicting 0 leaves {floors[0] ** 2:.2f}, the best single feature "
-            f"{floors[1] ** 2:.2f}; the paper does not say m.",
-        )
-    ]
-    for recipe, name in (("fresh", "new data, last layers solved for"), ("paper", RECIPE)):
-        part = table[table["recipe"] == recipe]
-        last = part.iloc[-1]
+    floors = floor_curve("gelu", D, list(range(300)))
+    beaten = next(m for m, value in enumerate(floors) if value <= paper)
+    return Claim(
+        "features from which on the paper's loss can be beaten",
+        f"{PAPER_LOSS} (RMSE {paper:.3f})",
+        f"m = {beaten}",
+        "new",
+        f"The floor is below it from there on. Predicting 0 leaves {floors[0] ** 2:.2f}, the best single feature "
+        f"{floors[1] ** 2:.2f}; the paper does not say m.",
+    )
+
+
+def most_features_claims(table: pd.DataFrame) -> list[Claim]:
+    """The loss of each recipe with the most features, beside the paper's and the floor."""
+    claims = []
+    for recipe, name in RECIPES.items():
+        last = table[table["recipe"] == recipe].iloc[-1]
         claims.append(
             Claim(
                 f"loss with the most features, {name}",
@@ -140,17 +147,20 @@ def _claims(table: pd.DataFrame) -> tuple[Claim, ...]:
                 "errors are on new data, not on the training's.",
             )
         )
-    return tuple(claims)
+    return claims
 
 
-def _notes() -> tuple[str, ...]:
-    return (
-        "w, x ~ N(0, I) in sixteen dimensions; RMSE over all pairs of new rows and inputs.",
-        "The paper gives neither m nor the layers of this run; its recipe of section 4.2 is taken, for as many steps.",
-    )
+NOTES = (
+    "w, x ~ N(0, I) in sixteen dimensions; RMSE over all pairs of new rows and inputs.",
+    "The paper gives neither m nor the layers of this run; its recipe of section 4.2 is taken, for as many steps.",
+)
 
 
-def _figure(table: pd.DataFrame, curve: pd.DataFrame, top: int) -> Figure:
+# ---- figure
+
+
+def draw(table: pd.DataFrame, curve: pd.DataFrame, top: int) -> Figure:
+    """Losses over the steps, and errors against the number of features."""
     steps = curve["steps"].to_numpy(float)
     losses = [
         Series("loss on new data", steps, curve["new_data"].to_numpy(float), colour="#0072B2", marker="o"),
@@ -159,11 +169,10 @@ def _figure(table: pd.DataFrame, curve: pd.DataFrame, top: int) -> Figure:
     ]
     ms = np.unique(np.geomspace(1, top, 60).round().astype(int))
     methods = [Series("no maps of m features are below", ms.astype(float), floor_curve("gelu", D, ms.tolist()))]
-    shapes = {"fresh": ("new data, last layers solved for", "#D55E00", "s"), "paper": (RECIPE, "#0072B2", "o")}
-    for recipe, (name, colour, marker) in shapes.items():
+    for recipe, colour, marker in (("fresh", "#D55E00", "s"), ("paper", "#0072B2", "o")):
         part = table.loc[table["recipe"] == recipe]
         x, y = (np.asarray(part[c], float) for c in ("m", "rmse"))
-        methods.append(Series(name, x, y, colour=colour, marker=marker, line=""))
+        methods.append(Series(RECIPES[recipe], x, y, colour=colour, marker=marker, line=""))
     label = f"root of the paper's {PAPER_LOSS}; its m is not given"
     methods.append(Series(label, np.array([1.0, top]), np.full(2, math.sqrt(PAPER_LOSS)), colour=GREY, line="--"))
     with style():
@@ -179,8 +188,8 @@ def _figure(table: pd.DataFrame, curve: pd.DataFrame, top: int) -> Figure:
         right.set_xlabel("features m")
         right.set_ylabel("RMSE on new data")
         right.set_title("after the last step")
-        for panel, drawn in ((left, losses), (right, methods)):
-            legend_below(panel, [one.handle() for one in drawn], columns=1)
+        for panel, curves in ((left, losses), (right, methods)):
+            legend_below(panel, [series.handle() for series in curves], columns=1)
         figure.suptitle("GELU(w.x) by two networks, d = 16, w, x ~ N(0, I)")
     return figure
 

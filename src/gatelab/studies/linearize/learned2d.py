@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 from gatelab.feedforward import Activation, activation
 from gatelab.linearization import floor
@@ -12,48 +16,42 @@ from gatelab.linearization.builders.trained_maps import learned_maps, population
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting.kernels import Series
 from gatelab.plotting.maps import training_figure
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import monte_carlo_claims
+from gatelab.studies.progress import ticker
 
 PAPER = {3: 0.1245, 10: 0.0822, 30: 0.0891}  # RMSE on one random pair (W, x)
 M, D = 16, 2
 SINGLES = 2000
+GELU = activation("gelu")
 
 
 def run(request: Request) -> Outcome:
-    gate = activation("gelu")
-    epochs = (3, 10) if request.quick else (3, 10, 30, 100, 300)
-    seeds = range(2 if request.quick else 5)
-    steps = (10,) if request.quick else (1, 30, 300)
-    total = len(epochs) * len(seeds) + len(steps) * min(2, len(seeds))
-    rows: list[dict] = []
-
-    def add(recipe: str, seed: int, **options) -> None:
-        maps = learned_maps(gate, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
-        low, high = np.quantile(single_pairs(maps, gate, 9000 + seed), (0.05, 0.95))
-        rmse = population_rmse(maps, gate, seed=9000 + seed)
+    """The paper's recipe for several epochs, and new data at every step, over seeds."""
+    epochs, steps, seeds = (3, 10, 30, 100, 300), (1, 30, 300), range(5)
+    if request.quick:
+        epochs, steps, seeds = (3, 10), (10,), range(2)
+    plans: list[tuple[str, int, dict[str, int]]] = [
+        *(("paper", seed, {"epochs": count}) for count in epochs for seed in seeds),
+        *(("fresh", seed, {"steps": count}) for count in steps for seed in seeds[:2]),
+    ]
+    tick = ticker(request, len(plans))
+    rows: list[dict[str, Any]] = []
+    for recipe, seed, options in plans:
+        maps = learned_maps(GELU, D, m=M, recipe=recipe, seed=seed, **options)  # type: ignore[arg-type]
+        low, high = np.quantile(single_pairs(maps, GELU, 9000 + seed), (0.05, 0.95))
+        rmse = population_rmse(maps, GELU, seed=9000 + seed)
         rows.append({"recipe": recipe, **options, "seed": seed, "rmse": rmse, "pair_low": low, "pair_high": high})
-        if request.progress is not None:
-            request.progress(len(rows), total)
-
-    for count in epochs:
-        for seed in seeds:
-            add("paper", seed, epochs=count)
-    for count in steps:
-        for seed in list(seeds)[:2]:
-            add("fresh", seed, steps=count)
+        tick()
     table = pd.DataFrame(rows)
     least = floor("gelu", D, M)
     by_epochs = table[table["recipe"] == "paper"].groupby("epochs")
     paper = by_epochs["rmse"].agg(["mean", "std", "min", "max", "count"])
     paper = paper.assign(low=by_epochs["pair_low"].mean(), high=by_epochs["pair_high"].mean()).reset_index()
     ours = table[table["recipe"] == "fresh"].groupby("steps")["rmse"].agg(["mean", "min", "max", "count"]).reset_index()
-    return Outcome(
-        _figure(paper, ours, least),
-        {"runs": table, "paper-recipe": paper, "ours": ours},
-        _claims(paper, ours, least),
-        _notes(),
-    )
+    tables = {"runs": table, "paper-recipe": paper, "ours": ours}
+    return Outcome(draw(paper, ours, least), tables, claims(paper, ours, least), NOTES)
 
 
 def single_pairs(maps: Maps, gate: Activation, seed: int) -> np.ndarray:
@@ -61,76 +59,84 @@ def single_pairs(maps: Maps, gate: Activation, seed: int) -> np.ndarray:
     draw = torch.Generator().manual_seed(seed)
     W = torch.randn(SINGLES, D, D, generator=draw, dtype=torch.float64)
     x = torch.randn(SINGLES, D, generator=draw, dtype=torch.float64)
-    made = (maps.phi(W.reshape(-1, D)).reshape(SINGLES, D, -1) @ maps.psi(x)[:, :, None])[:, :, 0]
-    return (made - gate(torch.einsum("bij,bj->bi", W, x))).square().mean(1).sqrt().numpy()
+    products = (maps.phi(W.reshape(-1, D)).reshape(SINGLES, D, -1) @ maps.psi(x)[:, :, None])[:, :, 0]
+    return (products - gate(torch.einsum("bij,bj->bi", W, x))).square().mean(1).sqrt().numpy()
 
 
-def _claims(paper: pd.DataFrame, ours: pd.DataFrame, least: float) -> tuple[Claim, ...]:
-    claims = []
-    for row in paper.to_dict("records"):
-        n = int(row["epochs"])
-        if n not in PAPER:
-            continue
-        claims.append(
-            Claim(
-                f"RMSE after {n} epochs",
-                f"{PAPER[n]:.4f} (one pair)",
-                f"{row['mean']:.3f} over all pairs; {row['low']:.3f} to {row['high']:.3f} on nine of ten single pairs",
-                "reproduced" if row["low"] <= PAPER[n] <= row["high"] else "differs",
-                f"Reproduced if it is among the middle nine tenths of {SINGLES} single pairs. One pair of W and x has "
-                "two outputs, and their RMSE says little about the maps: as an error of the maps it would be "
-                f"{row['mean'] / PAPER[n]:.1f} times too small.",
-                f"over {int(row['count'])} seeds: {row['min']:.3f} to {row['max']:.3f}",
-            )
-        )
-    of = paper.set_index(paper["epochs"].astype(int))
-    after = of["mean"].to_dict()
-    if 10 in after and 30 in after:
-        claims.append(
-            Claim(
-                "30 epochs are worse than 10",
-                "0.0891 against 0.0822, possibly overfitting",
-                f"{after[30]:.3f} against {after[10]:.3f}: {'better' if after[30] < after[10] else 'worse'}",
-                "reproduced" if after[30] > after[10] else "differs",
-                "Means over the seeds, on new pairs: there is no overfitting yet. The paper's order is chance in its "
-                "one pair.",
-                f"over {int(of['count'].iloc[0])} seeds: {of['min'][30]:.3f} to {of['max'][30]:.3f} against "
-                f"{of['min'][10]:.3f} to {of['max'][10]:.3f}",
-            )
-        )
+# ---- what it says
+
+
+def claims(paper: pd.DataFrame, ours: pd.DataFrame, least: float) -> tuple[Claim, ...]:
+    """Of the tables of the paper's recipe and of ours, and of the least error that any maps can have."""
+    rows = [row for row in paper.to_dict("records") if int(row["epochs"]) in PAPER]
+    by_epochs = {int(row["epochs"]): row for row in rows}
+    order = []
+    if 10 in by_epochs and 30 in by_epochs:
+        order.append(overfitting_claim(by_epochs[10], by_epochs[30], int(paper["count"].iloc[0])))
     last, best = paper.iloc[-1], ours.iloc[-1]
-    claims.append(
+    return (
+        *(epochs_claim(n, row) for n, row in by_epochs.items()),
+        *order,
         Claim(
             "more data",
             "could improve accuracy",
             f"{best['mean']:.4f} with new data at every step; the paper's recipe {last['mean']:.3f}",
-            "reproduced" if best["max"] < last["min"] else "differs",
+            reproduced_if(best["max"] < last["min"]),
             f"The paper's recipe after {int(last['epochs'])} epochs on its 1024 matrices. The floor is {least:.5f}.",
             f"over {int(best['count'])} seeds: {best['min']:.4f} to {best['max']:.4f}",
-        )
-    )
-    claims.append(
+        ),
         Claim(
             "whether learned maps are unbiased",
             "unbiased: not limited as the polynomial's degree is",
             f"no maps of {M} features have RMSE below {least:.4f}",
-            "reproduced" if least < 1e-3 else "differs",
+            reproduced_if(least < 1e-3),
             f"m limits them as the degree limits a polynomial: the best of all pairs of maps leaves {least:.5f}, and "
             "what it leaves is a function of w and x, not chance that more data would average out.",
-        )
-    )
-    return (*claims, *monte_carlo_claims())
-
-
-def _notes() -> tuple[str, ...]:
-    return (
-        "Population RMSE: all pairs of 3000 new rows and 3000 new inputs; strokes span the seeds.",
-        "The paper's recipe: 1024 matrices with one x each, hidden layers of 64 relu, Adam at 1e-3, batches of 64. "
-        "An epoch is 16 steps, and the axis counts steps.",
+        ),
+        *monte_carlo_claims(),
     )
 
 
-def _figure(paper: pd.DataFrame, ours: pd.DataFrame, least: float):
+def epochs_claim(n: int, row: Mapping[Any, Any]) -> Claim:
+    """The paper's number, of one pair, beside the error over all pairs and over single ones."""
+    return Claim(
+        f"RMSE after {n} epochs",
+        f"{PAPER[n]:.4f} (one pair)",
+        f"{row['mean']:.3f} over all pairs; {row['low']:.3f} to {row['high']:.3f} on nine of ten single pairs",
+        reproduced_if(row["low"] <= PAPER[n] <= row["high"]),
+        f"Reproduced if it is among the middle nine tenths of {SINGLES} single pairs. One pair of W and x has "
+        "two outputs, and their RMSE says little about the maps: as an error of the maps it would be "
+        f"{row['mean'] / PAPER[n]:.1f} times too small.",
+        f"over {int(row['count'])} seeds: {row['min']:.3f} to {row['max']:.3f}",
+    )
+
+
+def overfitting_claim(ten: Mapping[Any, Any], thirty: Mapping[Any, Any], seeds: int) -> Claim:
+    """Whether more epochs make the maps worse."""
+    word = "better" if thirty["mean"] < ten["mean"] else "worse"
+    return Claim(
+        "30 epochs are worse than 10",
+        "0.0891 against 0.0822, possibly overfitting",
+        f"{thirty['mean']:.3f} against {ten['mean']:.3f}: {word}",
+        reproduced_if(thirty["mean"] > ten["mean"]),
+        "Means over the seeds, on new pairs: there is no overfitting yet. The paper's order is chance in its one pair.",
+        f"over {seeds} seeds: {thirty['min']:.3f} to {thirty['max']:.3f} against {ten['min']:.3f} to {ten['max']:.3f}",
+    )
+
+
+NOTES = (
+    "Population RMSE: all pairs of 3000 new rows and 3000 new inputs; strokes span the seeds.",
+    "The paper's recipe: 1024 matrices with one x each, hidden layers of 64 relu, Adam at 1e-3, batches of 64. "
+    "An epoch is 16 steps, and the axis counts steps.",
+)
+
+
+# ---- figure
+
+
+def draw(paper: pd.DataFrame, ours: pd.DataFrame, least: float) -> Figure:
+    """Errors over the steps by both recipes, the paper's numbers, and the floor."""
+
     def series(label: str, part: pd.DataFrame, x, colour: str, marker: str) -> Series:
         mean, low, high = (part[c].to_numpy(float) for c in ("mean", "min", "max"))
         return Series(label, np.asarray(x, float), mean, low, high, colour=colour, marker=marker)

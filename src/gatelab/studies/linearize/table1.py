@@ -1,6 +1,6 @@
-"""Section 4.1 of paper 003: GELU by Monte Carlo, whose bias and variance the paper derives and does not measure.
+"""Table 1 of paper 003: the largest error of five Taylor terms of GELU, and what the same degree can do instead.
 
-Table 1 of paper 003: the largest error of five Taylor terms of GELU, and what the same degree can do instead.
+Beside it stands GELU by Monte Carlo, section 4.1, whose bias and variance the paper derives and does not measure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,167 @@ from gatelab.linearization import Polynomial, bound, linearize, monte_carlo, mon
 from gatelab.linearization.polynomials import values
 from gatelab.plotting import NEURON_COLOURS, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
 from gatelab.studies.progress import ticker
 
+# As printed; mantissas are compared in as many digits.
+PAPER = {1.0: "9e-06", 3.0: "3.0e+00", 5.0: "7.8e+02", 7.0: "2.7e+04"}
+SERIES = (1, -6, 40, -336)  # sections 3.2.1 and 3.3
+TERMS, DEGREE = 5, 10
+DEGREES, QUICK_DEGREES = (2, 4, 6, 8, 10, 12, 16, 20, 24), (4, 10)
+GELU = activation("gelu")
 DRAWS, SAMPLES = 4000, (16, 256)
 Z = (-2.48, -1.0, 0.5, 1.55, 2.23)
-SURE = 4.5  # standard errors: five means beyond it by chance in less than one of 10 000 studies
+SURE = 4.5  # standard errors: in less than one of 10 000 studies does one of five means lie beyond it at random
+
+
+def run(request: Request) -> Outcome:
+    """Table 1, and both kinds of polynomials by their degree."""
+    degrees = DEGREES
+    if request.quick:
+        degrees = QUICK_DEGREES
+    tick = ticker(request, len(PAPER) + len(degrees))
+    rows = []
+    for reach, printed in PAPER.items():
+        taylor, minimax = five_terms(reach), best(DEGREE, reach)
+        rows.append(
+            {
+                "range": f"[-{reach:.0f}, {reach:.0f}]",
+                "paper": float(printed),
+                "Taylor": taylor.error(GELU),
+                "Taylor, proved at most": bound(taylor, GELU).value,
+                "of max |GELU|": taylor.error(GELU) / float(values(GELU, [reach])),
+                "minimax": minimax.error(GELU),
+                "minimax, proved at most": bound(minimax, GELU).value,
+            }
+        )
+        tick()
+    growth = []
+    for degree in degrees:
+        for reach in (3.0, 5.0, 7.0):
+            taylor, minimax = polynomial("taylor", degree, reach), best(degree, reach)
+            errors = {"Taylor": taylor.error(GELU), "minimax": minimax.error(GELU)}
+            growth.append({"degree": degree, "R": reach, **errors})
+        tick()
+    table, by_degree = pd.DataFrame(rows), pd.DataFrame(growth)
+    claims = (*taylor_claims(table), acceptable_claim(table), series_claim(), *minimax_claims(table))
+    return Outcome(draw(by_degree), {"table1": table, "degrees": by_degree}, claims, NOTES)
+
+
+# ---- polynomials, and printed digits
+
+
+def five_terms(reach: float) -> Polynomial:
+    """Taylor's series as the paper has it, to be looked at on [-reach, reach]."""
+    return polynomial("taylor", DEGREE, reach)
+
+
+def best(degree: int, reach: float) -> Polynomial:
+    """The polynomial of the least greatest error on [-reach, reach]."""
+    return polynomial("minimax", degree, reach)
+
+
+def polynomial(method: str, degree: int, reach: float) -> Polynomial:
+    """That of GELU by a method on [-reach, reach]."""
+    series = linearize("gelu", method, degree=degree, interval=(-reach, reach)).polynomial
+    assert series is not None
+    return series
+
+
+def as_printed(value: float, printed: str) -> str:
+    """The value in as many digits as the paper prints.
+
+    >>> as_printed(784.6, "7.8e+02"), as_printed(8.82e-6, "9e-06")
+    ('7.8e+02', '9e-06')
+    """
+    mantissa = printed.split("e")[0]
+    digits = len(mantissa.partition(".")[2])
+    return f"{value:.{digits}e}"
+
+
+def rounded_twice(value: float, printed: str) -> str:
+    """The same from three digits: halves then go to even.
+
+    >>> as_printed(785.25, "7.8e+02"), rounded_twice(785.25, "7.8e+02")
+    ('7.9e+02', '7.8e+02')
+    """
+    return as_printed(float(f"{value:.2e}"), printed)
+
+
+# ---- what it says
+
+
+def taylor_claims(table: pd.DataFrame) -> list[Claim]:
+    """The numbers of table 1, to their digits."""
+    claims = []
+    for (reach, printed), row in zip(PAPER.items(), table.to_dict("records"), strict=True):
+        ours = row["Taylor"]
+        because = (
+            f"Against erf-GELU the error at the end of the range is {ours:.5g}; proved to be nowhere more than "
+            f"{row['Taylor, proved at most']:.5g}."
+        )
+        if as_printed(ours, printed) != printed:
+            because = (
+                f"The printed number is {ours:.3g} rounded again, half to even; at once it is "
+                f"{as_printed(ours, printed)}. {because}"
+            )
+        claims.append(
+            Claim(
+                f"largest error of {TERMS} Taylor terms, Wx in [-{reach:.0f}, {reach:.0f}]",
+                printed,
+                f"{ours:.3g}",
+                reproduced_if(printed in (as_printed(ours, printed), rounded_twice(ours, printed))),
+                because,
+            )
+        )
+    return claims
+
+
+def acceptable_claim(table: pd.DataFrame) -> Claim:
+    """Whether the error on [-3, 3] is small beside the function."""
+    share = table.iloc[1]["of max |GELU|"]
+    return Claim(
+        "Wx in [-3, 3], where the error is called acceptable",
+        "acceptable",
+        f"{share:.0%} of the largest |GELU| there",
+        reproduced_if(share < 0.1),
+        f"At z = -3 the series gives {float(five_terms(3.0)(-3.0)):.3f} where GELU is "
+        f"{float(values(GELU, [-3.0])):.4f}.",
+    )
+
+
+def series_claim() -> Claim:
+    """The expansion of section 3.2.1: z/2 + (z^2/1 - z^4/6 + z^6/40 - z^8/336 + ...) / sqrt(2 pi)."""
+    series = polynomial("taylor", DEGREE, 1.0)
+    power = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(series, DEGREE))
+    inverse = [1 / (power[k] * math.sqrt(2 * math.pi)) for k in (2, 4, 6, 8)]
+    others = max(abs(power[0]), abs(power[1] - 0.5), *(abs(power[k]) for k in (3, 5, 7, 9)))
+    same = others < 1e-12 and [round(v, 6) for v in inverse] == list(SERIES)
+    return Claim(
+        "denominators of z^2, z^4, z^6, z^8 in the series, times sqrt(2 pi)",
+        ", ".join(f"{v:g}" for v in SERIES),
+        ", ".join(f"{v:.6g}" for v in inverse),
+        reproduced_if(same),
+        f"Beside them z/2 and no other power, to {others:.0e}. The same numbers stand in eq. 6 of section 3.3.",
+    )
+
+
+def minimax_claims(table: pd.DataFrame) -> list[Claim]:
+    """What the same degree can do instead."""
+    return [
+        Claim(
+            f"largest error of the best polynomial of degree {DEGREE} on [-{reach:.0f}, {reach:.0f}]",
+            "-",
+            f"{row['minimax']:.3g}, {row['Taylor'] / row['minimax']:.3g} times less than Taylor's",
+            "new",
+            f"Remez's exchange; proved to be nowhere more than {row['minimax, proved at most']:.4g}.",
+        )
+        for reach, row in zip(PAPER, table.to_dict("records"), strict=True)
+    ]
+
+
+# ---- Monte Carlo, section 4.1
 
 
 def estimates(samples: int, seed: int = 0) -> np.ndarray:
@@ -36,20 +191,20 @@ def monte_carlo_claims() -> tuple[Claim, Claim]:
     """Unbiased: the mean of many estimates. Consistent: their variance goes as 1/N."""
     z = torch.tensor(Z, dtype=torch.float64)
     exact = torch.nn.functional.gelu(z).numpy()
-    found = {n: estimates(n) for n in SAMPLES}
+    draws = {n: estimates(n) for n in SAMPLES}
     few, many = SAMPLES
-    error = found[few].std(axis=0, ddof=1) / DRAWS**0.5
-    off = np.abs(found[few].mean(axis=0) - exact) / error
-    falls = found[few].var(axis=0, ddof=1) / found[many].var(axis=0, ddof=1)
-    # A variance of so many draws is known to about sqrt(2 / draws), heavy tails aside: a quarter is far beyond chance.
+    error = draws[few].std(axis=0, ddof=1) / DRAWS**0.5
+    distance = np.abs(draws[few].mean(axis=0) - exact) / error
+    falls = draws[few].var(axis=0, ddof=1) / draws[many].var(axis=0, ddof=1)
+    # A variance of so many draws is known to about sqrt(2 / draws), heavy tails aside: a quarter is far beyond that.
     near = np.abs(np.log(falls / (many / few))) < 0.25
-    theory = (found[many].var(axis=0, ddof=1) / monte_carlo_variance(z, many).numpy()).tolist()
+    theory = (draws[many].var(axis=0, ddof=1) / monte_carlo_variance(z, many).numpy()).tolist()
     return (
         Claim(
             "mean of the Monte-Carlo estimates less GELU (section 4.1)",
             "0: unbiased",
-            f"at most {off.max():.1f} standard errors from 0",
-            "reproduced" if off.max() < SURE else "differs",
+            f"at most {distance.max():.1f} standard errors from 0",
+            reproduced_if(distance.max() < SURE),
             f"{DRAWS} estimates of N = {few} at z = {', '.join(f'{v:g}' for v in Z)}; the largest standard error is "
             f"{error.max():.1e}. The estimator holds for one z: it does not factor into a map of w and a map of x.",
         ),
@@ -57,153 +212,27 @@ def monte_carlo_claims() -> tuple[Claim, Claim]:
             f"what {many // few} times the samples divide the variance by (section 4.1)",
             f"{many // few}, for it is consistent",
             f"{falls.min():.1f} to {falls.max():.1f}",
-            "reproduced" if near.all() else "differs",
+            reproduced_if(near.all()),
             f"N = {few} and {many}; the variance is {min(theory):.2f} to {max(theory):.2f} times z² Φ(1 - Φ)/N.",
         ),
     )
 
 
-# As printed; mantissas are compared in as many digits.
-PAPER = {1.0: "9e-06", 3.0: "3.0e+00", 5.0: "7.8e+02", 7.0: "2.7e+04"}
-SERIES = (1, -6, 40, -336)  # sections 3.2.1 and 3.3
-TERMS, DEGREE = 5, 10
-DEGREES, QUICK_DEGREES = (2, 4, 6, 8, 10, 12, 16, 20, 24), (4, 10)
-GELU = activation("gelu")
+# What eq. 1 gives as it is printed: x times the integral of t phi(t), that is -x phi(x).
+STRAY = f"{-math.exp(-0.5) / math.sqrt(2 * math.pi):.3f} at x = 1, where GELU is {float(values(GELU, [1.0])):.3f}"
+NOTES = (
+    "The errors are largest at the ends of the ranges, so that no grid enters.",
+    f"Eq. 1 has a stray t in the integrand; as printed it gives {STRAY}.",
+    "Section 3.1.3 drops the power 2n + 2 in its second line; section 3.3 has e^(-5z^2) for e^(-0.5 z^2).",
+    "GELU, SiLU and ReLU are z/2 + an even function: an odd top degree gains nothing.",
+)
 
 
-def as_printed(value: float, printed: str) -> str:
-    """The value in as many digits as the paper prints.
-
-    >>> as_printed(784.6, "7.8e+02"), as_printed(8.82e-6, "9e-06")
-    ('7.8e+02', '9e-06')
-    """
-    mantissa = printed.split("e")[0]
-    return f"{value:.{len(mantissa.split('.')[1]) if '.' in mantissa else 0}e}"
+# ---- figure
 
 
-def rounded_twice(value: float, printed: str) -> str:
-    """The same from three digits: halves then go to even.
-
-    >>> as_printed(785.25, "7.8e+02"), rounded_twice(785.25, "7.8e+02")
-    ('7.9e+02', '7.8e+02')
-    """
-    return as_printed(float(f"{value:.2e}"), printed)
-
-
-def five_terms(reach: float) -> Polynomial:
-    made = linearize("gelu", "taylor", degree=DEGREE, interval=(-reach, reach)).polynomial
-    assert made is not None
-    return made
-
-
-def best(degree: int, reach: float) -> Polynomial:
-    made = linearize("gelu", "minimax", degree=degree, interval=(-reach, reach)).polynomial
-    assert made is not None
-    return made
-
-
-def run(request: Request) -> Outcome:
-    degrees = QUICK_DEGREES if request.quick else DEGREES
-    tick = ticker(request, len(PAPER) + len(degrees))
-    rows = []
-    for reach, printed in PAPER.items():
-        taylor, other = five_terms(reach), best(DEGREE, reach)
-        rows.append(
-            {
-                "range": f"[-{reach:.0f}, {reach:.0f}]",
-                "paper": float(printed),
-                "Taylor": taylor.error(GELU),
-                "Taylor, proved at most": bound(taylor, GELU).value,
-                "of max |GELU|": taylor.error(GELU) / float(values(GELU, [reach])),
-                "minimax": other.error(GELU),
-                "minimax, proved at most": bound(other, GELU).value,
-            }
-        )
-        tick()
-    growth = []
-    for degree in degrees:
-        for reach in (3.0, 5.0, 7.0):
-            series = linearize("gelu", "taylor", degree=degree, interval=(-reach, reach)).polynomial
-            assert series is not None
-            growth.append(
-                {
-                    "degree": degree,
-                    "R": reach,
-                    "Taylor": series.error(GELU),
-                    "minimax": best(degree, reach).error(GELU),
-                }
-            )
-        tick()
-    table, by_degree = pd.DataFrame(rows), pd.DataFrame(growth)
-    return Outcome(_figure(by_degree), {"table1": table, "degrees": by_degree}, _claims(table), NOTES)
-
-
-def _claims(table: pd.DataFrame) -> tuple[Claim, ...]:
-    claims = []
-    for (reach, printed), row in zip(PAPER.items(), table.to_dict("records"), strict=True):
-        ours = row["Taylor"]
-        claims.append(
-            Claim(
-                f"largest error of {TERMS} Taylor terms, Wx in [-{reach:.0f}, {reach:.0f}]",
-                printed,
-                f"{ours:.3g}",
-                "reproduced" if printed in (as_printed(ours, printed), rounded_twice(ours, printed)) else "differs",
-                _twice(ours, printed)
-                + f"Against erf-GELU the error at the end of the range is {ours:.5g}; proved to be nowhere more than "
-                f"{row['Taylor, proved at most']:.5g}.",
-            )
-        )
-    at_three = table.iloc[1]
-    claims.append(
-        Claim(
-            "Wx in [-3, 3], where the error is called acceptable",
-            "acceptable",
-            f"{at_three['of max |GELU|']:.0%} of the largest |GELU| there",
-            "reproduced" if at_three["of max |GELU|"] < 0.1 else "differs",
-            f"At z = -3 the series gives {float(five_terms(3.0)(-3.0)):.3f} where GELU is "
-            f"{float(values(GELU, [-3.0])):.4f}.",
-        )
-    )
-    claims.append(series_claim())
-    for reach, row in zip(PAPER, table.to_dict("records"), strict=True):
-        claims.append(
-            Claim(
-                f"largest error of the best polynomial of degree {DEGREE} on [-{reach:.0f}, {reach:.0f}]",
-                "-",
-                f"{row['minimax']:.3g}, {row['Taylor'] / row['minimax']:.3g} times less than Taylor's",
-                "new",
-                f"Remez's exchange; proved to be nowhere more than {row['minimax, proved at most']:.4g}.",
-            )
-        )
-    return tuple(claims)
-
-
-def series_claim() -> Claim:
-    """The expansion of section 3.2.1: z/2 + (z^2/1 - z^4/6 + z^6/40 - z^8/336 + ...) / sqrt(2 pi)."""
-    coefficients = linearize("gelu", "taylor", degree=DEGREE, interval=(-1.0, 1.0)).polynomial
-    assert coefficients is not None
-    power = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(coefficients, DEGREE))
-    inverse = [1 / (power[k] * math.sqrt(2 * math.pi)) for k in (2, 4, 6, 8)]
-    rest = max(abs(power[0]), abs(power[1] - 0.5), *(abs(power[k]) for k in (3, 5, 7, 9)))
-    same = rest < 1e-12 and [round(v, 6) for v in inverse] == list(SERIES)
-    return Claim(
-        "denominators of z^2, z^4, z^6, z^8 in the series, times sqrt(2 pi)",
-        ", ".join(f"{v:g}" for v in SERIES),
-        ", ".join(f"{v:.6g}" for v in inverse),
-        "reproduced" if same else "differs",
-        f"Beside them z/2 and no other power, to {rest:.0e}. The same numbers stand in eq. 6 of section 3.3.",
-    )
-
-
-def _twice(value: float, printed: str) -> str:
-    if as_printed(value, printed) == printed:
-        return ""
-    return (
-        f"The printed number is {value:.3g} rounded again, half to even; at once it is {as_printed(value, printed)}. "
-    )
-
-
-def _figure(by_degree: pd.DataFrame) -> Figure:
+def draw(by_degree: pd.DataFrame) -> Figure:
+    """Errors over z, and the largest ones by degree."""
     z = np.linspace(-7, 7, 1401)
     exact = values(GELU, z).numpy()
     with style():
@@ -232,17 +261,7 @@ def _figure(by_degree: pd.DataFrame) -> Figure:
     return figure
 
 
-def _stray() -> str:
-    """What eq. 1 gives as it is printed: x times the integral of t phi(t), that is -x phi(x)."""
-    return f"{-math.exp(-0.5) / math.sqrt(2 * math.pi):.3f} at x = 1, where GELU is {float(values(GELU, [1.0])):.3f}"
-
-
-NOTES = (
-    "The errors are largest at the ends of the ranges, so that no grid enters.",
-    f"Eq. 1 has a stray t in the integrand; as printed it gives {_stray()}.",
-    "Section 3.1.3 drops the power 2n + 2 in its second line; section 3.3 has e^(-5z^2) for e^(-0.5 z^2).",
-    "GELU, SiLU and ReLU are z/2 + an even function: an odd top degree gains nothing.",
-)
+# ---- the finding
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:

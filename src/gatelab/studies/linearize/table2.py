@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from gatelab.linearization import Linearization, linearize
 from gatelab.linearization.polynomials import meant, values
 from gatelab.plotting import new_figure, style
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.linearize.table1 import DEGREE, five_terms
 from gatelab.studies.progress import ticker
@@ -32,17 +35,24 @@ def layer(seed: int = 0) -> tuple[Tensor, Tensor]:
     return W + torch.outer(torch.tensor(Z, dtype=torch.float64) - W @ x, x) / x.dot(x), x
 
 
-def made(features: str) -> Linearization:
+def taylor_maps(features: str) -> Linearization:
+    """The series on three inputs as maps, with Kronecker or with symmetric features."""
     return linearize("gelu", "taylor", degree=DEGREE, d=3, features=features)
 
 
+def product(features: str, W: Tensor, x: Tensor) -> np.ndarray:
+    """Phi(W) Psi(x) of the series."""
+    maps = taylor_maps(features)
+    return (maps.phi(W) @ maps.psi(x)).numpy()
+
+
 def run(request: Request) -> Outcome:
+    """Table 2; quick runs are the same."""
     tick = ticker(request, 2)
     W, x = layer()
-    rows = {}
+    products = {}
     for kind in ("kronecker", "symmetric"):
-        one = made(kind)
-        rows[kind] = (one.phi(W) @ one.psi(x)).numpy()
+        products[kind] = product(kind, W, x)
         tick()
     z = (W @ x).numpy()
     tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
@@ -50,34 +60,43 @@ def run(request: Request) -> Outcome:
         {
             "z = Wx": z,
             "Taylor": five_terms(3.0)(z),
-            "Kronecker": rows["kronecker"],
-            "symmetric": rows["symmetric"],
+            "Kronecker": products["kronecker"],
+            "symmetric": products["symmetric"],
             "tanh-GELU": tanh,
             "erf-GELU": erf,
         }
     )
-    counts = pd.DataFrame([_count(d) for d in (3, *MORE)])
-    return Outcome(_figure(table), {"table2": table, "features": counts}, _claims(table, counts), NOTES)
+    counts = pd.DataFrame([feature_counts(d) for d in (3, *MORE)])
+    return Outcome(draw(table), {"table2": table, "features": counts}, claims(table, counts), NOTES)
 
 
-def _count(d: int) -> dict[str, float]:
+def feature_counts(d: int) -> dict[str, float]:
+    """How many features of either kind d inputs have."""
     kinds = {
         kind: linearize("gelu", "taylor", degree=DEGREE, d=d, features=kind).m for kind in ("kronecker", "symmetric")
     }
     return {"d": d, **kinds, "ratio": kinds["kronecker"] / kinds["symmetric"]}
 
 
-def printed(given: tuple[float, ...], ours: np.ndarray, digits: int = 4) -> Verdict:
+# ---- what it says
+
+
+def digits_text(numbers: Iterable[float], digits: int = 4) -> str:
+    """A row of numbers as it is printed.
+
+    >>> digits_text([1, 0.25], 2)
+    '1.00, 0.25'
+    """
+    return ", ".join(f"{v:.{digits}f}" for v in numbers)
+
+
+def printed(paper: Iterable[float], ours: Iterable[float], digits: int = 4) -> Verdict:
     """Reproduced where every number agrees in all digits that are printed."""
-    same = [f"{a:.{digits}f}" == f"{b:.{digits}f}" for a, b in zip(given, ours, strict=True)]
-    return "reproduced" if all(same) else "differs"
+    return reproduced_if(digits_text(paper, digits) == digits_text(ours, digits))
 
 
-def _row(numbers: object, digits: int = 4) -> str:
-    return ", ".join(f"{v:.{digits}f}" for v in numbers)  # type: ignore[attr-defined]
-
-
-def _claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
+def claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
+    """The rows of table 2 to their digits, and the numbers of features."""
     columns = {name: table[name].to_numpy(float) for name in table}
     gap = float(np.abs(columns["Kronecker"] - columns["symmetric"]).max())
     three = counts.iloc[0]
@@ -85,23 +104,20 @@ def _claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
         ("x' = Wx", Z, "z = Wx", 2, "The paper prints W x alone; W and x here are chance ones with that product."),
         ("GELU_Taylor,5(x')", TAYLOR, "Taylor", 4, "Five terms of eq. 2, degree 10."),
         ("Linearized y' = Phi(W) Psi(x)", LINEARIZED, "Kronecker", 4, f"{FEATURES} Kronecker features, row by row."),
-        ("GELU_tanh(x')", TANH, "tanh-GELU", 4, f"erf-GELU would be {_row(columns['erf-GELU'])}."),
+        ("GELU_tanh(x')", TANH, "tanh-GELU", 4, f"erf-GELU would be {digits_text(columns['erf-GELU'])}."),
     )
-    claims = [
-        Claim(what, _row(given, n), _row(columns[name], n), printed(given, columns[name], n), because)
-        for what, given, name, n, because in rows
-    ]
-    same = int(three["kronecker"]) == FEATURES
-    claims.append(
+    return (
+        *(
+            Claim(what, digits_text(paper, n), digits_text(columns[name], n), printed(paper, columns[name], n), because)
+            for what, paper, name, n, because in rows
+        ),
         Claim(
             "features of W and x in R^3, Kronecker powers",
             str(FEATURES),
             str(int(three["kronecker"])),
-            "reproduced" if same else "differs",
+            reproduced_if(int(three["kronecker"]) == FEATURES),
             "3 + 3^2 + 3^4 + 3^6 + 3^8 + 3^10.",
-        )
-    )
-    claims.append(
+        ),
         Claim(
             "features that the same function needs",
             str(FEATURES),
@@ -112,21 +128,23 @@ def _claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
                 f"With {int(row['d'])} inputs it is {row['symmetric']:.3g} instead of {row['kronecker']:.3g}."
                 for row in counts.iloc[1:].to_dict("records")
             ),
-        )
+        ),
     )
-    return tuple(claims)
 
 
-def _figure(table: pd.DataFrame) -> Figure:
+# ---- figure
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """GELU and its series, with the three numbers of the table."""
     z = np.linspace(-3, 3, 601)
     with style():
         figure = new_figure(6.4, 4.2)
         panel = figure.subplots()
         panel.plot(z, values(meant("gelu-tanh")[0], z).numpy(), color="#222222", label="tanh-GELU")
         panel.plot(z, five_terms(3.0)(z), color="#0072B2", linestyle="--", label="Taylor, five terms")
-        at = table["z = Wx"].to_numpy(float)
         panel.plot(
-            at,
+            table["z = Wx"].to_numpy(float),
             table["symmetric"].to_numpy(float),
             "s",
             color="#0072B2",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 import torch
@@ -11,9 +13,10 @@ from gatelab.linearization import linearize
 from gatelab.linearization.polynomials import meant, values
 from gatelab.plotting import new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
-from gatelab.studies.linearize.table2 import Z, layer, made
+from gatelab.studies.linearize.table2 import FEATURES, Z, layer, product
 from gatelab.studies.progress import ticker
 
 # Table 3 as printed.
@@ -21,14 +24,14 @@ TAYLOR_TANH, LINEARIZED_TAYLOR = 0.21182, 0.00000
 
 
 def run(request: Request) -> Outcome:
+    """Table 3, and the derivative of GELU; quick runs are the same."""
     tick = ticker(request, 2)
     z = np.array(Z)
     W, x = layer()
     series = five_terms(3.0)(z)
     tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
-    products = {kind: (made(kind).phi(W) @ made(kind).psi(x)).numpy() for kind in ("kronecker", "symmetric")}
+    products = {kind: product(kind, W, x) for kind in ("kronecker", "symmetric")}
     tick()
-    other = best(DEGREE, 3.0)(z)
     gaussian = linearize("gelu", "hermite", degree=DEGREE, scale=1.0).polynomial
     assert gaussian is not None
     rows = {
@@ -37,37 +40,42 @@ def run(request: Request) -> Outcome:
         "tanh-GELU vs. erf-GELU": rmse(tanh, erf),
         "Kronecker product vs. Taylor": rmse(products["kronecker"], series),
         "symmetric product vs. Taylor": rmse(products["symmetric"], series),
-        f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU": rmse(other, erf),
+        f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU": rmse(best(DEGREE, 3.0)(z), erf),
         f"Hermite of degree {DEGREE}, N(0, 1), vs. erf-GELU": rmse(gaussian(z), erf),
     }
     tick()
     table = pd.DataFrame({"metric": list(rows), "RMSE": list(rows.values())})
-    return Outcome(_figure(), {"table3": table}, (*_claims(rows), derivative_claim()), NOTES)
+    return Outcome(draw(), {"table3": table}, (*claims(rows), derivative_claim()), NOTES)
 
 
 def rmse(a: np.ndarray, b: np.ndarray) -> float:
+    """The root mean square of the difference."""
     return float(np.sqrt(np.mean((a - b) ** 2)))
 
 
-def _claims(rows: dict[str, float]) -> tuple[Claim, ...]:
+# ---- what it says
+
+
+def claims(rows: Mapping[str, float]) -> tuple[Claim, ...]:
+    """The two numbers of table 3 to their digits, and what the best polynomial has there."""
     tanh, erf = rows["Taylor vs. tanh-GELU"], rows["Taylor vs. erf-GELU"]
-    product = rows["Kronecker product vs. Taylor"]
+    rounding = rows["Kronecker product vs. Taylor"]
     least = rows[f"minimax of degree {DEGREE} on [-3, 3] vs. erf-GELU"]
     return (
         Claim(
             "RMSE (Taylor vs. Tanh GELU)",
             f"{TAYLOR_TANH:.5f}",
             f"{tanh:.5f}",
-            "reproduced" if f"{tanh:.5f}" == f"{TAYLOR_TANH:.5f}" else "differs",
+            reproduced_if(f"{tanh:.5f}" == f"{TAYLOR_TANH:.5f}"),
             f"It is the series of the erf form that is compared with the tanh form; against its own function it is "
             f"{erf:.5f}. Nearly all of it is the error at z = {Z[0]}.",
         ),
         Claim(
             "RMSE (Linearized vs. Taylor GELU)",
             f"{LINEARIZED_TAYLOR:.5f}",
-            f"{product:.5f}",
-            "reproduced" if f"{product:.5f}" == f"{LINEARIZED_TAYLOR:.5f}" else "differs",
-            f"{product:.1g}: rounding, for {66_432} features; {rows['symmetric product vs. Taylor']:.1g} for 163.",
+            f"{rounding:.5f}",
+            reproduced_if(f"{rounding:.5f}" == f"{LINEARIZED_TAYLOR:.5f}"),
+            f"{rounding:.1g}: rounding, for {FEATURES} features; {rows['symmetric product vs. Taylor']:.1g} for 163.",
         ),
         Claim(
             f"RMSE of the best polynomial of degree {DEGREE} on [-3, 3], on the same three numbers",
@@ -98,12 +106,16 @@ def derivative_claim() -> Claim:
         "the derivative of GELU (section 3.3.1)",
         "with 8943/200000 and 26829/200000",
         f"that of tanh-GELU to {tanh:.0e}",
-        "reproduced" if tanh < 1e-12 else "differs",
+        reproduced_if(tanh < 1e-12),
         f"On [-6, 6]. It is {erf:.1g} off the derivative of erf-GELU, which eq. 1 defines.",
     )
 
 
-def _figure() -> Figure:
+# ---- figure
+
+
+def draw() -> Figure:
+    """What the series is compared with, over z."""
     z = np.linspace(-3, 3, 1201)
     tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
     series = five_terms(3.0)(z)
@@ -117,8 +129,8 @@ def _figure() -> Figure:
             ErrorCurve(f"minimax, degree {DEGREE} - erf-GELU", z, best(DEGREE, 3.0)(z) - erf, "#D55E00"),
         ]
         draw_errors(panel, curves, floor=1e-12, xlabel="z = w.x")
-        for at in Z:
-            panel.axvline(at, color="#6b6b6b", linewidth=0.7)
+        for z_printed in Z:
+            panel.axvline(z_printed, color="#6b6b6b", linewidth=0.7)
         panel.set_ylim(1e-10, 10)
         panel.legend(loc="lower right", fontsize=7)
         figure.suptitle("Table 3: what the series is compared with (lines: the paper's three numbers)")

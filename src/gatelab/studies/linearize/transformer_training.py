@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
 from gatelab.arrays import Array
@@ -17,7 +16,8 @@ from gatelab.data.text import TextData
 from gatelab.feedforward import Activation, Unit
 from gatelab.linearization import calibrate, find_published, linearize
 from gatelab.models.replace import blocks, trace
-from gatelab.studies.linearize.transformer_ways import PUBLISHED, ModelPieces
+from gatelab.statistics import LEVEL, t_interval
+from gatelab.studies.linearize.transformer_ways import PUBLISHED, ModelPieces, first_below, named
 from gatelab.train import History, recipe, train_many, trained
 
 TRAINED = ("minimax 4", "minimax 8", "hermite 4", "mpcformer", "taylor 10", "identity")
@@ -38,12 +38,13 @@ class Size:
     test: int = 64
 
     def recipes(self, unit: Unit | str) -> list[Any]:
+        """How a GPT of this size with that unit is trained, a recipe a seed."""
         options = {"context": self.context, "d_model": self.d_model, "width": self.width, "heads": 2}
-        made = recipe(
+        first = recipe(
             "gpt2", unit, "letters", size="tiny", options=options, steps=self.steps, batch=self.batch,
             lr=LEARNING_RATE, evaluations=12, test_size=self.test, tokenizer="bytes", precision="float32",
         )  # fmt: skip
-        return [made.with_seed(seed) for seed in range(self.seeds)]
+        return [first.with_seed(seed) for seed in range(self.seeds)]
 
 
 def train_plain(size: Size, data: TextData) -> tuple[tuple[History, ...], tuple[Any, ...]]:
@@ -69,20 +70,22 @@ def training(
     histories, models = train_plain(size, data)
     tick()
     tokens, _ = data.batch(0, size.test, size.context)
-    z = torch.cat([_before(model, tokens) for model in models])
+    z = torch.cat([pre_activations(model, tokens) for model in models])
     runs: Runs = {"gelu": histories}
     for name in names:
-        runs[name] = train_with(name, _function(name, z), size, data)
+        runs[name] = train_with(name, function_named(name, z), size, data)
         tick()
     return runs, models
 
 
-def _before(model: Any, tokens: Tensor) -> Tensor:
-    found = trace(model, lambda m: m(tokens)).inputs
-    return torch.cat([b.before(x).flatten() for b, x in zip(blocks(model), found, strict=True)])
+def pre_activations(model: Any, tokens: Tensor) -> Tensor:
+    """Those of all blocks, one after the other."""
+    inputs = trace(model, lambda m: m(tokens)).inputs
+    return torch.cat([b.before(x).flatten() for b, x in zip(blocks(model), inputs, strict=True)])
 
 
-def _function(name: str, z: Tensor) -> Callable[[Tensor], Tensor]:
+def function_named(name: str, z: Tensor) -> Callable[[Tensor], Tensor]:
+    """What is trained in GELU's place; a polynomial is made for the pre-activations z."""
     if name == "identity":
         return torch.clone
     if name in PUBLISHED:
@@ -113,43 +116,42 @@ def curve_rows(runs: Mapping[str, Sequence[History]]) -> list[dict[str, Any]]:
 def training_rows(runs: Mapping[str, tuple[History, ...]]) -> list[dict[str, Any]]:
     """Ends of the curves: test loss, its distance to GELU of the same seed with an interval, and steps needed.
 
-    The intervals hold together with 95% (Bonferroni): one of many functions is below GELU by chance soon enough.
+    The intervals hold together with 95% (Bonferroni): one of many functions is below GELU at random soon enough.
     `steps` is how long a function takes to the loss that GELU of the same seed has half-way, over that half.
     """
     plain, rows = losses(runs["gelu"]), []
+    level = 1 - (1 - LEVEL) / (len(runs) - 1)
     grid = max((h.steps for h in runs["gelu"]), key=len).astype(float)
     half = grid[-1] / 2
-    levels = [float(np.interp(half, grid, own)) for own in plain]
+    targets = [float(np.interp(half, grid, own)) for own in plain]
     for name, histories in runs.items():
-        test = losses(histories)
-        gone = [h.diverged for h in histories if h.diverged is not None]
         # A run that diverged has no end.
         ends = np.array([h.test[-1] if h.diverged is None else np.nan for h in histories])
-        away = ends - plain[:, -1]
-        many = len(away)
-        reach = float(student.ppf(1 - 0.025 / (len(runs) - 1), many - 1)) * away.std(ddof=1) / np.sqrt(many)
-        times = [_first(grid[: len(row)], row, level) / half for row, level in zip(test, levels, strict=True)]
+        away = t_interval(ends - plain[:, -1], level)
+        pairs = zip(losses(histories), targets, strict=True)
+        times = [first_step(grid[: len(loss)], loss, target) / half for loss, target in pairs]
         rows.append(
             {
                 "activation": name,
-                "seeds": many,
-                "diverged": len(gone),
+                "seeds": len(ends),
+                "diverged": sum(h.diverged is not None for h in histories),
                 "test loss": float(ends.mean()),
-                "less gelu": float(away.mean()),
-                "less gelu low": float(away.mean() - reach),
-                "less gelu high": float(away.mean() + reach),
+                **named("less gelu", away),
                 "steps": float(np.mean(times)),
             }
         )
     return rows
 
 
-def _first(steps: Array, loss: Array, level: float) -> float:
-    """The step, between two entries by a line, at which the loss first is at the level; infinite if never."""
-    below = np.nonzero(loss <= level)[0]
-    if not len(below):
+def first_step(steps: Array, loss: Array, level: float) -> float:
+    """The step, between two entries by a line, at which the loss first is at the level; infinite if never.
+
+    >>> first_step(np.array([0.0, 10.0]), np.array([3.0, 1.0]), 2.0)
+    5.0
+    """
+    i = first_below(loss, level)
+    if i is None:
         return np.inf
-    i = int(below[0])
     if i == 0:
         return float(steps[0])
     share = (loss[i - 1] - level) / (loss[i - 1] - loss[i])

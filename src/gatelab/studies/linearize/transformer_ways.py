@@ -17,7 +17,8 @@ from gatelab.data.text import TextData
 from gatelab.linearization import Polynomial, Published, calibrate, find_published, linearize, verdict
 from gatelab.linearization.polynomials import meant, values
 from gatelab.models.replace import Block, LinearMap, blocks, folded, replace_activation, replace_map, trace
-from gatelab.studies.linearize.transformer_models import Embedder, Seen, see
+from gatelab.statistics import Interval, bootstrap
+from gatelab.studies.linearize.transformer_models import Embedder, Traced, trace_sentences
 
 POLYNOMIALS = {
     "taylor": (10,),
@@ -29,7 +30,7 @@ PUBLISHED = ("mpcformer", "bolt", "puma", "nexus")
 MAPS = ("tangent", "folded hermite 1", "folded optimal", "linear fit", "linear + quadratic fit")
 CELLS = 8192  # of the range of a layer's pre-activations
 DIRECTIONS = 32  # of the inputs, whose products the quadratic map has
-DRAWS, LEVEL = 1000, 0.95
+DRAWS = 1000  # of sentences, for intervals
 
 
 # ---- ways to replace a block
@@ -50,15 +51,15 @@ class Layer:
     ends: tuple[float, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        every = self.block.before(self.X).flatten()
-        numbers = every.double().numpy()
+        z = self.block.before(self.X).flatten()
+        numbers = z.double().numpy()
         counts, edges = np.histogram(numbers, CELLS)
         sums, _ = np.histogram(numbers, edges, weights=numbers)
         put = partial(object.__setattr__, self)
         put("z", sums[counts > 0] / counts[counts > 0])
         put("counts", counts[counts > 0].astype(float))
-        put("interval", calibrate(every))
-        put("ends", (float(every.min()), float(every.max())))
+        put("interval", calibrate(z))
+        put("ends", (float(z.min()), float(z.max())))
 
     def rms(self, values: Array) -> float:
         """The root mean square over pre-activations of a function that has these values in the cells."""
@@ -70,12 +71,12 @@ class Layer:
         basis = chebyshev.chebvander((2 * self.z - low - high) / (high - low), degree)
         root = np.sqrt(self.counts)
         exact = values(meant("gelu")[0], self.z).numpy()
-        made = np.linalg.lstsq(basis * root[:, None], exact * root, rcond=None)[0]
-        return Polynomial.from_chebyshev(made, self.interval, activation="gelu", method="fit")
+        coefficients = np.linalg.lstsq(basis * root[:, None], exact * root, rcond=None)[0]
+        return Polynomial.from_chebyshev(coefficients, self.interval, activation="gelu", method="fit")
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class Substitute:
     """A function of z, or a module in place of the whole block; `interval` is where a polynomial was made for."""
 
     activation: Callable[[Tensor], Tensor] | None
@@ -92,36 +93,39 @@ class Made:
 
 
 def ways(quick: bool) -> tuple[str, ...]:
+    """The names of all ways, or of those that a quick run takes."""
     if quick:
         return ("taylor 10", "minimax 8", "fit 4", "hermite 4", "mpcformer", "puma", "tangent", "linear fit")
     return (*(f"{method} {n}" for method, degrees in POLYNOMIALS.items() for n in degrees), *PUBLISHED, *MAPS)
 
 
-def make(way: str, layer: Layer) -> Made:
+def make(way: str, layer: Layer) -> Substitute:
     """One way at one layer, out of nothing but the calibration text."""
     if way in PUBLISHED:
-        return Made(ModelPieces(find_published(way)), None)
+        return Substitute(ModelPieces(find_published(way)), None)
     if way in MAPS:
-        made = _maps(way, layer)
-        return Made(None, made, features=made.A.shape[1])
+        whole = whole_map(way, layer)
+        return Substitute(None, whole, features=whole.A.shape[1])
     method, degree = way.split()
+    if method == "fit":
+        polynomial = layer.fitted(int(degree))
+        return Substitute(polynomial, None, polynomial.interval)
     options: dict[str, Any] = {"minimax": {"interval": layer.interval}, "hermite": {"scale": layer.rms(layer.z)}}
-    made = None if method == "fit" else linearize("gelu", method, degree=int(degree), **options.get(method, {}))
-    polynomial = layer.fitted(int(degree)) if made is None else made.polynomial
-    assert polynomial is not None
-    return Made(polynomial, None, polynomial.interval)
+    series = linearize("gelu", method, degree=int(degree), **options.get(method, {})).polynomial
+    assert series is not None
+    return Substitute(series, None, series.interval)
 
 
 class ModelPieces:
-    """A published approximation on tensors: Horner's rule on every piece, each kept where it holds."""
+    """A published approximation on tensors: Horner's rule on every piece, each used where it holds."""
 
-    def __init__(self, made: Published) -> None:
-        self.made = made
+    def __init__(self, published: Published) -> None:
+        self.published = published
 
     def __call__(self, z: Tensor) -> Tensor:
-        which = torch.bucketize(z, torch.tensor(self.made.breaks, dtype=z.dtype), right=True)
+        which = torch.bucketize(z, torch.tensor(self.published.breaks, dtype=z.dtype), right=True)
         out = torch.zeros_like(z)
-        for i, piece in enumerate(self.made.pieces):
+        for i, piece in enumerate(self.published.pieces):
             value = torch.full_like(z, piece[-1])
             for c in piece[-2::-1]:
                 value = value * z + c
@@ -129,7 +133,8 @@ class ModelPieces:
         return out
 
 
-def _maps(way: str, layer: Layer) -> LinearMap:
+def whole_map(way: str, layer: Layer) -> LinearMap:
+    """A map in place of the whole block: its linearisation folded with its weights, or a fit to its outputs."""
     block, X = layer.block, layer.X
     d = X.shape[1]
     if way == "tangent":
@@ -141,7 +146,9 @@ def _maps(way: str, layer: Layer) -> LinearMap:
         w = float(rows.square().mean().sqrt())
         x = float(((X.square().sum(1) + 1) / (d + 1)).mean().sqrt())
         return folded(block, linearize("gelu", "optimal", d=d + 1, m=d + 2, w_scale=w, x_scale=x))
-    psi = _same if way == "linear fit" else _quadratic(X)
+    psi: Callable[[Tensor], Tensor] = linear_features
+    if way != "linear fit":
+        psi = quadratic_features(X)
     F, Y = psi(torch.cat([X, X.new_ones(len(X), 1)], 1)).double(), block(X).double()
     # A layer norm leaves inputs in a hyperplane: a little of the identity decides what data cannot.
     gram = F.T @ F
@@ -150,12 +157,13 @@ def _maps(way: str, layer: Layer) -> LinearMap:
     return LinearMap(psi, A.to(X.dtype), torch.zeros_like(block.b2))
 
 
-def _same(rows: Tensor) -> Tensor:
+def linear_features(rows: Tensor) -> Tensor:
+    """[x, 1] as it is."""
     return rows
 
 
-def _quadratic(X: Tensor) -> Callable[[Tensor], Tensor]:
-    """[x, 1] and all products of two coordinates along the leading directions of the inputs."""
+def quadratic_features(X: Tensor) -> Callable[[Tensor], Tensor]:
+    """A map from [x, 1] to itself and all products of two coordinates along the leading directions of the inputs."""
     mean = X.mean(0)
     V = torch.linalg.eigh(torch.cov(X.double().T)).eigenvectors[:, -min(DIRECTIONS, X.shape[1] // 3) :].to(X.dtype)
     i, j = torch.triu_indices(V.shape[1], V.shape[1])
@@ -172,55 +180,55 @@ def _quadratic(X: Tensor) -> Callable[[Tensor], Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """The model as it is on the measured text, with what every way is held against."""
+    """The model as it is on the measured text, with what every way is held against.
+
+    `before` are the pre-activations of each block.
+    """
 
     embedder: Embedder
     sentences: tuple[str, ...]
     blocks: tuple[Block, ...]
-    seen: Seen
+    traced: Traced
     before: list[Tensor]
 
 
 def plain(embedder: Embedder, sentences: tuple[str, ...]) -> Plain:
-    found, every = see(embedder, embedder.model, sentences), blocks(embedder.model)
-    return Plain(embedder, sentences, every, found, [b.before(x) for b, x in zip(every, found.inputs, strict=True)])
+    """The model itself on these sentences."""
+    traced, replaceable = trace_sentences(embedder, embedder.model, sentences), blocks(embedder.model)
+    before = [block.before(x) for block, x in zip(replaceable, traced.inputs, strict=True)]
+    return Plain(embedder, sentences, replaceable, traced, before)
 
 
 @torch.no_grad()
-def measure(way: str, layers: Sequence[Layer], at: Plain) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def measure(way: str, layers: Sequence[Layer], model: Plain) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A row for each layer, and one for the embeddings, of the model with that way in every block."""
-    made = {i: make(way, layer) for i, layer in enumerate(layers)}
-    changed = replaced(at.embedder.model, made)
-    after = see(at.embedder, changed, at.sentences)
+    substitutes = {i: make(way, layer) for i, layer in enumerate(layers)}
+    changed = replaced(model.embedder.model, substitutes)
+    before, after = model.traced, trace_sentences(model.embedder, changed, model.sentences)
     rows = []
-    for i, one in made.items():
-        x, z, block = at.seen.inputs[i], at.before[i], at.blocks[i]
-        y = one.output(block, x, z)
-        errors = {
-            "alone": ratio(at.embedder.finish(i, x, y), at.seen.outputs[i], at.seen.of),
-            "accumulated": ratio(after.outputs[i], at.seen.outputs[i], at.seen.of),
-        }
-        named = {
-            f"{k}{end}": v for k, found in errors.items() for end, v in zip(("", " low", " high"), found, strict=True)
-        }
+    for i, substitute in substitutes.items():
+        x, z, block = before.inputs[i], model.before[i], model.blocks[i]
+        alone = model.embedder.finish(i, x, substitute.output(block, x, z))
         rows.append(
             {
                 "way": way,
                 "layer": i + 1,
-                **named,
-                "outside": outside(z, one.interval),
-                "outside, accumulated": outside(block.before(after.inputs[i]), one.interval),
-                "features": one.features,
+                **named("alone", ratio(alone, before.outputs[i], before.of)),
+                **named("accumulated", ratio(after.outputs[i], before.outputs[i], before.of)),
+                "outside": outside(z, substitute.interval),
+                "outside, accumulated": outside(block.before(after.inputs[i]), substitute.interval),
+                "features": substitute.features,
             }
         )
-    return rows, {"way": way, **cosines(at.seen.embeddings, after.embeddings)}
+    return rows, {"way": way, **cosines(before.embeddings, after.embeddings)}
 
 
-def replaced(model: nn.Module, made: Mapping[int, Made]) -> nn.Module:
-    wholes = {i: m.whole for i, m in made.items() if m.whole is not None}
-    return (
-        replace_map(model, wholes) if wholes else replace_activation(model, {i: m.activation for i, m in made.items()})
-    )
+def replaced(model: nn.Module, substitutes: Mapping[int, Substitute]) -> nn.Module:
+    """The model with these blocks replaced, whole or in their activation."""
+    wholes = {i: s.whole for i, s in substitutes.items() if s.whole is not None}
+    if wholes:
+        return replace_map(model, wholes)
+    return replace_activation(model, {i: s.activation for i, s in substitutes.items()})
 
 
 @torch.no_grad()
@@ -232,59 +240,65 @@ def measure_gpt(way: str, models: Sequence[Any], data: TextData, windows: int) -
     of = torch.arange(x.numel()) // context
     rows = []
     for seed, model in enumerate(models):
-        seen = trace(model, lambda m: m(known)).inputs
-        made = {
-            i: make(way, Layer(b, a.flatten(0, 1))) for i, (b, a) in enumerate(zip(blocks(model), seen, strict=True))
-        }
-        changed: Any = replaced(model, made)
-        plain, after = (trace(m, lambda m: m(x)) for m in (model, changed))
+        inputs = [a.flatten(0, 1) for a in trace(model, lambda m: m(known)).inputs]
+        layers = [Layer(block, a) for block, a in zip(blocks(model), inputs, strict=True)]
+        substitutes = {i: make(way, layer) for i, layer in enumerate(layers)}
+        changed: Any = replaced(model, substitutes)
+        before, after = (trace(m, lambda m: m(x)) for m in (model, changed))
         losses = {"plain loss": float(model.loss(x, y)), "loss": float(changed.loss(x, y))}
         for i, block in enumerate(blocks(model)):
-            a, out = plain.inputs[i].flatten(0, 1), plain.outputs[i].flatten(0, 1)
+            a, out = before.inputs[i].flatten(0, 1), before.outputs[i].flatten(0, 1)
             # The residual stream: what the block gives is added to it.
             z = block.before(a)
-            alone = out - block(a) + made[i].output(block, a, z)
-            errors = [ratio(v, out, of)[0] for v in (alone, after.outputs[i].flatten(0, 1))]
-            found = {"alone": errors[0], "accumulated": errors[1], "outside": outside(z, made[i].interval)}
-            rows.append({"way": way, "seed": seed, "layer": i + 1, **found, **losses})
+            alone = out - block(a) + substitutes[i].output(block, a, z)
+            rows.append(
+                {
+                    "way": way,
+                    "seed": seed,
+                    "layer": i + 1,
+                    "alone": ratio(alone, out, of).value,
+                    "accumulated": ratio(after.outputs[i].flatten(0, 1), out, of).value,
+                    "outside": outside(z, substitutes[i].interval),
+                    **losses,
+                }
+            )
     return rows
 
 
 def outside(z: Tensor, interval: tuple[float, float] | None) -> float | None:
     """The share of pre-activations beyond the interval."""
-    return None if interval is None else float(((z < interval[0]) | (z > interval[1])).double().mean())
+    if interval is None:
+        return None
+    return float(((z < interval[0]) | (z > interval[1])).double().mean())
 
 
-def ratio(made: Tensor, exact: Tensor, of: Tensor) -> tuple[float, float, float]:
-    """The root of sum |made - exact|^2 / sum |exact|^2, and its interval over sentences."""
-    count = int(of.max()) + 1
+def ratio(outputs: Tensor, exact: Tensor, of: Tensor) -> Interval:
+    """The root of sum |outputs - exact|^2 / sum |exact|^2, and its interval over sentences."""
     error, size = (
-        torch.zeros(count, dtype=torch.float64).index_add(0, of, part.double().square().sum(1)).numpy()
-        for part in (made - exact, exact)
+        torch.zeros(int(of.max()) + 1, dtype=torch.float64).index_add(0, of, part.double().square().sum(1)).numpy()
+        for part in (outputs - exact, exact)
     )
-    drawn = np.random.default_rng(0).integers(0, count, (DRAWS, count))
-    low, high = np.quantile(error[drawn].sum(1) / size[drawn].sum(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(np.sqrt(error.sum() / size.sum())), float(np.sqrt(low)), float(np.sqrt(high))
+    square = bootstrap([error, size], lambda e, s: e.sum(-1) / s.sum(-1), paired=True, draws=DRAWS)
+    return Interval(*(float(np.sqrt(number)) for number in (square.value, square.low, square.high)))
 
 
-def cosines(exact: Tensor, made: Tensor) -> dict[str, float]:
+def named(name: str, interval: Interval) -> dict[str, float]:
+    """An interval in a row of a table: under its name, and its ends as `name low` and `name high`."""
+    return {name: interval.value, f"{name} low": interval.low, f"{name} high": interval.high}
+
+
+def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
     """Of embeddings before and after: mean with its interval, least, and how many keep their nearest neighbour.
 
     An embedding that is no longer finite has the cosine 0.
     """
-    made = torch.nan_to_num(made, 0.0, 0.0, 0.0)
-    each = (exact * made).sum(1).numpy()
-    drawn = np.random.default_rng(0).integers(0, len(each), (DRAWS, len(each)))
-    low, high = np.quantile(each[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    nearest = [(e @ e.T - 2 * torch.eye(len(e), dtype=e.dtype)).argmax(1) for e in (exact, made)]
-    kept = float((nearest[0] == nearest[1]).double().mean())
-    mean, least = float(each.mean()), float(each.min())
+    changed = torch.nan_to_num(changed, 0.0, 0.0, 0.0)
+    products = (exact * changed).sum(1).numpy()
+    nearest = [(e @ e.T - 2 * torch.eye(len(e), dtype=e.dtype)).argmax(1) for e in (exact, changed)]
     return {
-        "cosine": mean,
-        "cosine low": float(low),
-        "cosine high": float(high),
-        "least": least,
-        "neighbour kept": kept,
+        **named("cosine", bootstrap([products], lambda p: p.mean(-1), draws=DRAWS)),
+        "least": float(products.min()),
+        "neighbour kept": float((nearest[0] == nearest[1]).double().mean()),
     }
 
 
@@ -292,26 +306,37 @@ def judge(number: int, layer: Layer, most: int) -> dict[str, Any]:
     """Range of the pre-activations, and what `verdict` says of act(W1 x + b1): errors relative to its own size."""
     block = layer.block
     size = layer.rms(values(meant("gelu")[0], layer.z).numpy())
-    far = np.argsort(np.abs(layer.z))
-    share = np.cumsum(layer.counts[far]) / layer.counts.sum()
-    found = verdict("gelu", block.W1, layer.X, 0.01 * size, bias=block.b1, most=most)
-    d = found.d
-    ten = [np.nonzero(curve <= 0.1 * size)[0] for curve in (found.curve, found.held_out)]
+    by_size = np.argsort(np.abs(layer.z))
+    share = np.cumsum(layer.counts[by_size]) / layer.counts.sum()
+    judged = verdict("gelu", block.W1, layer.X, 0.01 * size, bias=block.b1, most=most)
+    d = judged.d
     return {
         "layer": number + 1,
-        "width": found.width,
+        "width": judged.width,
         "lowest z": layer.ends[0],
         "highest z": layer.ends[1],
         "root mean square of z": layer.rms(layer.z),
-        "99.9% of |z| below": float(np.abs(layer.z)[far][np.searchsorted(share, 0.999)]),
-        "rank of inputs": found.rank_x,
-        "answer at 1%": found.answer,
-        "m needed for 1%": found.needed,
-        "m enough for 1%": found.enough,
-        "m needed for 10%": int(ten[0][0]) if len(ten[0]) else None,
-        "m enough for 10%": int(ten[1][0]) if len(ten[1]) else None,
-        "floor at m = d + 1": found.floor(d + 1) / size,
-        "isotropic floor at m = d + 1": float(found.isotropic[found.isotropic_m.index(d + 1)]) / size,
-        "m of degree 2": found.isotropic_m[-1] + 1,
-        "isotropic floor at degree 2": float(found.isotropic[-1]) / size,
+        "99.9% of |z| below": float(np.abs(layer.z)[by_size][np.searchsorted(share, 0.999)]),
+        "rank of inputs": judged.rank_x,
+        "answer at 1%": judged.answer,
+        "m needed for 1%": judged.needed,
+        "m enough for 1%": judged.enough,
+        "m needed for 10%": first_below(judged.curve, 0.1 * size),
+        "m enough for 10%": first_below(judged.held_out, 0.1 * size),
+        "floor at m = d + 1": judged.floor(d + 1) / size,
+        "isotropic floor at m = d + 1": float(judged.isotropic[judged.isotropic_m.index(d + 1)]) / size,
+        "m of degree 2": judged.isotropic_m[-1] + 1,
+        "isotropic floor at degree 2": float(judged.isotropic[-1]) / size,
     }
+
+
+def first_below(curve: Array, level: float) -> int | None:
+    """The first place where the curve is at the level or below it, None if it never is.
+
+    >>> first_below(np.array([3.0, 2.0, 1.0]), 2.0), first_below(np.array([3.0]), 2.0)
+    (1, None)
+    """
+    below = np.nonzero(curve <= level)[0]
+    if not len(below):
+        return None
+    return int(below[0])

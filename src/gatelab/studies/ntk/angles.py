@@ -18,9 +18,10 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic
 from gatelab.plotting import GREY, look
 from gatelab.plotting.kernels import Series, draw_series, legend_below, size_ticks
-from gatelab.studies.definition import Claim, Verdict
-from gatelab.studies.ntk.gaussian import interval, samples
-from gatelab.studies.verdicts import ends as ends_of
+from gatelab.statistics import Interval
+from gatelab.studies.agreement import reproduced_if
+from gatelab.studies.definition import Claim
+from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, samples
 
 UNITS = ("mlp", "glu")
 RATIOS = (0.5, 1, 2, 5, 10, 20, 50)  # m / d
@@ -64,7 +65,8 @@ def drawn_kernels(x: Array, width: int, seed: int) -> tuple[Array, Array]:
 
 
 def measure_angles(n: int, d: int, seeds: int, tick: Callable[[], None]) -> GradientAngles:
-    found = np.empty((3, len(RATIOS), seeds))
+    """Eq. 8 on Gaussian samples at every width over d of RATIOS, one tick a width and seed."""
+    errors = np.empty((3, len(RATIOS), seeds))
     upper = np.triu_indices(n, 1)
     for i, ratio in enumerate(RATIOS):
         for seed in range(seeds):
@@ -74,10 +76,10 @@ def measure_angles(n: int, d: int, seeds: int, tick: Callable[[], None]) -> Grad
             expected = [cosines(k.numpy())[upper] for k in analytic(list(UNITS), x, width)]
             drawn = [cosines(k)[upper] for k in drawn_kernels(x, width, seed)]
             for j, (phi, gated) in enumerate((expected, drawn)):
-                found[j, i, seed] = np.sqrt(np.mean((phi * theta - gated) ** 2) / np.mean(gated**2))
-            found[2, i, seed] = np.median(expected[1] / (expected[0] * theta)) - 1
+                errors[j, i, seed] = np.sqrt(np.mean((phi * theta - gated) ** 2) / np.mean(gated**2))
+            errors[2, i, seed] = np.median(expected[1] / (expected[0] * theta)) - 1
             tick()
-    return GradientAngles(d, *found)
+    return GradientAngles(d, *errors)
 
 
 def orthogonal(ratio: float) -> float:
@@ -92,17 +94,92 @@ def orthogonal(ratio: float) -> float:
     return 1 / (ratio * (ratio + 2))
 
 
+def angles_table(angles: GradientAngles) -> pd.DataFrame:
+    """A row a width: how far eq. 8 is off, in every sense."""
+    rows = []
+    for i, ratio in enumerate(RATIOS):
+        row: dict[str, float] = {"width_over_d": ratio, "width": round(ratio * angles.d), "d": angles.d}
+        for name, values in (("expected", angles.expected), ("median", angles.middle), ("drawn", angles.drawn)):
+            row |= interval_cells(name, interval(values[i]))
+        rows.append(row | {"orthogonal": orthogonal(ratio), "seeds": angles.expected.shape[1]})
+    return pd.DataFrame(rows)
+
+
+def angle_claims(angles: GradientAngles) -> list[Claim]:
+    """Eq. 8 at m = d and m = 10 d in expectation, and for single networks at the greatest width."""
+    claims = []
+    for ratio in (1, 10):
+        i = RATIOS.index(ratio)
+        error, middle = percent(interval(angles.expected[i])), float(angles.middle[i].mean())
+        claims.append(
+            Claim(
+                f"cos φ~ = cos φ cos θ (eq. 8) at m = {ratio:g} d",
+                "holds (for m >> d)",
+                f"off by {error.value:.2g} %",
+                reproduced_if(interval(angles.expected[i]).high < CLOSE),
+                f"d = {angles.d}. The median pair is off by {100 * middle:.2g} %; for orthogonal samples the ratio is "
+                f"(m+d)²/(m(m+2d)), off by {100 * orthogonal(ratio):.2g} %: eq. 5 drops the gradient in the factor's "
+                "weights, d k1 beside m k1.",
+                error.ends(".2g") + " %",
+            )
+        )
+    drawn, expected = percent(interval(angles.drawn[-1])), percent(interval(angles.expected[-1]))
+    claims.append(
+        Claim(
+            f"eq. 8 for a single network at m = {RATIOS[-1]:g} d",
+            "-",
+            f"off by {drawn.value:.2g} %",
+            "new",
+            f"The expected kernels are off by {expected.value:.2g} % there. One network's "
+            "cosines scatter by m^-1/2 about a mean of size 1/(π sqrt(d)): chance over signal is π sqrt(d/m), here "
+            f"{np.pi / RATIOS[-1] ** 0.5:.2f}. Eq. 8 is a statement about expectations; single networks need m >> 10 d "
+            "for it to be seen at all.",
+            drawn.ends(".2g") + " %",
+        )
+    )
+    return claims
+
+
+def percent(share: Interval) -> Interval:
+    """A share with its ends, all times 100."""
+    return Interval(100 * share.value, 100 * share.low, 100 * share.high, share.level)
+
+
+def eq5_claims(n: int, d: int, seeds: int) -> list[Claim]:
+    """Eq. 5, K~ = K * G/d by elements, in the Frobenius norm: eq. 8 without its normalisation."""
+    claims = []
+    for ratio in (1, 10):
+        errors = []
+        for seed in range(seeds):
+            x = samples(n, d, seed)
+            plain, gated = (k.numpy() for k in analytic(list(UNITS), x, round(ratio * d)))
+            errors.append(float(np.linalg.norm(plain * (x @ x.T) / d - gated) / np.linalg.norm(gated)))
+        error = interval(errors)
+        claims.append(
+            Claim(
+                f"the ReGLU kernel as that of ReLU times the Gram matrix (eq. 5) at m = {ratio:g} d",
+                "equal (for large m)",
+                f"off by {percent(error).value:.2g} %",
+                reproduced_if(error.high < CLOSE),
+                f"In the Frobenius norm, n = {n}, d = {d}. On the diagonal, where most of it lies, (m + 2d) r⁴/(2d²) "
+                f"has become (m + d) r⁴/(2d²), which lacks {100 / (ratio + 2):.2g} %.",
+                percent(error).ends(".2g") + " %",
+            )
+        )
+    return claims
+
+
 def draw_pairs(panel: Axes, d: int) -> None:
     """Eq. 8, pair by pair, at two widths."""
     x = samples(80, d, 0)
     upper = np.triu_indices(len(x), 1)
     theta = cosines(x @ x.T)[upper]
-    ends: list[float] = []
+    extremes: list[float] = []
     for ratio, colour, size in ((1, look("gqu").colour, 5), (10, look("glu").colour, 3)):
         phi, gated = (cosines(k.numpy())[upper] for k in analytic(list(UNITS), x, round(ratio * d)))
         panel.scatter(phi * theta, gated, s=size, color=colour, linewidths=0, label=f"m = {ratio:g} d", alpha=0.6)
-        ends += [float(gated.min()), float(gated.max())]
-    line = np.array([min(ends), max(ends)])
+        extremes += [float(gated.min()), float(gated.max())]
+    line = np.array([min(extremes), max(extremes)])
     panel.plot(line, line, color="black", linewidth=0.6, label="eq. 8 exactly", zorder=1)
     panel.set_xlabel("cos φ cos θ")
     panel.set_ylabel("cos φ~ of ReGLU")
@@ -111,12 +188,13 @@ def draw_pairs(panel: Axes, d: int) -> None:
 
 
 def draw_errors(panel: Axes, angles: GradientAngles) -> None:
+    """How far eq. 8 is off against the width, measured three ways and by the formula for orthogonal samples."""
     ratios = np.array(RATIOS, float)
     theory = np.geomspace(ratios[0], ratios[-1], 60)
     series = [
-        _series("expected kernels, rms", angles.expected, look("glu").colour, "s"),
-        _series("expected kernels, median", angles.middle, look("mlp").colour, "o", ""),
-        _series("single networks, rms", angles.drawn, look("relu3").colour, "v"),
+        error_series("expected kernels, rms", angles.expected, look("glu").colour, "s"),
+        error_series("expected kernels, median", angles.middle, look("mlp").colour, "o", ""),
+        error_series("single networks, rms", angles.drawn, look("relu3").colour, "v"),
         Series("d²/(m(m+2d))", theory, 1 / (theory * (theory + 2)), line="--"),
     ]
     draw_series(panel, series)
@@ -128,77 +206,7 @@ def draw_errors(panel: Axes, angles: GradientAngles) -> None:
     legend_below(panel, [s.handle() for s in series])
 
 
-def _series(label: str, values: Array, colour: str, marker: str, line: Literal["-", ""] = "-") -> Series:
-    at = [interval(row) for row in values]
-    low, high = (np.array([getattr(i, end) for i in at]) for end in ("low", "high"))
-    return Series(label, np.array(RATIOS, float), np.array([i.value for i in at]), low, high, colour, marker, line)
-
-
-def angle_claims(angles: GradientAngles) -> list[Claim]:
-    claims = []
-    for ratio in (1, 10):
-        i = RATIOS.index(ratio)
-        off, middle = interval(angles.expected[i]), float(angles.middle[i].mean())
-        verdict: Verdict = "reproduced" if off.high < CLOSE else "differs"
-        claims.append(
-            Claim(
-                f"cos φ~ = cos φ cos θ (eq. 8) at m = {ratio:g} d",
-                "holds (for m >> d)",
-                f"off by {100 * off.value:.2g} %",
-                verdict,
-                f"d = {angles.d}. The median pair is off by {100 * middle:.2g} %; for orthogonal samples the ratio is "
-                f"(m+d)²/(m(m+2d)), off by {100 * orthogonal(ratio):.2g} %: eq. 5 drops the gradient in the factor's "
-                "weights, d k1 beside m k1.",
-                ends_of(100 * off.low, 100 * off.high, ".2g") + " %",
-            )
-        )
-    last = interval(angles.drawn[-1])
-    claims.append(
-        Claim(
-            f"eq. 8 for a single network at m = {RATIOS[-1]:g} d",
-            "-",
-            f"off by {100 * last.value:.2g} %",
-            "new",
-            f"The expected kernels are off by {100 * interval(angles.expected[-1]).value:.2g} % there. One network's "
-            "cosines scatter by m^-1/2 about a mean of size 1/(π sqrt(d)): chance over signal is π sqrt(d/m), here "
-            f"{np.pi / RATIOS[-1] ** 0.5:.2f}. Eq. 8 is a statement about expectations; single networks need m >> 10 d "
-            "for it to be seen at all.",
-            ends_of(100 * last.low, 100 * last.high, ".2g") + " %",
-        )
-    )
-    return claims
-
-
-def eq5_claims(n: int, d: int, seeds: int) -> list[Claim]:
-    """Eq. 5, K~ = K * G/d by elements, in the Frobenius norm: eq. 8 without its normalisation."""
-    claims = []
-    for ratio in (1, 10):
-        off = []
-        for seed in range(seeds):
-            x = samples(n, d, seed)
-            plain, gated = (k.numpy() for k in analytic(list(UNITS), x, round(ratio * d)))
-            off.append(float(np.linalg.norm(plain * (x @ x.T) / d - gated) / np.linalg.norm(gated)))
-        at = interval(off)
-        claims.append(
-            Claim(
-                f"the ReGLU kernel as that of ReLU times the Gram matrix (eq. 5) at m = {ratio:g} d",
-                "equal (for large m)",
-                f"off by {100 * at.value:.2g} %",
-                "reproduced" if at.high < CLOSE else "differs",
-                f"In the Frobenius norm, n = {n}, d = {d}. On the diagonal, where most of it lies, (m + 2d) r⁴/(2d²) "
-                f"has become (m + d) r⁴/(2d²), which lacks {100 / (ratio + 2):.2g} %.",
-                ends_of(100 * at.low, 100 * at.high, ".2g") + " %",
-            )
-        )
-    return claims
-
-
-def angles_table(angles: GradientAngles) -> pd.DataFrame:
-    rows = []
-    for i, ratio in enumerate(RATIOS):
-        row: dict[str, float] = {"width_over_d": ratio, "width": round(ratio * angles.d), "d": angles.d}
-        for name, values in (("expected", angles.expected), ("median", angles.middle), ("drawn", angles.drawn)):
-            found = interval(values[i])
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-        rows.append(row | {"orthogonal": orthogonal(ratio), "seeds": angles.expected.shape[1]})
-    return pd.DataFrame(rows)
+def error_series(label: str, values: Array, colour: str, marker: str, line: Literal["-", ""] = "-") -> Series:
+    """Errors (ratios, seeds) as a curve over the width, means and intervals over seeds."""
+    value, low, high = interval_columns([interval(row) for row in values])
+    return Series(label, np.array(RATIOS, float), value, low=low, high=high, colour=colour, marker=marker, line=line)

@@ -17,28 +17,28 @@ NEW = ("gqu", "relu2")
 
 
 def run(request: Request) -> Outcome:
-    found = runs_for(request, {"vit": (*PAIRS["vit"], *NEW), "gpt2": (*PAIRS["gpt2"], *NEW)})
-    comparisons = found.comparisons()
-    claims = [claim for c in comparisons for claim in _claims(c)]
+    """Appendix D from the record, or from small models that are trained now."""
+    gap = runs_for(request, {"vit": (*PAIRS["vit"], *NEW), "gpt2": (*PAIRS["gpt2"], *NEW)})
+    comparisons = gap.comparisons()
+    claims: list[Claim] = []
+    for c in comparisons:
+        if c.second in NEW:
+            claims += [joint_claim(c, paper="-"), matched_claim(c, paper="-")]
+        else:
+            claims += [joint_claim(c), matched_claim(c)]
     tables = {
-        "comparisons": pd.DataFrame([c.row() for c in (*comparisons, *found.optimiser_comparisons())]),
-        "runs": ends_table(found),
+        "comparisons": pd.DataFrame([c.row() for c in (*comparisons, *gap.optimiser_comparisons())]),
+        "runs": ends_table(gap),
     }
-    return Outcome(_figure(found, comparisons), tables, tuple(claims), notes(found))
+    return Outcome(draw(gap, comparisons), tables, tuple(claims), notes(gap))
 
 
-def _claims(c: Comparison) -> tuple[Claim, Claim]:
-    if c.second in NEW:
-        return joint_claim(c, paper="-"), matched_claim(c, paper="-")
-    return joint_claim(c), matched_claim(c)
-
-
-def _figure(found: Gap, comparisons: Sequence[Comparison]) -> Figure:
+def draw(gap: Gap, comparisons: Sequence[Comparison]) -> Figure:
     """A plane for each model, data set and optimiser, all units in it, and the differences at equal loss."""
     panels = []
-    for model, data in found.settings():
-        for optimiser in found.optimisers(model, data):
-            clouds = clouds_of(found, model, data, found.units(model, data), optimiser)
+    for model, data in gap.settings():
+        for optimiser in gap.optimisers(model, data):
+            clouds = clouds_of(gap, model, data, gap.units(model, data), optimiser)
             panels.append((setting_name(model, data, optimiser), clouds))
     title = "Appendix D: generalisation gap against training loss, all units"
     return gap_figure(panels, title, differences(comparisons))

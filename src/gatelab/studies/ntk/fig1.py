@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from gatelab.arrays import Array
 from gatelab.ntk import Estimate, analytic, estimate
 from gatelab.plotting import GREY, look, new_figure, style
 from gatelab.plotting.kernels import draw_histogram
+from gatelab.statistics import Interval
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import (
     Claim,
     Finding,
@@ -25,17 +27,27 @@ from gatelab.studies.definition import (
     Stroke,
     Study,
     Tables,
-    Verdict,
     bracket,
     last,
     numbers,
 )
-from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES, WIDTH, eigenvalues, interval, samples
+from gatelab.studies.ntk.gaussian import (
+    NO_CAPTIONS,
+    PAIRS,
+    PAPER_NAMES,
+    WIDTH,
+    eigenvalues,
+    interval,
+    interval_cells,
+    samples,
+)
 from gatelab.studies.progress import ticker
 
 SIZE, QUICK_SIZE = (1000, 500), (120, 60)  # n, d
 SEEDS, QUICK_SEEDS = 5, 3
 BINS = 24  # a decade
+ROLES = ("mlp", "glu")  # whose colours plain and gated units have
+QUANTITIES = {"lambda_max": "largest", "lambda_min": "smallest", "condition": "condition"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +62,22 @@ class Spectra:
 
     @property
     def name(self) -> str:
+        """What the paper calls the unit."""
         return PAPER_NAMES[self.unit]
 
     @property
     def largest(self) -> Array:
+        """The largest eigenvalue over the width, an entry a seed."""
         return self.eigenvalues[:, -1]
 
     @property
     def smallest(self) -> Array:
+        """The smallest eigenvalue over the width, an entry a seed."""
         return self.eigenvalues[:, 0]
 
     @property
     def condition(self) -> Array:
+        """The condition number, an entry a seed."""
         return self.largest / self.smallest
 
     @property
@@ -71,53 +87,189 @@ class Spectra:
 
 
 def run(request: Request) -> Outcome:
-    n, d = QUICK_SIZE if request.quick else SIZE
-    seeds = QUICK_SEEDS if request.quick else SEEDS
+    """Figure 1: all eigenvalues of the three pairs of units, on the same samples."""
+    (n, d), seeds = SIZE, SEEDS
+    if request.quick:
+        (n, d), seeds = QUICK_SIZE, QUICK_SEEDS
     tick = ticker(request, len(PAIRS) * seeds)
-    found: dict[str, Spectra] = {}
-    for pair in PAIRS:
-        rows: list[list[Array]] = [[], []]
-        for seed in range(seeds):
-            for kept, kernel in zip(rows, analytic(list(pair), samples(n, d, seed), WIDTH), strict=True):
-                kept.append(eigenvalues(kernel) / WIDTH)
-            tick()
-        for unit, kept in zip(pair, rows, strict=True):
-            # Theory is for gates that are homogeneous; gelu and silu are not.
-            expected = estimate(unit, n, d, WIDTH) if pair == PAIRS[0] else None
-            found[unit] = Spectra(unit, n, d, np.stack(kept), expected)
-    claims = [claim for pair in PAIRS for claim in _contraction(*(found[unit] for unit in pair))]
-    claims.append(_density_claim([found[unit] for unit in PAIRS[0]]))
+    spectra = {s.unit: s for pair in PAIRS for s in measure(pair, n, d, seeds, tick)}
+    pairs = [(spectra[plain], spectra[gated]) for plain, gated in PAIRS]
+    claims = [claim for plain, gated in pairs for claim in contraction_claims(plain, gated)]
+    claims.append(density_claim(pairs[0]))
     tables = {
-        "extremes": _table(list(found.values())),
-        "contractions": _contractions_table([(found[plain], found[gated]) for plain, gated in PAIRS]),
-        "spectra": _spectra_table(list(found.values())),
+        "extremes": extremes_table(list(spectra.values())),
+        "contractions": contractions_table(pairs),
+        # The spectra of the first seed, which are those drawn.
+        "spectra": pd.DataFrame({s.unit: s.eigenvalues[0] for s in spectra.values()}),
     }
-    return Outcome(_figure(found), tables, tuple(claims), _notes(found["mlp"], seeds))
+    notes = (
+        NO_CAPTIONS,
+        f"n = {n}, d = {d}, m = {WIDTH}; eigenvalues are those of K/m. Intervals are t-intervals of logarithms over "
+        f"{seeds} seeds, 95 %; units of a pair see the same samples.",
+        "There is theory for relu gates alone, whose kernels are functions of lengths times functions of angles.",
+    )
+    return Outcome(draw(pairs), tables, tuple(claims), notes)
+
+
+def measure(pair: tuple[str, str], n: int, d: int, seeds: int, tick: Callable[[], None]) -> list[Spectra]:
+    """The spectra of both units of a pair, with what theory expects of the first pair."""
+    rows: dict[str, list[Array]] = {unit: [] for unit in pair}
+    for seed in range(seeds):
+        for unit, kernel in zip(pair, analytic(list(pair), samples(n, d, seed), WIDTH), strict=True):
+            rows[unit].append(eigenvalues(kernel) / WIDTH)
+        tick()
+    # Theory is for gates that are homogeneous; gelu and silu are not.
+    expected: dict[str, Estimate] = {}
+    if pair == PAIRS[0]:
+        expected = {unit: estimate(unit, n, d, WIDTH) for unit in pair}
+    return [Spectra(unit, n, d, np.stack(rows[unit]), expected.get(unit)) for unit in pair]
+
+
+# ---- tables
+
+
+def extremes_table(spectra: Sequence[Spectra]) -> pd.DataFrame:
+    """A row a unit: extreme eigenvalues and condition number, measured and estimated."""
+    rows = []
+    for s in spectra:
+        row: dict[str, object] = {"unit": s.unit, "n": s.n, "d": s.d, "width": WIDTH, "seeds": len(s.eigenvalues)}
+        for name, quantity in QUANTITIES.items():
+            row |= interval_cells(name, interval(getattr(s, quantity)))
+            for who in ("paper", "ours"):
+                row[f"{name}_{who}"] = estimated(s, who, name)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def estimated(s: Spectra, who: str, name: str) -> float | None:
+    """What the paper or we expect of the kernel over its width; None where there is no theory."""
+    expected = getattr(s.expected, who, None)
+    if expected is None:
+        return None
+    if name == "condition":
+        return expected.condition
+    return getattr(expected, name) / WIDTH
+
+
+def contractions_table(pairs: Sequence[tuple[Spectra, Spectra]]) -> pd.DataFrame:
+    """What gating divides the condition number by, with the largest eigenvalue and without it."""
+    rows = []
+    for plain, gated in pairs:
+        row: dict[str, object] = {"plain": plain.unit, "gated": gated.unit, "n": plain.n, "d": plain.d, "width": WIDTH}
+        row["seeds"] = len(plain.eigenvalues)
+        for name in ("condition", "bulk"):
+            row |= interval_cells(name, interval(getattr(plain, name) / getattr(gated, name)))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+# ---- what it says
+
+
+def contraction_claims(plain: Spectra, gated: Spectra) -> list[Claim]:
+    """The largest eigenvalue, the smallest and the condition number of a gated unit against the plain one."""
+    largest = interval(plain.largest / gated.largest)
+    smallest = interval(gated.smallest / plain.smallest)
+    condition = interval(plain.condition / gated.condition)
+    without = interval(plain.bulk / gated.bulk)
+    pair = f"{gated.name} against {plain.name}"
+    n, d = plain.n, plain.d
+    theory = ""
+    if plain.expected is not None:
+        theory = (
+            f" Theorem 3.1 has mn/(2π) = {n / (2 * np.pi):.0f} m and mn/(4d) = {n / (4 * d):.2f} m, a ratio of 2d/π = "
+            f"{2 * d / np.pi:.0f}; the bulk adds what the theorem drops, since n/d = {n / d:g} is no large number."
+        )
+
+    def claim(what: str, change: str, times: Interval, because: str) -> Claim:
+        ours = f"{times.value:.3g} times {change}"
+        return Claim(f"{what}, {pair}", change, ours, reproduced_if(times.low > 1), because, times.ends())
+
+    return [
+        claim(
+            "largest eigenvalue",
+            "smaller",
+            largest,
+            f"λ_max/m is {interval(plain.largest)} for {plain.name} and {interval(gated.largest)} for {gated.name}."
+            + theory,
+        ),
+        claim(
+            "smallest eigenvalue",
+            "larger",
+            smallest,
+            f"λ_min/m is {interval(plain.smallest)} for {plain.name} and {interval(gated.smallest)} for {gated.name}.",
+        ),
+        claim(
+            "condition number",
+            "smaller",
+            condition,
+            f"κ is {interval(plain.condition)} and {interval(gated.condition)}. Without the one eigenvalue "
+            f"that the mean of {plain.name} brings, the contraction is {without} times.",
+        ),
+    ]
+
+
+def density_claim(pair: Sequence[Spectra]) -> Claim:
+    """How near our distribution of the bulk and our extremes are to the measured ones."""
+    distances = ", ".join(f"{s.name} {distance(s):.4f}" for s in pair)
+    ratios = "; ".join(
+        f"{s.name} λ_max {s.expected.ours.lambda_max / WIDTH / interval(s.largest).value:.2f} and λ_min "
+        f"{s.expected.ours.lambda_min / WIDTH / interval(s.smallest).value:.2f} times the measured"
+        for s in pair
+        if s.expected is not None
+    )
+    return Claim(
+        "distance of our law of the bulk from the measured distribution (greatest difference of shares)",
+        "-",
+        distances,
+        "new",
+        f"One draw of n = {pair[0].n}: a step is {1 / pair[0].n:.4f}. Lengths of samples and all degrees of the kernel "
+        f"are kept. Our extremes are {ratios}.",
+    )
+
+
+def distance(s: Spectra) -> float:
+    """The greatest difference between the share of eigenvalues below x, measured and by our distribution."""
+    assert s.expected is not None
+    x = np.quantile(s.eigenvalues[0], np.linspace(0.01, 0.99, 99))
+    shares = np.searchsorted(s.eigenvalues[0], x) / s.n
+    return float(np.abs(s.expected.law.count(x * WIDTH) / s.n - shares).max())
 
 
 # ---- figure
 
 
-def _figure(found: dict[str, Spectra]) -> Figure:
-    everything = np.concatenate([s.eigenvalues[0] for s in found.values()])
+def draw(pairs: Sequence[tuple[Spectra, Spectra]]) -> Figure:
+    """For each pair the spectra of the first seed, and below them the extremes over all seeds."""
+    everything = np.concatenate([s.eigenvalues[0] for pair in pairs for s in pair])
     low, high = np.log10(everything.min()) - 0.1, np.log10(everything.max()) + 0.1
     edges = np.logspace(low, high, max(8, round(BINS * (high - low))))
-    first = found["mlp"]
+    first = pairs[0][0]
     with style():
         figure = new_figure(10.8, 5.0)
-        panels = figure.subplots(2, len(PAIRS), sharey="row", sharex=True, height_ratios=(4, 1))
-        for upper, lower, pair in zip(*panels, PAIRS, strict=True):
-            _histograms(upper, [found[unit] for unit in pair], edges)
-            upper.set_title(" and ".join(PAPER_NAMES[unit] for unit in pair))
-            _ends(lower, [found[unit] for unit in pair])
+        panels = figure.subplots(2, len(pairs), sharey="row", sharex=True, height_ratios=(4, 1))
+        for upper, lower, pair in zip(*panels, pairs, strict=True):
+            draw_histograms(upper, pair, edges)
+            upper.set_title(" and ".join(s.name for s in pair))
+            draw_extremes(lower, pair)
             lower.set_xlabel("eigenvalue over width, λ/m")
         panels[0][0].set_ylabel("share of eigenvalues per decade of λ")
-        figure.legend(handles=_handles(), loc="outside lower center", ncols=6)
+        square: dict[str, Any] = {"marker": "s", "linestyle": "none", "markersize": 7, "alpha": 0.6}
+        bare: dict[str, Any] = {"linestyle": "none", "color": "black"}
+        handles = [
+            Line2D([], [], color=look("mlp").colour, label="plain, one draw", **square),
+            Line2D([], [], color=look("glu").colour, label="gated, one draw", **square),
+            Line2D([], [], color=GREY, linewidth=1.4, label="our law of the bulk"),
+            Line2D([], [], marker="o", color=GREY, label="extremes over seeds", linewidth=2.4),
+            Line2D([], [], marker="|", markersize=10, label="our estimate", **bare),
+            Line2D([], [], marker="x", label="the paper's estimate", **bare),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=6)
         figure.suptitle(f"Figure 1: spectra of kernels, Gaussian data (n = {first.n}, d = {first.d}, m = {WIDTH})")
     return figure
 
 
-def _histograms(panel: Axes, pair: Sequence[Spectra], edges: Array) -> None:
+def draw_histograms(panel: Axes, pair: Sequence[Spectra], edges: Array) -> None:
     """Shares a decade on a logarithmic axis: the spike, one eigenvalue in n, would else not be seen."""
     panel.set_xscale("log")
     panel.set_yscale("log")
@@ -131,16 +283,16 @@ def _histograms(panel: Axes, pair: Sequence[Spectra], edges: Array) -> None:
     panel.set_ylim(least / 2, 12)
 
 
-def _ends(panel: Axes, pair: Sequence[Spectra]) -> None:
+def draw_extremes(panel: Axes, pair: Sequence[Spectra]) -> None:
     """The extremes on a line each, measured over estimated."""
     for place, (s, role) in enumerate(zip(pair, ROLES, strict=True)):
         colour = look(role).colour
         for values in (s.smallest, s.largest):
-            at = interval(values)
-            panel.plot([at.low, at.high], [place] * 2, color=colour, linewidth=2.4, solid_capstyle="butt")
-            panel.plot(at.value, place, "o", color=colour, markersize=4)
-        for kind, marker, size in (("ours", "|", 13), ("paper", "x", 5)):
-            known = getattr(s.expected, kind, None)
+            mean = interval(values)
+            panel.plot([mean.low, mean.high], [place] * 2, color=colour, linewidth=2.4, solid_capstyle="butt")
+            panel.plot(mean.value, place, "o", color=colour, markersize=4)
+        for who, marker, size in (("ours", "|", 13), ("paper", "x", 5)):
+            known = getattr(s.expected, who, None)
             if known is not None:
                 ends = np.array([known.lambda_min, known.lambda_max]) / WIDTH
                 marks = {"color": "black", "markersize": size, "markeredgewidth": 1.0, "zorder": 4}
@@ -150,140 +302,7 @@ def _ends(panel: Axes, pair: Sequence[Spectra]) -> None:
     panel.grid(axis="y", visible=False)
 
 
-ROLES = ("mlp", "glu")
-
-
-def _handles() -> list[Line2D]:
-    square: dict[str, Any] = {"marker": "s", "linestyle": "none", "markersize": 7, "alpha": 0.6}
-    bare: dict[str, Any] = {"linestyle": "none", "color": "black"}
-    return [
-        Line2D([], [], color=look("mlp").colour, label="plain, one draw", **square),
-        Line2D([], [], color=look("glu").colour, label="gated, one draw", **square),
-        Line2D([], [], color=GREY, linewidth=1.4, label="our law of the bulk"),
-        Line2D([], [], marker="o", color=GREY, label="extremes over seeds", linewidth=2.4),
-        Line2D([], [], marker="|", markersize=10, label="our estimate", **bare),
-        Line2D([], [], marker="x", label="the paper's estimate", **bare),
-    ]
-
-
-# ---- what it says
-
-
-def _contraction(plain: Spectra, gated: Spectra) -> list[Claim]:
-    largest = interval(plain.largest / gated.largest)
-    smallest = interval(gated.smallest / plain.smallest)
-    condition = interval(plain.condition / gated.condition)
-    pair = f"{gated.name} against {plain.name}"
-    n, d = plain.n, plain.d
-    theory = (
-        f" Theorem 3.1 has mn/(2π) = {n / (2 * np.pi):.0f} m and mn/(4d) = {n / (4 * d):.2f} m, a ratio of 2d/π = "
-        f"{2 * d / np.pi:.0f}; the bulk adds what the theorem drops, since n/d = {n / d:g} is no large number."
-        if plain.expected is not None
-        else ""
-    )
-    without = interval(plain.bulk / gated.bulk)
-    return [
-        Claim(
-            f"largest eigenvalue, {pair}",
-            "smaller",
-            f"{largest.value:.3g} times smaller",
-            _more(largest.low),
-            f"λ_max/m is {interval(plain.largest)} for {plain.name} and {interval(gated.largest)} for {gated.name}."
-            + theory,
-            largest.ends,
-        ),
-        Claim(
-            f"smallest eigenvalue, {pair}",
-            "larger",
-            f"{smallest.value:.3g} times larger",
-            _more(smallest.low),
-            f"λ_min/m is {interval(plain.smallest)} for {plain.name} and {interval(gated.smallest)} for {gated.name}.",
-            smallest.ends,
-        ),
-        Claim(
-            f"condition number, {pair}",
-            "smaller",
-            f"{condition.value:.3g} times smaller",
-            _more(condition.low),
-            f"κ is {interval(plain.condition)} and {interval(gated.condition)}. Without the one eigenvalue "
-            f"that the mean of {plain.name} brings, the contraction is {without} times.",
-            condition.ends,
-        ),
-    ]
-
-
-def _more(low: float) -> Verdict:
-    return "reproduced" if low > 1 else "differs"
-
-
-def distance(s: Spectra) -> float:
-    """The greatest difference between the share of eigenvalues below x, measured and by our law, spike included."""
-    assert s.expected is not None
-    x = np.quantile(s.eigenvalues[0], np.linspace(0.01, 0.99, 99))
-    shares = np.searchsorted(s.eigenvalues[0], x) / s.n
-    return float(np.abs(s.expected.law.count(x * WIDTH) / s.n - shares).max())
-
-
-def _density_claim(pair: Sequence[Spectra]) -> Claim:
-    off = [distance(s) for s in pair]
-    said = ", ".join(f"{s.name} {value:.4f}" for s, value in zip(pair, off, strict=True))
-    ratios = "; ".join(
-        f"{s.name} λ_max {s.expected.ours.lambda_max / WIDTH / interval(s.largest).value:.2f} and λ_min "
-        f"{s.expected.ours.lambda_min / WIDTH / interval(s.smallest).value:.2f} times the measured"
-        for s in pair
-        if s.expected is not None
-    )
-    return Claim(
-        "distance of our law of the bulk from the measured distribution (greatest difference of shares)",
-        "-",
-        said,
-        "new",
-        f"One draw of n = {pair[0].n}: a step is {1 / pair[0].n:.4f}. Lengths of samples and all degrees of the kernel "
-        f"are kept. Our extremes are {ratios}.",
-    )
-
-
-def _table(found: Sequence[Spectra]) -> pd.DataFrame:
-    rows = []
-    for s in found:
-        row: dict[str, object] = {"unit": s.unit, "n": s.n, "d": s.d, "width": WIDTH, "seeds": len(s.eigenvalues)}
-        values = {"lambda_max": s.largest, "lambda_min": s.smallest, "condition": s.condition}
-        for name, each in values.items():
-            at = interval(each)
-            row |= {name: at.value, f"{name}_low": at.low, f"{name}_high": at.high}
-            for who in ("paper", "ours"):
-                kind = getattr(s.expected, who, None)
-                scale = 1 if name == "condition" else WIDTH
-                row[f"{name}_{who}"] = None if kind is None else getattr(kind, name) / scale
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _contractions_table(pairs: Sequence[tuple[Spectra, Spectra]]) -> pd.DataFrame:
-    """What gating divides the condition number by, with the largest eigenvalue and without it."""
-    rows = []
-    for plain, gated in pairs:
-        row: dict[str, object] = {"plain": plain.unit, "gated": gated.unit, "n": plain.n, "d": plain.d, "width": WIDTH}
-        row["seeds"] = len(plain.eigenvalues)
-        for name in ("condition", "bulk"):
-            at = interval(getattr(plain, name) / getattr(gated, name))
-            row |= {name: at.value, f"{name}_low": at.low, f"{name}_high": at.high}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _spectra_table(found: Sequence[Spectra]) -> pd.DataFrame:
-    """The spectra of the first seed, which are those drawn."""
-    return pd.DataFrame({s.unit: s.eigenvalues[0] for s in found})
-
-
-def _notes(first: Spectra, seeds: int) -> tuple[str, ...]:
-    return (
-        NO_CAPTIONS,
-        f"n = {first.n}, d = {first.d}, m = {WIDTH}; eigenvalues are those of K/m. Intervals are t-intervals of "
-        f"logarithms over {seeds} seeds, 95 %; units of a pair see the same samples.",
-        "There is theory for relu gates alone, whose kernels are functions of lengths times functions of angles.",
-    )
+# ---- the finding
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic
 from gatelab.plotting import new_figure, style
 from gatelab.plotting.kernels import draw_heat
-from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
+from gatelab.statistics import Interval
+from gatelab.studies.agreement import reproduced_if
+from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.angles import (
     RATIOS,
     UNITS,
@@ -26,7 +29,7 @@ from gatelab.studies.ntk.angles import (
     eq5_claims,
     measure_angles,
 )
-from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, LogInterval, interval, samples
+from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, interval, samples
 from gatelab.studies.progress import ticker
 
 ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels
@@ -34,23 +37,45 @@ ANGLE_ROWS, ANGLE_INPUTS, SEEDS = 200, 100, 8
 QUICK_ANGLES, QUICK_SEEDS = (40, 20), 3
 
 
+@dataclass(frozen=True, eq=False)
+class DataKernels:
+    """The normalised kernels of both units on one kind of data.
+
+    `maps` are those of the first seed, by unit, `groups` the rows where classes end; `off` is the mean |off-diagonal|
+    over the diagonal by unit, an entry a seed.
+    """
+
+    name: str
+    maps: dict[str, Array]
+    groups: list[int]
+    off: dict[str, Array]
+
+
 def run(request: Request) -> Outcome:
-    n, d = QUICK_ANGLES if request.quick else (ANGLE_ROWS, ANGLE_INPUTS)
-    seeds = QUICK_SEEDS if request.quick else SEEDS
+    """Figure 4: kernels of Gaussian samples and of digits, and angles at every width."""
+    (n, d), seeds = (ANGLE_ROWS, ANGLE_INPUTS), SEEDS
+    if request.quick:
+        (n, d), seeds = QUICK_ANGLES, QUICK_SEEDS
     tick = ticker(request, seeds * len(RATIOS) + 2 * seeds)
     angles = measure_angles(n, d, seeds, tick)
-    pictures, dominance = _pictures(seeds, tick)
-    figure = _figure(pictures, angles)
-    claims = (*_dominance_claims(dominance), *eq5_claims(n, d, seeds), *angle_claims(angles))
-    tables = {"dominance": _dominance_table(dominance), "angles": angles_table(angles)}
-    return Outcome(figure, tables, claims, _notes(angles, dominance))
+    kernels = [measure_kernels(name, rows_of, seeds, tick) for name, rows_of in DATA.items()]
+    claims = (*map(dominance_claim, kernels), *eq5_claims(n, d, seeds), *angle_claims(angles))
+    tables = {"dominance": dominance_table(kernels), "angles": angles_table(angles)}
+    notes = (
+        NO_CAPTIONS,
+        f"Intervals are t-intervals of logarithms over {seeds} seeds, 95 %.",
+        f"Digits are ten images of each class of scikit-learn's 8 by 8 digits, drawn by the seed, in the order of "
+        f"their classes; their pixels are not centred. Angles are of Gaussian samples, d = {angles.d}, {seeds} seeds.",
+    )
+    return Outcome(draw(kernels, angles), tables, claims, notes)
 
 
-# ---- heat maps
+# ---- kernels
 
 
-def off_diagonal(C: Array) -> Array:
-    return C[~np.eye(len(C), dtype=bool)]
+def gaussian_rows(seed: int) -> tuple[Array, list[int]]:
+    """Samples as large as the digits, without classes."""
+    return samples(ROWS, SIDE, seed), []
 
 
 def digits(seed: int) -> tuple[Array, list[int]]:
@@ -62,132 +87,121 @@ def digits(seed: int) -> tuple[Array, list[int]]:
 
     images, labels = (np.asarray(a) for a in load_digits(return_X_y=True))
     generator = np.random.default_rng(seed)
-    each = ROWS // 10
-    rows = np.concatenate([generator.permutation(np.flatnonzero(labels == k))[:each] for k in range(10)])
+    count = ROWS // 10
+    rows = np.concatenate([generator.permutation(np.flatnonzero(labels == k))[:count] for k in range(10)])
     x = images[rows].astype(float)
-    return x / np.sqrt((x * x).mean()), [each * (k + 1) for k in range(10)]
+    return x / np.sqrt((x * x).mean()), [count * (k + 1) for k in range(10)]
 
 
-def _pictures(
-    seeds: int, tick: Callable[[], None]
-) -> tuple[dict[str, tuple[list[Array], list[int]]], dict[str, dict[str, Array]]]:
-    """The kernels of the first seed to be drawn, and mean |off-diagonal| over diagonal of every seed."""
-    drawn: dict[str, tuple[list[Array], list[int]]] = {}
-    dominance = {data: {unit: np.empty(seeds) for unit in UNITS} for data in DATA}
-    for data, of in DATA.items():
-        for seed in range(seeds):
-            x, groups = of(seed)
-            made = [cosines(k.numpy()) for k in analytic(list(UNITS), x, WIDTH)]
-            for unit, C in zip(UNITS, made, strict=True):
-                dominance[data][unit][seed] = np.abs(off_diagonal(C)).mean()
-            drawn.setdefault(data, (made, groups))
-            tick()
-    return drawn, dominance
+DATA = {"Gaussian": gaussian_rows, "digits": digits}
 
 
-def _gaussian(seed: int) -> tuple[Array, list[int]]:
-    return samples(ROWS, SIDE, seed), []
+def off_diagonal(C: Array) -> Array:
+    """The entries of a square matrix beside its diagonal."""
+    return C[~np.eye(len(C), dtype=bool)]
 
 
-DATA = {"Gaussian": _gaussian, "digits": digits}
+def measure_kernels(
+    name: str, rows_of: Callable[[int], tuple[Array, list[int]]], seeds: int, tick: Callable[[], None]
+) -> DataKernels:
+    """Both units on one kind of data, a tick a seed."""
+    off = {unit: np.empty(seeds) for unit in UNITS}
+    first: tuple[dict[str, Array], list[int]] | None = None
+    for seed in range(seeds):
+        x, groups = rows_of(seed)
+        maps = {unit: cosines(k.numpy()) for unit, k in zip(UNITS, analytic(list(UNITS), x, WIDTH), strict=True)}
+        for unit, C in maps.items():
+            off[unit][seed] = np.abs(off_diagonal(C)).mean()
+        first = first or (maps, groups)
+        tick()
+    assert first is not None
+    return DataKernels(name, *first, off)
 
 
-# ---- figure
-
-
-def _figure(pictures: dict[str, tuple[list[Array], list[int]]], angles: GradientAngles) -> Figure:
-    low = min(float(C.min()) for made, _ in pictures.values() for C in made)
-    with style():
-        figure = new_figure(10.6, 7.4)
-        grid = figure.add_gridspec(2, 3, width_ratios=(1, 1, 1.05))
-        maps: list[Axes] = []
-        shown = None
-        for row, (data, (made, groups)) in enumerate(pictures.items()):
-            for column, (unit, C) in enumerate(zip(UNITS, made, strict=True)):
-                panel = figure.add_subplot(grid[row, column])
-                off = np.abs(off_diagonal(C)).mean()
-                title = f"{PAPER_NAMES[unit]}, {data}: mean off-diagonal {off:.3f}"
-                shown = draw_heat(panel, C, title, low=low, high=1.0, groups=groups)
-                maps.append(panel)
-        assert shown is not None
-        bar = figure.colorbar(shown, ax=maps, location="bottom", shrink=0.6, aspect=40, pad=0.02)
-        bar.set_label("K_ij / sqrt(K_ii K_jj): cosine of the angle between gradients")
-        draw_pairs(figure.add_subplot(grid[0, 2]), angles.d)
-        draw_errors(figure.add_subplot(grid[1, 2]), angles)
-        figure.suptitle(f"Figure 4: normalised kernels (n = {ROWS}, d = {SIDE}, m = {WIDTH}) and gradient angles")
-    return figure
-
-
-# ---- what it says
-
-
-def _dominance_claims(dominance: dict[str, dict[str, Array]]) -> list[Claim]:
-    claims = []
-    for data, values in dominance.items():
-        plain, gated = (interval(values[unit]) for unit in UNITS)
-        less = interval(values["mlp"] / values["glu"])
-        verdict: Verdict = "reproduced" if less.low > 1 else "differs"
-        claims.append(
-            Claim(
-                f"mean |off-diagonal| / diagonal, {data}",
-                "suppressed by the gate",
-                f"ReLU {plain.value:.3f}, ReGLU {gated.value:.3f}: {less.value:.3g} times less",
-                verdict,
-                _dominance_reason(data, plain, gated),
-                less.ends,
-            )
-        )
-    return claims
-
-
-def _dominance_reason(data: str, plain: LogInterval, gated: LogInterval) -> str:
-    rows = ROWS - 1
-    strict = (
-        f"A row's off-diagonal entries together are {rows * plain.value:.1f} times its diagonal for ReLU and "
-        f"{rows * gated.value:.1f} times for ReGLU at n = {ROWS}: "
-    )
-    sense = "it outweighs them" if rows * gated.value < 1 else "it gains on them, but does not outweigh them"
-    if data == "Gaussian":
-        mean = (2 / (np.pi * SIDE)) ** 0.5
-        return (
-            f"Gaussian samples are nearly orthogonal: theory has 1/π = {1 / np.pi:.3f} for ReLU and "
-            f"1/π · E|cos θ| = {mean / np.pi:.3f} for ReGLU. {strict}{sense}."
-        )
-    return (
-        f"Images share an orthant, so that angles between samples are small and eq. 8 takes less away. {strict}{sense}."
-    )
-
-
-def _dominance_table(dominance: dict[str, dict[str, Array]]) -> pd.DataFrame:
+def dominance_table(kernels: Sequence[DataKernels]) -> pd.DataFrame:
+    """A row a kind of data and unit: what is off the diagonal, beside the diagonal."""
     rows = []
-    for data, values in dominance.items():
+    for data in kernels:
         for unit in UNITS:
-            found = interval(values[unit])
+            mean = interval(data.off[unit])
             rows.append(
                 {
-                    "data": data,
+                    "data": data.name,
                     "unit": unit,
                     "n": ROWS,
                     "d": SIDE,
                     "width": WIDTH,
-                    "off_diagonal": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                    "row_sum": found.value * (ROWS - 1),
-                    "seeds": found.seeds,
+                    "off_diagonal": mean.value,
+                    "low": mean.low,
+                    "high": mean.high,
+                    "row_sum": mean.value * (ROWS - 1),
+                    "seeds": len(data.off[unit]),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _notes(angles: GradientAngles, dominance: dict[str, dict[str, Array]]) -> tuple[str, ...]:
-    seeds = angles.expected.shape[1]
-    return (
-        NO_CAPTIONS,
-        f"Intervals are t-intervals of logarithms over {len(dominance['Gaussian']['mlp'])} seeds, 95 %.",
-        f"Digits are ten images of each class of scikit-learn's 8 by 8 digits, drawn by the seed, in the order of "
-        f"their classes; their pixels are not centred. Angles are of Gaussian samples, d = {angles.d}, {seeds} seeds.",
+# ---- what it says
+
+
+def dominance_claim(data: DataKernels) -> Claim:
+    """Whether the gate suppresses what is off the diagonal."""
+    plain, gated = (interval(data.off[unit]) for unit in UNITS)
+    less = interval(data.off["mlp"] / data.off["glu"])
+    return Claim(
+        f"mean |off-diagonal| / diagonal, {data.name}",
+        "suppressed by the gate",
+        f"ReLU {plain.value:.3f}, ReGLU {gated.value:.3f}: {less.value:.3g} times less",
+        reproduced_if(less.low > 1),
+        dominance_reason(data.name, plain, gated),
+        less.ends(),
     )
+
+
+def dominance_reason(name: str, plain: Interval, gated: Interval) -> str:
+    """What theory expects, and whether the diagonal outweighs all the rest of its row."""
+    rows = ROWS - 1
+    sense = "it gains on them, but does not outweigh them"
+    if rows * gated.value < 1:
+        sense = "it outweighs them"
+    sums = (
+        f"A row's off-diagonal entries together are {rows * plain.value:.1f} times its diagonal for ReLU and "
+        f"{rows * gated.value:.1f} times for ReGLU at n = {ROWS}: {sense}."
+    )
+    if name == "Gaussian":
+        mean = (2 / (np.pi * SIDE)) ** 0.5
+        return (
+            f"Gaussian samples are nearly orthogonal: theory has 1/π = {1 / np.pi:.3f} for ReLU and "
+            f"1/π · E|cos θ| = {mean / np.pi:.3f} for ReGLU. {sums}"
+        )
+    return f"Images share an orthant, so that angles between samples are small and eq. 8 takes less away. {sums}"
+
+
+# ---- figure
+
+
+def draw(kernels: Sequence[DataKernels], angles: GradientAngles) -> Figure:
+    """Heat maps of both units on both kinds of data, and eq. 8 beside them."""
+    low = min(float(C.min()) for data in kernels for C in data.maps.values())
+    with style():
+        figure = new_figure(10.6, 7.4)
+        grid = figure.add_gridspec(2, 3, width_ratios=(1, 1, 1.05))
+        panels: list[Axes] = []
+        image = None
+        for row, data in enumerate(kernels):
+            for column, (unit, C) in enumerate(data.maps.items()):
+                panel = figure.add_subplot(grid[row, column])
+                mean = np.abs(off_diagonal(C)).mean()
+                title = f"{PAPER_NAMES[unit]}, {data.name}: mean off-diagonal {mean:.3f}"
+                image = draw_heat(panel, C, title, low=low, high=1.0, groups=data.groups)
+                panels.append(panel)
+        assert image is not None
+        bar = figure.colorbar(image, ax=panels, location="bottom", shrink=0.6, aspect=40, pad=0.02)
+        bar.set_label("K_ij / sqrt(K_ii K_jj): cosine of the angle between gradients")
+        draw_pairs(figure.add_subplot(grid[0, 2]), angles.d)
+        draw_errors(figure.add_subplot(grid[1, 2]), angles)
+        figure.suptitle(f"Figure 4: normalised kernels (n = {ROWS}, d = {SIDE}, m = {WIDTH}) and gradient angles")
+    return figure
 
 
 STUDY = Study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from gatelab.dynamics import Crossing, crossing
 from gatelab.ntk import analytic
 from gatelab.plotting import look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing
+from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH
 from gatelab.studies.progress import ticker
@@ -38,6 +40,7 @@ class Path:
 
     @property
     def losses(self) -> Array:
+        """Half the squared distance to the targets, at every step."""
         return 0.5 * np.sum((self.outputs - TARGETS) ** 2, axis=1)
 
     @property
@@ -46,22 +49,43 @@ class Path:
         length = np.sum(np.linalg.norm(np.diff(self.outputs, axis=0), axis=1))
         return float(length / np.linalg.norm(TARGETS - self.outputs[0]))
 
+    @property
+    def condition(self) -> float:
+        """The larger eigenvalue over the smaller."""
+        return float(self.eigenvalues[-1] / self.eigenvalues[0])
+
+    @property
+    def along_top(self) -> float:
+        """The share of the residual from 0, squared, that lies along the top direction."""
+        return float((self.vectors[:, -1] @ TARGETS) ** 2 / (TARGETS @ TARGETS))
+
+    def ends(self) -> str:
+        """Both eigenvalues over the width, the larger first."""
+        return f"{self.eigenvalues[-1] / WIDTH:.3f} and {self.eigenvalues[0] / WIDTH:.3f}"
+
 
 def run(request: Request) -> Outcome:
+    """Figure 5: the closed form of two paths, which takes no time; quick runs are the same."""
     tick = ticker(request, 2)
-    x = two_samples()
-    kernels = analytic(list(UNITS), x, WIDTH)
+    kernels = analytic(list(UNITS), two_samples(), WIDTH)
     start = np.zeros(2)
     lr = SHARE / max(float(np.linalg.eigvalsh(k.numpy())[-1]) for k in kernels)
     relu, reglu = kernels
-    found = crossing(relu, reglu, TARGETS, lr=lr, start=(start, start))
-    assert found.step is not None
-    stops = [max(1, round(part * found.step)) for part in STOPS]
+    meeting = crossing(relu, reglu, TARGETS, lr=lr, start=(start, start))
+    assert meeting.step is not None
+    stops = [max(1, round(part * meeting.step)) for part in STOPS]
     paths = [path(unit, k.numpy(), lr, stops[-1], start) for unit, k in zip(UNITS, kernels, strict=True)]
     tick()
-    figure = _figure(paths, stops, found)
+    figure = draw(paths, stops, meeting)
     tick()
-    return Outcome(figure, {"paths": _table(paths)}, _claims(paths, found, stops), _notes(lr))
+    notes = (
+        NO_CAPTIONS,
+        f"Samples of length sqrt(d), d = {INPUTS}; targets {TARGETS[0]:g} and {TARGETS[1]:g}; outputs start at 0; step "
+        f"{SHARE:g} / λ_max of the ReLU for both ({lr:.2e}).",
+        "What the axes of the paper's ellipse are proportional to is lost. Here they are sqrt(λ): the ellipse is where "
+        "a change of the parameters of fixed length can move the outputs, a level set of e^T K^-1 e.",
+    )
+    return Outcome(figure, {"paths": paths_table(paths)}, claims(paths, meeting, stops), notes)
 
 
 def two_samples() -> Array:
@@ -78,30 +102,90 @@ def path(unit: str, K: Array, lr: float, steps: int, start: Array) -> Path:
     return Path(unit, values, vectors, TARGETS + along @ vectors.T)
 
 
+def paths_table(paths: Sequence[Path]) -> pd.DataFrame:
+    """A row a unit and step: both outputs and the loss."""
+    frames = [
+        pd.DataFrame(
+            {
+                "unit": p.unit,
+                "step": np.arange(len(p.outputs)),
+                "output_1": p.outputs[:, 0],
+                "output_2": p.outputs[:, 1],
+                "loss": p.losses,
+            }
+        )
+        for p in paths
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+# ---- what it says
+
+
+def claims(paths: Sequence[Path], meeting: Crossing, stops: Sequence[int]) -> tuple[Claim, ...]:
+    """The eigenvalues, who is ahead, and how direct the paths are."""
+    plain, gated = paths
+    assert meeting.step is not None
+    contracted = plain.eigenvalues[-1] > gated.eigenvalues[-1] and plain.eigenvalues[0] < gated.eigenvalues[0]
+    early = plain.losses[stops[0]] < gated.losses[stops[0]]
+    late = gated.losses[stops[2]] < plain.losses[stops[2]]
+    return (
+        Claim(
+            "largest and smallest eigenvalue of the two-sample kernel",
+            "ReLU has the larger λ_max, ReGLU the larger λ_min",
+            f"λ / m: ReLU {plain.ends()}, ReGLU {gated.ends()}",
+            reproduced_if(contracted),
+            f"At {ANGLE:.0f}° the condition number is {plain.condition:.2f} for ReLU and {gated.condition:.2f} for "
+            "ReGLU: the Gram matrix multiplies the off-diagonal entry by the cosine.",
+        ),
+        Claim(
+            "who is ahead in panels (a), (b) and in (c)",
+            "ReLU early, ReGLU late",
+            f"ReLU up to step {meeting.step:.1f}, ReGLU after it",
+            reproduced_if(early and late and len(meeting.changes) == 1),
+            f"From 0 the residual is {plain.along_top:.0%} along the top direction (squared), which ReLU shrinks by "
+            f"{meeting.lr[0] * plain.eigenvalues[-1]:.1%} a step and ReGLU by "
+            f"{meeting.lr[1] * gated.eigenvalues[-1]:.1%}; across it by {meeting.lr[0] * plain.eigenvalues[0]:.1%} and "
+            f"{meeting.lr[1] * gated.eigenvalues[0]:.1%}.",
+        ),
+        Claim(
+            "the path of panel (d)",
+            "ReGLU's is more direct",
+            f"longer than the straight line by {plain.detour - 1:.2%} (ReLU) and {gated.detour - 1:.2%} (ReGLU)",
+            reproduced_if(gated.detour < plain.detour),
+            "Paths bend where directions shrink at different rates; equal eigenvalues would give a straight line.",
+        ),
+    )
+
+
 # ---- figure
 
 
-def _figure(paths: list[Path], stops: list[int], found: Crossing) -> Figure:
+def draw(paths: Sequence[Path], stops: Sequence[int], meeting: Crossing) -> Figure:
+    """Four panels of the plane, each up to a later step, and two of the losses."""
+    assert meeting.step is not None
+    end = len(paths[0].outputs)
     with style():
         figure = new_figure(10.4, 5.9)
         grid = figure.add_gridspec(2, 3)
         for place, (letter, stop) in enumerate(zip("abcd", stops, strict=True)):
             panel = figure.add_subplot(grid[place // 2, place % 2])
-            _draw_plane(panel, paths, stop)
-            panel.set_title(f"({letter}) step {stop}: {_ahead(paths, stop)}")
+            draw_plane(panel, paths, stop)
+            leader = paths[int(np.argmin([p.losses[stop] for p in paths]))].unit
+            panel.set_title(f"({letter}) step {stop}: {PAPER_NAMES[leader]} is ahead")
         figure.axes[0].legend(loc="upper left", handlelength=1.8)
-        _draw_loss(figure.add_subplot(grid[0, 2]), paths, found)
-        _draw_loss(figure.add_subplot(grid[1, 2]), paths, found, near=True)
+        panel = figure.add_subplot(grid[0, 2])
+        draw_losses_until(panel, paths, meeting, end, log=True)
+        panel.set_title("all steps")
+        panel = figure.add_subplot(grid[1, 2])
+        draw_losses_until(panel, paths, meeting, min(end, int(3 * meeting.step)), log=False)
+        panel.set_title(f"around the crossing, step {meeting.step:.1f}")
         figure.suptitle(f"Figure 5: outputs on two samples at {ANGLE:.0f}°, gradient descent from 0 (m = {WIDTH})")
     return figure
 
 
-def _ahead(paths: list[Path], stop: int) -> str:
-    losses = [p.losses[stop] for p in paths]
-    return f"{PAPER_NAMES[paths[int(np.argmin(losses))].unit]} is ahead"
-
-
-def _draw_plane(panel: Axes, paths: list[Path], stop: int) -> None:
+def draw_plane(panel: Axes, paths: Sequence[Path], stop: int) -> None:
+    """The plane of both outputs: the targets, and the paths up to a step."""
     top = max(p.eigenvalues[-1] for p in paths)
     for p in paths:
         shape = look(p.unit)
@@ -130,93 +214,13 @@ def _draw_plane(panel: Axes, paths: list[Path], stop: int) -> None:
     panel.set_ylabel("output on sample 2")
 
 
-def _draw_loss(panel: Axes, paths: list[Path], found: Crossing, *, near: bool = False) -> None:
-    assert found.step is not None and found.loss is not None
-    shown = min(len(paths[0].outputs), int(3 * found.step)) if near else len(paths[0].outputs)
-    steps = np.arange(shown, dtype=float)
-    draw_losses(
-        panel,
-        [LossCurve(PAPER_NAMES[p.unit], steps, p.losses[:shown], colour=look(p.unit).colour) for p in paths],
-        log=not near,
-    )
-    mark_crossing(panel, found.step, found.loss)
-    panel.set_title(f"around the crossing, step {found.step:.1f}" if near else "all steps")
-
-
-# ---- what it says
-
-
-def _claims(paths: list[Path], found: Crossing, stops: list[int]) -> tuple[Claim, ...]:
-    plain, gated = paths
-    assert found.step is not None
-    contracted = plain.eigenvalues[-1] > gated.eigenvalues[-1] and plain.eigenvalues[0] < gated.eigenvalues[0]
-    early = plain.losses[stops[0]] < gated.losses[stops[0]]
-    late = gated.losses[stops[2]] < plain.losses[stops[2]]
-    return (
-        Claim(
-            "largest and smallest eigenvalue of the two-sample kernel",
-            "ReLU has the larger λ_max, ReGLU the larger λ_min",
-            f"λ / m: ReLU {_ends(plain)}, ReGLU {_ends(gated)}",
-            "reproduced" if contracted else "differs",
-            f"At {ANGLE:.0f}° the condition number is {_spread(plain):.2f} for ReLU and {_spread(gated):.2f} for "
-            "ReGLU: the Gram matrix multiplies the off-diagonal entry by the cosine.",
-        ),
-        Claim(
-            "who is ahead in panels (a), (b) and in (c)",
-            "ReLU early, ReGLU late",
-            f"ReLU up to step {found.step:.1f}, ReGLU after it",
-            "reproduced" if early and late and len(found.changes) == 1 else "differs",
-            f"From 0 the residual is {_along(plain):.0%} along the top direction (squared), which ReLU shrinks by "
-            f"{found.lr[0] * plain.eigenvalues[-1]:.1%} a step and ReGLU by "
-            f"{found.lr[1] * gated.eigenvalues[-1]:.1%}; across it by {found.lr[0] * plain.eigenvalues[0]:.1%} and "
-            f"{found.lr[1] * gated.eigenvalues[0]:.1%}.",
-        ),
-        Claim(
-            "the path of panel (d)",
-            "ReGLU's is more direct",
-            f"longer than the straight line by {plain.detour - 1:.2%} (ReLU) and {gated.detour - 1:.2%} (ReGLU)",
-            "reproduced" if gated.detour < plain.detour else "differs",
-            "Paths bend where directions shrink at different rates; equal eigenvalues would give a straight line.",
-        ),
-    )
-
-
-def _ends(p: Path) -> str:
-    return f"{p.eigenvalues[-1] / WIDTH:.3f} and {p.eigenvalues[0] / WIDTH:.3f}"
-
-
-def _spread(p: Path) -> float:
-    return float(p.eigenvalues[-1] / p.eigenvalues[0])
-
-
-def _along(p: Path) -> float:
-    return float((p.vectors[:, -1] @ TARGETS) ** 2 / (TARGETS @ TARGETS))
-
-
-def _table(paths: list[Path]) -> pd.DataFrame:
-    frames = [
-        pd.DataFrame(
-            {
-                "unit": p.unit,
-                "step": np.arange(len(p.outputs)),
-                "output_1": p.outputs[:, 0],
-                "output_2": p.outputs[:, 1],
-                "loss": p.losses,
-            }
-        )
-        for p in paths
-    ]
-    return pd.concat(frames, ignore_index=True)
-
-
-def _notes(lr: float) -> tuple[str, ...]:
-    return (
-        NO_CAPTIONS,
-        f"Samples of length sqrt(d), d = {INPUTS}; targets {TARGETS[0]:g} and {TARGETS[1]:g}; outputs start at 0; step "
-        f"{SHARE:g} / λ_max of the ReLU for both ({lr:.2e}).",
-        "What the axes of the paper's ellipse are proportional to is lost. Here they are sqrt(λ): the ellipse is where "
-        "a change of the parameters of fixed length can move the outputs, a level set of e^T K^-1 e.",
-    )
+def draw_losses_until(panel: Axes, paths: Sequence[Path], meeting: Crossing, end: int, *, log: bool) -> None:
+    """The losses of both units before the step `end`, and where they cross."""
+    assert meeting.step is not None and meeting.loss is not None
+    steps = np.arange(end, dtype=float)
+    curves = [LossCurve(PAPER_NAMES[p.unit], steps, p.losses[:end], colour=look(p.unit).colour) for p in paths]
+    draw_losses(panel, curves, log=log)
+    mark_crossing(panel, meeting.step, meeting.loss)
 
 
 STUDY = Study(

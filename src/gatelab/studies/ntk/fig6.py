@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,13 +15,15 @@ from matplotlib.lines import Line2D
 from gatelab.errors import GatelabError
 from gatelab.plotting import GREY, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing, plain_values, size_ticks
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, Verdict, only, stroke
+from gatelab.statistics import Interval
+from gatelab.studies.agreement import reproduced_if
+from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, only, stroke
 from gatelab.studies.ntk.crossing import (
     NEW_PAIRS,
-    PAIRS,
     SHARES,
     CrossingData,
     CrossingRun,
+    Lead,
     check_closed_form,
     closed_form_claims,
     closed_form_table,
@@ -30,9 +32,8 @@ from gatelab.studies.ntk.crossing import (
     predicted_leads,
     run_pairs,
 )
-from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES
+from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import ends
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)
 NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
@@ -40,27 +41,37 @@ NEAR = 0.15  # a predicted crossing step as near as this to the measured one agr
 DRAWN = 0.5  # the share that the panels of curves show
 LEADS = (0.1, 0.25, 0.5, 1.0, 1.5, 1.9)
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222")
+CHECK = {"n": 60, "d": 30, "width": 4096, "seeds": 6, "steps": 60}
+QUICK_CHECK = {"n": 30, "d": 15, "width": 256, "seeds": 6, "steps": 20}
 
 
 def run(request: Request) -> Outcome:
-    data, notes = _data(request)
-    shares = SHARES[1:3] if request.quick else SHARES
+    """Figure 6: networks trained at several learning rates, beside what the closed form predicts."""
+    data, notes = data_sets(request)
+    shares, check = SHARES, CHECK
+    if request.quick:
+        shares, check = SHARES[1:3], QUICK_CHECK
     tick = ticker(request, len(data) * len(EVERY_PAIR) * len(shares) + 2)
-    runs = [one for each in data for one in run_pairs(each, EVERY_PAIR, shares, tick)]
-    size = (30, 15, 256, 6, 20) if request.quick else (60, 30, 4096, 6, 60)
-    checks = check_closed_form(("mlp", "glu"), *size, tick)
-    leads = {each.name: predicted_leads(each, PAIRS[0], LEADS) for each in data}
+    by_data = {data_set.name: run_pairs(data_set, EVERY_PAIR, shares, tick) for data_set in data}
+    checks = check_closed_form(("mlp", "glu"), **check, tick=tick)
+    leads = {data_set.name: predicted_leads(data_set, PAIRS[0], LEADS) for data_set in data}
+    all_runs = [r for runs in by_data.values() for r in runs]
     claims = (
-        *[c for each in data for c in _pair_claims([r for r in runs if r.data == each.name])],
-        *[c for each in data for c in _rate_claims([r for r in runs if r.data == each.name], leads[each.name])],
-        _bound_claim(runs),
+        *[claim for runs in by_data.values() for claim in pair_claims(runs)],
+        *[claim for name, runs in by_data.items() for claim in rate_claims(runs, leads[name])],
+        bound_claim(all_runs),
         *closed_form_claims(checks),
     )
-    tables = {"crossings": _crossings(runs), "curves": _curves(runs), "closed-form": closed_form_table(checks)}
-    return Outcome(_figure(data, runs), tables, claims, (NO_CAPTIONS, *notes, *_notes(data)))
+    tables = {
+        "crossings": crossings_table(all_runs),
+        "curves": curves_table(all_runs),
+        "closed-form": closed_form_table(checks),
+    }
+    return Outcome(draw(by_data), tables, claims, (NO_CAPTIONS, *notes, *size_notes(data)))
 
 
-def _data(request: Request) -> tuple[list[CrossingData], list[str]]:
+def data_sets(request: Request) -> tuple[list[CrossingData], list[str]]:
+    """Gaussian data, and MNIST where it is at hand and the run is not quick; with a note on what is missing."""
     if request.quick:
         return [gaussian_data(40, 15, 256, 5)], ["Quick runs are on Gaussian data alone."]
     data = [gaussian_data(100, 30, 2048, 20)]
@@ -70,191 +81,11 @@ def _data(request: Request) -> tuple[list[CrossingData], list[str]]:
         return data, [f"MNIST was not at hand, so that the figure is of Gaussian data alone: {error}"]
 
 
-# ---- figure
+# ---- tables
 
 
-def _figure(data: Sequence[CrossingData], runs: Sequence[CrossingRun]) -> Figure:
-    with style():
-        figure = new_figure(10.2, 5.9 * len(data) + 0.3)
-        grid = figure.add_gridspec(2 * len(data), 3)
-        for block, each in enumerate(data):
-            own = [r for r in runs if r.data == each.name]
-            for place, pair in enumerate(EVERY_PAIR):
-                panel = figure.add_subplot(grid[2 * block + place // 3, place % 3])
-                _draw_pair(panel, next(r for r in own if r.units == pair and r.share == DRAWN))
-            _draw_rates(figure.add_subplot(grid[2 * block + 1, 2]), own)
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=4, handlelength=2.6)
-        figure.suptitle(f"Figure 6: loss crossing, both units of a pair with the step {DRAWN:g} / λ_max")
-    return figure
-
-
-def _legend() -> list[Line2D]:
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "#222222"}
-    return [
-        Line2D([], [], color=GREY, label="trained networks: mean, 95 % interval"),
-        Line2D([], [], color=GREY, linestyle=(0, (4, 2)), label="closed form"),
-        Line2D([], [], label="measured crossing, 95 % interval", markersize=5, **dot),
-        Line2D([], [], label="predicted crossing", markersize=8, markerfacecolor="none", **dot),
-    ]
-
-
-def _colours() -> tuple[str, str]:
-    return look("mlp").colour, look("glu").colour
-
-
-def _draw_pair(panel: Axes, one: CrossingRun) -> None:
-    curves, handles = [], []
-    for unit, colour, trained, expected in zip(one.units, _colours(), one.trained, one.expected.curves, strict=True):
-        curves.append(LossCurve(NAMES[unit], trained.steps, trained.mean, *trained.interval(), colour=colour))
-        handles.append(curves[-1].handle())
-        predicted = expected.at(trained.steps).loss
-        curves.append(LossCurve(NAMES[unit], trained.steps, predicted, colour=colour, predicted=True))
-    draw_losses(panel, curves)
-    plain_values(panel)
-    if one.expected.step is not None and one.expected.loss is not None:
-        mark_crossing(panel, one.expected.step, one.expected.loss, hollow=True)
-    if one.measured.step is not None:
-        height = float(np.interp(one.measured.step, one.trained[0].steps, one.trained[0].mean))
-        panel.hlines(height, one.measured.low, one.measured.high, color="#222222", linewidth=1.4, zorder=5)
-        mark_crossing(panel, one.measured.step, height)
-    panel.legend(handles=handles, loc="upper right")
-    panel.set_title(f"{one.data}: {NAMES[one.units[0]]} and {NAMES[one.units[1]]}")
-
-
-def _draw_rates(panel: Axes, runs: Sequence[CrossingRun]) -> None:
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    pairs = list(dict.fromkeys(r.units for r in runs))
-    shares = sorted({r.share for r in runs})
-    for order, (pair, colour) in enumerate(zip(pairs, COLOURS, strict=True)):
-        own = [r for r in runs if r.units == pair]
-        panel.plot(
-            [r.share for r in own],
-            [r.expected.step or np.nan for r in own],
-            color=colour,
-            linestyle=(0, (4, 2)),
-            lw=1.0,
-        )
-        for r in own:
-            if r.measured.step is not None:
-                x = r.share * 1.05 ** (order - 2)
-                panel.vlines(x, r.measured.low, r.measured.high, color=colour, linewidth=1.3, alpha=0.7)
-                panel.plot([x], [r.measured.step], marker="o", color=colour, markersize=4)
-    size_ticks(panel, shares)
-    panel.set_xlim(shares[0] / 1.25, shares[-1] * 1.25)
-    plain_values(panel)
-    handles = [
-        Line2D([], [], color=c, marker="o", label=f"{NAMES[a]}, {NAMES[b]}")
-        for (a, b), c in zip(pairs, COLOURS, strict=True)
-    ]
-    low, high = panel.get_ylim()
-    panel.set_ylim(low / 6, high)  # room for the legend below the points
-    panel.legend(handles=handles, loc="lower left", fontsize=7, ncols=2, columnspacing=0.8, handlelength=1.4)
-    panel.set_xlabel("learning rate times λ_max")
-    panel.set_ylabel("step of the crossing")
-    panel.set_title(f"{runs[0].data}: crossing by learning rate")
-
-
-# ---- what it says
-
-
-def _pair_claims(runs: Sequence[CrossingRun]) -> list[Claim]:
-    claims = []
-    for pair in EVERY_PAIR:
-        own = [r for r in runs if r.units == pair]
-        seen = all(r.measured.step is not None and r.measured.share >= 0.95 for r in own)
-        verdict: Verdict = "new" if pair in NEW_PAIRS else "reproduced" if seen else "differs"
-        at = next(r for r in own if r.share == DRAWN)
-        claims.append(
-            Claim(
-                f"crossing of {NAMES[pair[0]]} and {NAMES[pair[1]]}, {own[0].data}",
-                "-" if pair in NEW_PAIRS else "the gated unit overtakes",
-                f"step {_steps(own)} (predicted {', '.join(f'{r.expected.step:.3g}' for r in own)}) at "
-                f"{', '.join(f'{r.share:g}' for r in own)} / λ_max",
-                verdict,
-                f"{_who(at)} Measured over predicted step: {_list(r.ratio for r in own)}; over that predicted from the "
-                f"networks' own initial outputs: {_list(r.ratio_given for r in own)}. Networks cross in at least "
-                f"{min(r.measured.share for r in own):.0%} of the draws of {len(at.trained[0].seeds)} seeds.",
-                _ends(own),
-            )
-        )
-    return claims
-
-
-def _steps(runs: Iterable[CrossingRun]) -> str:
-    return ", ".join("none" if r.measured.step is None else f"{r.measured.step:.3g}" for r in runs)
-
-
-def _ends(runs: Iterable[CrossingRun]) -> str:
-    return ", ".join(ends(r.measured.low, r.measured.high) for r in runs if r.measured.step is not None)
-
-
-def _who(one: CrossingRun) -> str:
-    found = one.expected
-    first, last = NAMES[str(found.first)], NAMES[found.changes[0].ahead]
-    low, (plain, gated) = found.late.lambda_min, (NAMES[name] for name in one.units)
-    ratio = f"λ_min of {gated} is {low[1] / low[0]:.1f} times that of {plain}"
-    return f"{first} leads at first, {last} after it; {ratio}."
-
-
-def _list(values: Iterable[float]) -> str:
-    return ", ".join("none" if np.isnan(v) else f"{v:.2f}" for v in values)
-
-
-def _rate_claims(runs: Sequence[CrossingRun], leads: Sequence[tuple[float, float | None, float]]) -> list[Claim]:
-    """How long the early advantage of the first pair lasts, and how large it is, by learning rate."""
-    own = [r for r in runs if r.units == PAIRS[0]]
-    first, last = own[0], own[-1]
-    name = NAMES[PAIRS[0][0]]
-    times = [r.share * (r.expected.step or np.nan) for r in own]
-    sizes = [r.lead[1] for r in own]
-    table = ", ".join(f"{lead:.1%} at {share:g}" for share, _, lead in leads)
-    largest = max(leads, key=lambda row: row[2])
-    at = ", ".join(f"{r.share:g}" for r in own)
-    return [
-        Claim(
-            f"how long {name} stays ahead, by learning rate, {first.data}",
-            "a larger learning rate diminishes the early advantage",
-            f"{_steps(own)} steps at {at} / λ_max",
-            "reproduced" if last.measured.high < first.measured.low else "differs",
-            f"Learning rate times step stays ({_list(times)}, predicted): to first order the rate only scales time.",
-            _ends(own),
-        ),
-        Claim(
-            f"how far {name} gets ahead, by learning rate, {first.data}",
-            "a larger learning rate diminishes the early advantage",
-            f"at most {', '.join(f'{size:.1%}' for size in sizes)} of its loss at {at} / λ_max",
-            "reproduced" if all(b < a for a, b in pairwise(sizes)) else "differs",
-            f"In expectation {table} (times 1 / λ_max): largest near {largest[0]:g} / λ_max, where a step ends the top "
-            "direction; only beyond it, where that direction overshoots, does a larger rate cost the lead.",
-        ),
-    ]
-
-
-def _bound_claim(runs: Sequence[CrossingRun]) -> Claim:
-    """The step of appendix C.2, from the two smallest eigenvalues alone, beside the crossing."""
-    own = [r for r in runs if r.units == PAIRS[0] and r.share == DRAWN]
-    said = [
-        f"{'none' if r.expected.late.bound is None else f'{r.expected.late.bound:.0f}'} where the curves cross at "
-        f"{_steps([r])} ({r.data})"
-        for r in own
-    ]
-    bounds = [r.expected.late.bound for r in own]
-    near = all(
-        b is not None and abs(b / (r.measured.step or np.nan) - 1) < NEAR for b, r in zip(bounds, own, strict=True)
-    )
-    return Claim(
-        "the step from which the smallest eigenvalues alone put ReGLU ahead (appendix C.2)",
-        "ln(C~/C) / (2 ln[(1 - η λ_min) / (1 - η λ~_min)])",
-        "; ".join(said),
-        "reproduced" if near else "differs",
-        "It compares two directions of n, which hold a small part of the loss when the curves cross: it says who is "
-        "ahead in the end, not when that begins.",
-        f"of the crossing: {_ends(own)}",
-    )
-
-
-def _crossings(runs: Sequence[CrossingRun]) -> pd.DataFrame:
+def crossings_table(runs: Sequence[CrossingRun]) -> pd.DataFrame:
+    """A row a pair and learning rate: predicted and measured crossings, leads and conditions."""
     rows = []
     for r in runs:
         rows.append(
@@ -267,7 +98,7 @@ def _crossings(runs: Sequence[CrossingRun]) -> pd.DataFrame:
                 "width": r.trained[0].width,
                 "seeds": len(r.trained[0].seeds),
                 "predicted": r.expected.step,
-                "predicted_given_start": r.given.step,
+                "predicted_given_start": r.given_start.step,
                 "measured": r.measured.step,
                 "low": r.measured.low,
                 "high": r.measured.high,
@@ -284,7 +115,8 @@ def _crossings(runs: Sequence[CrossingRun]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _curves(runs: Sequence[CrossingRun]) -> pd.DataFrame:
+def curves_table(runs: Sequence[CrossingRun]) -> pd.DataFrame:
+    """A row a step of every run: the measured loss with its interval, and the predicted one."""
     frames = []
     for r in runs:
         for unit, trained, expected in zip(r.units, r.trained, r.expected.curves, strict=True):
@@ -307,7 +139,120 @@ def _curves(runs: Sequence[CrossingRun]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _notes(data: Sequence[CrossingData]) -> list[str]:
+# ---- what it says
+
+
+def pair_claims(runs: Sequence[CrossingRun]) -> list[Claim]:
+    """Whether each pair crosses at every learning rate; pairs that the paper does not have are new."""
+    claims = []
+    for pair in EVERY_PAIR:
+        own = [r for r in runs if r.units == pair]
+        paper = "the gated unit overtakes"
+        verdict = reproduced_if(all(r.measured.step is not None and r.measured.share >= 0.95 for r in own))
+        if pair in NEW_PAIRS:
+            paper = "-"
+            verdict = "new"
+        drawn = next(r for r in own if r.share == DRAWN)
+        claims.append(
+            Claim(
+                f"crossing of {NAMES[pair[0]]} and {NAMES[pair[1]]}, {own[0].data}",
+                paper,
+                f"step {steps_text(own)} (predicted {', '.join(f'{r.expected.step:.3g}' for r in own)}) at "
+                f"{', '.join(f'{r.share:g}' for r in own)} / λ_max",
+                verdict,
+                f"{leaders(drawn)} Measured over predicted step: {ratios_text(r.ratio for r in own)}; over that "
+                f"predicted from the networks' own initial outputs: {ratios_text(r.ratio_given for r in own)}. "
+                f"Networks cross in at least {min(r.measured.share for r in own):.0%} of the draws of "
+                f"{len(drawn.trained[0].seeds)} seeds.",
+                ends_text(own),
+            )
+        )
+    return claims
+
+
+def leaders(run: CrossingRun) -> str:
+    """Who leads at first and who after the crossing, and the smallest eigenvalues that decide it."""
+    expected = run.expected
+    first, last = NAMES[str(expected.first)], NAMES[expected.changes[0].ahead]
+    low, (plain, gated) = expected.late.lambda_min, (NAMES[name] for name in run.units)
+    ratio = f"λ_min of {gated} is {low[1] / low[0]:.1f} times that of {plain}"
+    return f"{first} leads at first, {last} after it; {ratio}."
+
+
+def rate_claims(runs: Sequence[CrossingRun], leads: Sequence[Lead]) -> list[Claim]:
+    """How long the early advantage of the first pair lasts, and how large it is, by learning rate."""
+    own = [r for r in runs if r.units == PAIRS[0]]
+    first, last = own[0], own[-1]
+    name = NAMES[PAIRS[0][0]]
+    times = [r.share * (r.expected.step or np.nan) for r in own]
+    sizes = [r.lead[1] for r in own]
+    table = ", ".join(f"{lead.size:.1%} at {lead.share:g}" for lead in leads)
+    largest = max(leads, key=lambda lead: lead.size)
+    shares = ", ".join(f"{r.share:g}" for r in own)
+    return [
+        Claim(
+            f"how long {name} stays ahead, by learning rate, {first.data}",
+            "a larger learning rate diminishes the early advantage",
+            f"{steps_text(own)} steps at {shares} / λ_max",
+            reproduced_if(last.measured.high < first.measured.low),
+            f"Learning rate times step stays ({ratios_text(times)}, predicted): to first order the rate only scales "
+            "time.",
+            ends_text(own),
+        ),
+        Claim(
+            f"how far {name} gets ahead, by learning rate, {first.data}",
+            "a larger learning rate diminishes the early advantage",
+            f"at most {', '.join(f'{size:.1%}' for size in sizes)} of its loss at {shares} / λ_max",
+            reproduced_if(all(b < a for a, b in pairwise(sizes))),
+            f"In expectation {table} (times 1 / λ_max): largest near {largest.share:g} / λ_max, where a step ends the "
+            "top direction; only beyond it, where that direction overshoots, does a larger rate cost the lead.",
+        ),
+    ]
+
+
+def bound_claim(runs: Sequence[CrossingRun]) -> Claim:
+    """The step of appendix C.2, from the two smallest eigenvalues alone, beside the crossing."""
+    own = [r for r in runs if r.units == PAIRS[0] and r.share == DRAWN]
+    parts, near = [], True
+    for r in own:
+        bound, number = r.expected.late.bound, "none"
+        if bound is not None:
+            number = f"{bound:.0f}"
+        near = near and bound is not None and abs(bound / (r.measured.step or np.nan) - 1) < NEAR
+        parts.append(f"{number} where the curves cross at {steps_text([r])} ({r.data})")
+    return Claim(
+        "the step from which the smallest eigenvalues alone put ReGLU ahead (appendix C.2)",
+        "ln(C~/C) / (2 ln[(1 - η λ_min) / (1 - η λ~_min)])",
+        "; ".join(parts),
+        reproduced_if(near),
+        "It compares two directions of n, which hold a small part of the loss when the curves cross: it says who is "
+        "ahead in the end, not when that begins.",
+        f"of the crossing: {ends_text(own)}",
+    )
+
+
+def steps_text(runs: Iterable[CrossingRun]) -> str:
+    """The measured crossing steps, "none" where networks did not cross."""
+    return ", ".join("none" if r.measured.step is None else f"{r.measured.step:.3g}" for r in runs)
+
+
+def ends_text(runs: Iterable[CrossingRun]) -> str:
+    """The intervals of the measured crossing steps."""
+    measured = [r.measured for r in runs]
+    return ", ".join(Interval(m.step, m.low, m.high).ends() for m in measured if m.step is not None)
+
+
+def ratios_text(values: Iterable[float]) -> str:
+    """Ratios in two digits, "none" where there is none.
+
+    >>> ratios_text([1.234, float("nan")])
+    '1.23, none'
+    """
+    return ", ".join("none" if np.isnan(v) else f"{v:.2f}" for v in values)
+
+
+def size_notes(data: Sequence[CrossingData]) -> list[str]:
+    """The sizes of the data sets, how networks were trained on them, and what intervals are."""
     sizes = [f"{d.name}: n = {len(d.X)}, d = {d.X.shape[1]}, width {d.width}, {d.seeds} seeds" for d in data]
     return [
         f"{'; '.join(sizes)}. Ten outputs; LeCun's weights, no biases, full-batch gradient descent, float32.",
@@ -318,30 +263,115 @@ def _notes(data: Sequence[CrossingData]) -> list[str]:
     ]
 
 
+# ---- figure
+
+
+def draw(by_data: Mapping[str, Sequence[CrossingRun]]) -> Figure:
+    """For each data set a panel of curves for every pair, and one of the crossings against the learning rate."""
+    with style():
+        figure = new_figure(10.2, 5.9 * len(by_data) + 0.3)
+        grid = figure.add_gridspec(2 * len(by_data), 3)
+        for block, runs in enumerate(by_data.values()):
+            for place, pair in enumerate(EVERY_PAIR):
+                panel = figure.add_subplot(grid[2 * block + place // 3, place % 3])
+                draw_pair(panel, next(r for r in runs if r.units == pair and r.share == DRAWN))
+            draw_rates(figure.add_subplot(grid[2 * block + 1, 2]), runs)
+        dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "#222222"}
+        handles = [
+            Line2D([], [], color=GREY, label="trained networks: mean, 95 % interval"),
+            Line2D([], [], color=GREY, linestyle=(0, (4, 2)), label="closed form"),
+            Line2D([], [], label="measured crossing, 95 % interval", markersize=5, **dot),
+            Line2D([], [], label="predicted crossing", markersize=8, markerfacecolor="none", **dot),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=2.6)
+        figure.suptitle(f"Figure 6: loss crossing, both units of a pair with the step {DRAWN:g} / λ_max")
+    return figure
+
+
+def pair_colours() -> tuple[str, str]:
+    """Of a plain unit and of a gated one."""
+    return look("mlp").colour, look("glu").colour
+
+
+def draw_pair(panel: Axes, run: CrossingRun) -> None:
+    """The losses of both units, trained and predicted, with both crossings."""
+    curves, handles = [], []
+    for unit, colour, trained, expected in zip(
+        run.units, pair_colours(), run.trained, run.expected.curves, strict=True
+    ):
+        curves.append(LossCurve(NAMES[unit], trained.steps, trained.mean, *trained.interval(), colour=colour))
+        handles.append(curves[-1].handle())
+        predicted = expected.at(trained.steps).loss
+        curves.append(LossCurve(NAMES[unit], trained.steps, predicted, colour=colour, predicted=True))
+    draw_losses(panel, curves)
+    plain_values(panel)
+    if run.expected.step is not None and run.expected.loss is not None:
+        mark_crossing(panel, run.expected.step, run.expected.loss, hollow=True)
+    if run.measured.step is not None:
+        height = float(np.interp(run.measured.step, run.trained[0].steps, run.trained[0].mean))
+        panel.hlines(height, run.measured.low, run.measured.high, color="#222222", linewidth=1.4, zorder=5)
+        mark_crossing(panel, run.measured.step, height)
+    panel.legend(handles=handles, loc="upper right")
+    panel.set_title(f"{run.data}: {NAMES[run.units[0]]} and {NAMES[run.units[1]]}")
+
+
+def draw_rates(panel: Axes, runs: Sequence[CrossingRun]) -> None:
+    """The step of the crossing against the learning rate, a colour a pair: predicted as lines, measured as dots."""
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    pairs = list(dict.fromkeys(r.units for r in runs))
+    shares = sorted({r.share for r in runs})
+    for order, (pair, colour) in enumerate(zip(pairs, COLOURS, strict=True)):
+        own = [r for r in runs if r.units == pair]
+        predicted = [r.expected.step or np.nan for r in own]
+        panel.plot([r.share for r in own], predicted, color=colour, linestyle=(0, (4, 2)), lw=1.0)
+        for r in own:
+            if r.measured.step is not None:
+                x = r.share * 1.05 ** (order - 2)
+                panel.vlines(x, r.measured.low, r.measured.high, color=colour, linewidth=1.3, alpha=0.7)
+                panel.plot([x], [r.measured.step], marker="o", color=colour, markersize=4)
+    size_ticks(panel, shares)
+    panel.set_xlim(shares[0] / 1.25, shares[-1] * 1.25)
+    plain_values(panel)
+    handles = [
+        Line2D([], [], color=c, marker="o", label=f"{NAMES[a]}, {NAMES[b]}")
+        for (a, b), c in zip(pairs, COLOURS, strict=True)
+    ]
+    low, high = panel.get_ylim()
+    panel.set_ylim(low / 6, high)  # room for the legend below the points
+    panel.legend(handles=handles, loc="lower left", fontsize=7, ncols=2, columnspacing=0.8, handlelength=1.4)
+    panel.set_xlabel("learning rate times λ_max")
+    panel.set_ylabel("step of the crossing")
+    panel.set_title(f"{runs[0].data}: crossing by learning rate")
+
+
+# ---- the finding
+
+
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """How near the predicted crossings are to the measured ones, all of them."""
     table = tables["crossings"].dropna(subset=["measured", "low", "high", "predicted"])
     low, predicted, high = (table[name].to_numpy(dtype=float) for name in ("low", "predicted", "high"))
     inside = int(np.count_nonzero((low <= predicted) & (predicted <= high)))
-    off = (table["predicted"] / table["measured"] - 1).abs()
-    worst = table.to_dict("records")[int(np.argmax(off))]
+    errors = (table["predicted"] / table["measured"] - 1).abs()
+    worst = table.to_dict("records")[int(np.argmax(errors))]
     pairs, rates = len(table.groupby(["first", "second"])), table["lr_times_lambda_max"].nunique()
     sentence = (
         f"The step at which a gated unit overtakes the plain one is predicted without training: {inside} of "
-        f"{len(table)} predictions lie in the 95 % interval of the measured step. The worst is {off.max():.0%} off "
+        f"{len(table)} predictions lie in the 95 % interval of the measured step. The worst is {errors.max():.0%} off "
         f"({NAMES[worst['first']]} and {NAMES[worst['second']]} on {worst['data']}), half are within "
-        f"{off.median():.0%}."
+        f"{errors.median():.0%}."
     )
-    where = "; ".join(
+    widths = "; ".join(
         f"{name}: width {part['width'].iloc[0]}, {part['seeds'].iloc[0]} seeds"
         for name, part in table.groupby("data", sort=False)
     )
-    sizes = f"{pairs} pairs of units at {rates} learning rates. {where}."
+    sizes = f"{pairs} pairs of units at {rates} learning rates. {widths}."
     first = table.to_dict("records")[0]
     pair = (first["first"], first["second"])
     curves = only(tables["curves"], data=first["data"], pair="/".join(pair), lr_times_lambda_max=DRAWN)
     strokes = []
-    for unit, colour in zip(pair, _colours(), strict=True):
+    for unit, colour in zip(pair, pair_colours(), strict=True):
         rows = only(curves, unit=unit)
         strokes.append(stroke(NAMES[unit], rows, "step", "measured", colour))
         strokes.append(stroke("predicted", rows, "step", "predicted", colour, dashed=True))

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 import torch
 
+from gatelab import feedforward
 from gatelab.data.images import ImageData, Images
 from gatelab.data.text import TextData
 from gatelab.plotting.kernels import Cloud
 from gatelab.studies.definition import Request
 from gatelab.studies.ntk.gaussian import PAPER_NAMES
-from gatelab.studies.progress import ticker
 from gatelab.studies.records import record_path
+from gatelab.studies.progress import ticker
 from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
@@ -27,7 +28,14 @@ DATA_NAMES = {"cifar10": "CIFAR-10", "tiny-imagenet": "Tiny ImageNet", "mnist": 
 OPTIMISER_NAMES = {"sgd": "SGD", "adamw": "AdamW"}
 SIGNIFICANT = 0.05
 NEGLIGIBLE = 0.05  # of the gap: what "nearly indistinguishable" may mean
-_QUICK: dict[str, Any] = {"size": "tiny", "steps": 9, "batch": 16, "evaluations": 4, "warmup": 1, "test_size": 64}
+QUICK_TRAINING: dict[str, Any] = {
+    "size": "tiny",
+    "steps": 9,
+    "batch": 16,
+    "evaluations": 4,
+    "warmup": 1,
+    "test_size": 64,
+}
 
 
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
@@ -37,7 +45,7 @@ def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _quick(request, units)
+        return train_small(request, units)
     finally:
         torch.set_num_threads(before)
 
@@ -47,16 +55,24 @@ def read_record() -> Gap:
     return Gap.load(record_path(RECORD, COMMAND))
 
 
-def _quick(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
-    groups = []
+# ---- the small version
+
+
+def train_small(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
+    """Two seeds of tiny models on a CPU, a tick for each unit and optimiser."""
+    plans: list[tuple[Any, Any]] = []
     for model, names in units.items():
-        data = small_text() if model == "gpt2" else digits()
-        optimisers = ("adamw",) if model == "gpt2" else ("sgd", "adamw")
-        made = gap_recipes(names, model=model, data=data.name, optimisers=optimisers, seeds=2, augment=False, **_QUICK)
-        groups += [(group, data) for group in made]
-    tick = ticker(request, len(groups))
+        data: ImageData | TextData = digits()
+        optimisers: tuple[str, ...] = ("sgd", "adamw")
+        if model == "gpt2":
+            data, optimisers = small_text(), ("adamw",)
+        groups = gap_recipes(
+            names, model=model, data=data.name, optimisers=optimisers, seeds=2, augment=False, **QUICK_TRAINING
+        )
+        plans += [(group, data) for group in groups]
+    tick = ticker(request, len(plans))
     histories: list[History] = []
-    for group, data in groups:
+    for group, data in plans:
         histories += train_many(group, data=data, device="cpu")
         tick()
     return Gap(tuple(histories), {"device": "a CPU", "date": "now"})
@@ -75,13 +91,17 @@ def digits() -> ImageData:
 
 def small_text() -> TextData:
     """Our own source, byte by byte: text that is always at hand."""
-    files = sorted((Path(__file__).parents[1] / "units").glob("*.py"))
+    files = sorted(Path(feedforward.__file__).parent.glob("*.py"))
     tokens = np.frombuffer(b"".join(file.read_bytes() for file in files), np.uint8).astype(np.uint16)
     cut = len(tokens) * 4 // 5
     return TextData("source", tokens[:cut], tokens[cut:], 256)
 
 
+# ---- runs by their names
+
+
 def unit_name(name: str) -> str:
+    """A unit as the paper writes it; units that the paper did not try have their names here."""
     return PAPER_NAMES.get(name, name)
 
 
@@ -91,36 +111,48 @@ def setting_name(model: str, data: str, optimiser: str = "") -> str:
     >>> setting_name("vit", "cifar10", "sgd")
     'ViT on CIFAR-10, SGD'
     """
-    last = f", {OPTIMISER_NAMES.get(optimiser, optimiser)}" if optimiser else ""
-    return f"{MODEL_NAMES.get(model, model)} on {DATA_NAMES.get(data, data)}{last}"
+    name = f"{MODEL_NAMES.get(model, model)} on {DATA_NAMES.get(data, data)}"
+    if optimiser:
+        name += f", {OPTIMISER_NAMES.get(optimiser, optimiser)}"
+    return name
 
 
-def clouds_of(found: Gap, model: str, data: str, units: Sequence[str], optimiser: str = "") -> list[Cloud]:
+def clouds_of(gap: Gap, model: str, data: str, units: Sequence[str], optimiser: str = "") -> list[Cloud]:
     """The clouds of these units under the paper's names; of one optimiser alone if it is named."""
     clouds = []
-    for cloud in found.clouds(model, data, units):
+    for cloud in gap.clouds(model, data, units):
         unit, of = cloud.label.split(", ")
-        if optimiser in ("", of):
-            label = unit_name(unit) if optimiser else f"{unit_name(unit)}, {OPTIMISER_NAMES.get(of, of)}"
-            clouds.append(replace(cloud, label=label, hollow=cloud.hollow and not optimiser))
+        if not optimiser:
+            clouds.append(replace(cloud, label=f"{unit_name(unit)}, {OPTIMISER_NAMES.get(of, of)}"))
+        elif optimiser == of:
+            clouds.append(replace(cloud, label=unit_name(unit), hollow=False))
     return clouds
 
 
-def histories_of(found: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
+def histories_of(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
     """All runs of that kind, those that diverged too."""
     wanted = (model, data, unit, optimiser)
-    named = [((h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser), h) for h in found.histories]
+    named = [((h.recipe.model, h.recipe.data, h.recipe.unit.name, h.recipe.optimiser), h) for h in gap.histories]
     return [h for key, h in named if key == wanted]
 
 
-def ends_table(found: Gap) -> pd.DataFrame:
+def finished_runs(gap: Gap, model: str, data: str, unit: str, optimiser: str) -> list[History]:
+    """The runs of that kind that came to their end."""
+    runs = histories_of(gap, model, data, unit, optimiser)
+    return [h for h in runs if h.diverged is None and len(h.steps)]
+
+
+# ---- tables and sentences
+
+
+def ends_table(gap: Gap) -> pd.DataFrame:
     """Where runs end: losses, gap and accuracy of each unit and optimiser, mean and deviation over seeds."""
     rows = []
-    for model, data in found.settings():
-        for unit in found.units(model, data):
-            for optimiser in found.optimisers(model, data):
-                runs = histories_of(found, model, data, unit, optimiser)
-                good = [h for h in runs if h.diverged is None and len(h.steps)]
+    for model, data in gap.settings():
+        for unit in gap.units(model, data):
+            for optimiser in gap.optimisers(model, data):
+                runs = histories_of(gap, model, data, unit, optimiser)
+                good = finished_runs(gap, model, data, unit, optimiser)
                 if not runs:
                     continue
                 row: dict[str, Any] = {"model": model, "data": data, "unit": unit, "optimiser": optimiser}
@@ -128,20 +160,36 @@ def ends_table(found: Gap) -> pd.DataFrame:
                 row |= {"lr": runs[0].recipe.lr, "steps": runs[0].recipe.steps, "batch": runs[0].recipe.batch}
                 for name in ("train", "test", "gap", "accuracy"):
                     last = np.array([getattr(h, name)[-1] for h in good])
-                    row[name] = last.mean() if len(last) else np.nan
-                    row[f"{name}_std"] = last.std(ddof=1) if len(last) > 1 else np.nan
+                    row |= {name: np.nan, f"{name}_std": np.nan}
+                    if len(last):
+                        row[name] = last.mean()
+                    if len(last) > 1:
+                        row[f"{name}_std"] = last.std(ddof=1)
                 row["throughput"] = np.median([h.throughput for h in runs])
                 rows.append({**row, "counted": runs[0].counted, "device": runs[0].device})
     return pd.DataFrame(rows)
 
 
-def notes(found: Gap) -> tuple[str, ...]:
+def joint_sentence(c: Comparison) -> str:
+    """p of the joint distributions and how far it could fall."""
+    return f"p = {c.joint.p:.2g} (least possible {c.joint.least_p:.2g}), energy coefficient {c.joint.coefficient:.3f}"
+
+
+def notes(gap: Gap) -> tuple[str, ...]:
     """How the runs were made, and how they are to be read."""
-    made, seeds = found.origin, min(len(r) for r in _groups(found))
+    origin = f"Runs of {gap.origin.get('device', 'an unknown device')}, {gap.made.get('date', 'at an unknown time')}"
+    if "command" in gap.origin:
+        origin += f", by '{gap.origin['command']}'"
+    groups = [
+        gap.runs(model, data, unit, optimiser)
+        for model, data in gap.settings()
+        for unit in gap.units(model, data)
+        for optimiser in gap.optimisers(model, data)
+    ]
+    seeds = min((len(runs) for runs in groups if runs), default=0)
+    tests = 2 * (len(gap.comparisons()) + len(gap.optimiser_comparisons()))
     lines = [
-        f"Runs of {made.get('device', 'an unknown device')}, {made.get('date', 'at an unknown time')}"
-        + (f", by '{made['command']}'" if "command" in made else "")
-        + f": {len(found.histories)} trainings, {seeds} seeds or more of each unit and optimiser.",
+        f"{origin}: {len(gap.histories)} trainings, {seeds} seeds or more of each unit and optimiser.",
         "The gap is test loss less training loss, the latter of as many training samples, the same in every run and"
         " without augmentation: running losses are of augmented images and of parameters that have moved since.",
         "Points are from the end of the warm-up on. p exchanges whole runs, which is sound: runs share no seed. The"
@@ -149,28 +197,10 @@ def notes(found: Gap) -> tuple[str, ...]:
         " run depend on each other.",
         "At equal training loss: each run's gap is interpolated between its lowest losses so far and averaged over the"
         " losses that all runs pass through; intervals are bootstraps over runs, 95 %.",
+        f"Of {tests} tests at 5 % about {tests / 20:.0f} would find something where nothing is; none is corrected.",
     ]
-    tests = 2 * (len(found.comparisons()) + len(found.optimiser_comparisons()))
-    lines.append(
-        f"Of {tests} tests at 5 % about {tests / 20:.0f} would find something where nothing is; none is corrected."
-    )
-    if diverged := found.diverged():
+    if diverged := gap.diverged():
         lines.append("Left out since they diverged: " + "; ".join(str(h) for h in diverged) + ".")
-    if left := made.get("left_out"):
+    if left := gap.origin.get("left_out"):
         lines.append(f"Not run for want of time: {'; '.join(left)}.")
     return tuple(lines)
-
-
-def _groups(found: Gap) -> list[list[Any]]:
-    groups = [
-        found.runs(model, data, unit, optimiser)
-        for model, data in found.settings()
-        for unit in found.units(model, data)
-        for optimiser in found.optimisers(model, data)
-    ]
-    return [g for g in groups if g] or [[]]
-
-
-def joint_sentence(c: Comparison) -> str:
-    """p of the joint distributions and how far it could fall."""
-    return f"p = {c.joint.p:.2g} (least possible {c.joint.least_p:.2g}), energy coefficient {c.joint.coefficient:.3f}"

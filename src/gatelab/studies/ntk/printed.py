@@ -94,8 +94,7 @@ def _angles_and_dynamics() -> Iterator[Item]:
         for plain, gated in PAIRS:
             claim = f"crossing of {plain} and {gated}, {data}"
             yield _item("figure 6", f"(a) to (d): {plain} and {gated}, {data}", "", "fig6", claim, CAPTION)
-        for how in ("how long", "how far"):
-            verb = "stays" if how == "how long" else "gets"
+        for how, verb in (("how long", "stays"), ("how far", "gets")):
             claim = f"{how} ReLU {verb} ahead, by learning rate, {data}"
             yield _item("section 4.2", f"learning rate, {data}", "", "fig6", claim)
     late = "the step from which the smallest eigenvalues alone put ReGLU ahead (appendix C.2)"
@@ -121,8 +120,9 @@ def _gap() -> Iterator[Item]:
     for model in ("Mixer", "ViT"):
         optimiser = f"AdamW less SGD at equal loss, {model} on CIFAR-10"
         yield _item("section 5", f"SGD and AdamW, {model}", "", "fig7", optimiser)
-    for figure, letters in ((8, "abc"), (9, "abc"), (10, "abc"), (11, "abc"), (12, "ab")):
-        _, plain, gated, where = RECORDED[1 if figure == 12 else 0 if figure < 10 else 2]
+    mixer, gpt2, vit, *_ = RECORDED
+    panels = ((8, "abc", mixer), (9, "abc", mixer), (10, "abc", vit), (11, "abc", vit), (12, "ab", gpt2))
+    for figure, letters, (_, plain, gated, where) in panels:
         for letter in letters:
             claim = f"(loss, gap) of {plain} and {gated}, {where}"
             yield _item(f"figure {figure}", f"({letter})", "", "appendix-d", claim, APPENDIX)
