@@ -63,12 +63,27 @@ def compare_command(
     if source.points is None and source.data is None:
         sampled = replace(source, points=POINTS)
     problem = sampled.problem(word)
-    settings = {"budget": budget, "seeds": seeds, "features": features, "loss": loss, "d_model": d_model, "rows": rows}
     sizes = None if widths is None else reading.widths(widths)
     with output.progress("comparing") as report:
-        card = compare(names or UNITS, problem, widths=sizes, progress=report, **settings)
+        card = compare(
+            names or UNITS,
+            problem,
+            budget=budget,
+            widths=sizes,
+            seeds=seeds,
+            features=features,
+            loss=loss,
+            d_model=d_model,
+            rows=rows,
+            progress=report,
+        )
     if out:
-        chosen = {"interval": source.interval, "points": source.points, "noise": source.noise, "data": source.data}
+        chosen: dict[str, Any] = {
+            "interval": source.interval,
+            "points": source.points,
+            "noise": source.noise,
+            "data": source.data,
+        }
         chosen |= {"target": source.target, "inputs": source.inputs, "rows": rows, "budget": budget, "widths": widths}
         chosen |= {"seeds": seeds, "features": features, "loss": loss, "d-model": d_model, "out": out}
         if out.suffix.lower() == ".html":

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 CODE = 130
 PATIENCE = 1.2  # seconds for the main thread to end in good order
@@ -42,10 +41,10 @@ def listen() -> None:
     threading.excepthook = silenced(threading.excepthook)
 
 
-def silenced(complain: Callable[[Any], object]) -> Callable[[Any], None]:
+def silenced(complain: Callable[..., object]) -> Callable[[object], None]:
     """The hook, but silent after Ctrl-C: what an interrupted import or thread complains of is no news."""
 
-    def hook(problem: Any) -> None:
+    def hook(problem: object) -> None:
         if not _pressed.is_set():
             complain(problem)
 

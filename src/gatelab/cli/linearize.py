@@ -60,22 +60,22 @@ class MapOptions:
         from gatelab.linearization.polynomials import check_interval
         from gatelab.linearization.registry import POLYNOMIALS
 
-        where = None
+        place = None
         if (ends := reading.interval(self.interval)) is not None:
-            where = check_interval(ends)
+            place = check_interval(ends)
             if z is not None:
                 raise GatelabError(
                     f"both --interval {self.interval} and --data are given; the data say where, leave one out"
                 )
         if z is not None and name in (*ON_INTERVALS, "hermite", "fit"):
-            where = calibrate(z, self.margin)
+            place = calibrate(z, self.margin)
         if self.scale is not None and name != "hermite":
             raise GatelabError(f"--scale is for method hermite; {name} takes --interval")
-        if where is None:
+        if place is None:
             return {}
         if name not in POLYNOMIALS:
             raise GatelabError(f"--interval is for polynomials; {name} makes its maps for --d inputs, leave it out")
-        return {"interval": where}
+        return {"interval": place}
 
     def _settings(self, name: str, z: Any) -> dict[str, Any]:
         """What the method takes beside a degree, a number of inputs, a seed and an interval."""

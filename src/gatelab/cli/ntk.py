@@ -86,10 +86,10 @@ class MeasuredKernel:
         for name in names:
             row |= {name: getattr(s, name), f"{name}_bounds": getattr(s, f"{name}_bounds")}
         row |= {"gaussian_ours": None, "gaussian_paper": None, "eigenvalues": None}
-        for who in ("ours", "paper"):
-            law = getattr(self.expected, who, None)
+        for source in ("ours", "paper"):
+            law = getattr(self.expected, source, None)
             if law is not None:
-                row[f"gaussian_{who}"] = {name: getattr(law, name) for name in names}
+                row[f"gaussian_{source}"] = {name: getattr(law, name) for name in names}
         if s.eigenvalues is not None:
             row["eigenvalues"] = s.eigenvalues.tolist()
         return row
@@ -123,7 +123,7 @@ def ntk_command(
         rows = source.read(problem)
         together = fit_together(rows.n, len(names))
         kernels = _kernels_of_units(rows, names, width, together=together, full=full, keep=save is not None)
-        how = f"at width {width}" if width else "per neuron, infinitely wide"
+        network = f"at width {width}" if width else "per neuron, infinitely wide"
     else:
         if units or width is not None:
             raise GatelabError(f"{model} says what its unit and width are; leave --unit and --width out")
@@ -136,7 +136,7 @@ def ntk_command(
         check_inputs(model, saved, rows.d)
         fit_together(rows.n, 1)
         kernels = [_kernel_of_model(rows, saved, full=full)]
-        how = f"of the network in {model}"
+        network = f"of the network in {model}"
     if save:
         save_kernels(save, {k.name: k.kernel for k in kernels})
     if plot:
@@ -148,7 +148,7 @@ def ntk_command(
             {**about, "kernels": [k.plain() for k in kernels], "notes": notes, "figure": plot, "saved": save}
         )
         return
-    _print(kernels, rows, how, notes)
+    _print(kernels, rows, network, notes)
     output.say_written(plot, save)
 
 
@@ -222,8 +222,8 @@ def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
 # ---- what it prints
 
 
-def _print(kernels: list[MeasuredKernel], rows: ChosenRows, how: str, notes: list[str]) -> None:
-    output.say(f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {how}", "")
+def _print(kernels: list[MeasuredKernel], rows: ChosenRows, network: str, notes: list[str]) -> None:
+    output.say(f"{rows.name}: kernels of {rows.n} rows of {rows.d} inputs, {network}", "")
     headings = ("kernel", "lambda_max", "lambda_min", "condition", "±", "Gaussian", "paper's")
     output.table(headings, [k.cells() for k in kernels], right=range(1, 7))
     if any(k.spectrum.eigenvalues is not None for k in kernels):

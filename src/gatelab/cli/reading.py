@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward.catalogue import ALIASES, CATALOGUE, unit_name
@@ -156,7 +156,7 @@ def target(
             raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
         if problem is None:  # an empty text is not the default: it is a formula that says nothing, refused as one
             problem = PROBLEM
-        samples = {"n": points, "sampling": sampling, "noise": noise, "interval": interval}
+        samples: dict[str, Any] = {"n": points, "sampling": sampling, "noise": noise, "interval": interval}
         return named_problem(problem, standardise=standardise, protocol=protocol, **samples)
     if problem is not None:
         raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")

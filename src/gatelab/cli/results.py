@@ -82,8 +82,8 @@ class RecordOptions:
         if self.problem is None:
             return list(store.records(status=self.status, where=where))
         # What was made from a name or a formula keeps that as its recipe; data have the name they were given.
-        ways = (where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem})
-        return [record for way in ways for record in store.records(status=self.status, where=way)]
+        filters = (where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem})
+        return [record for conditions in filters for record in store.records(status=self.status, where=conditions)]
 
 
 def stored_unit(name: str) -> str:
@@ -141,8 +141,8 @@ def list_command(
         return
     cells = []
     for r in first:
-        when = r.time[:16].replace("T", " ")
-        cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", when])
+        ended = r.time[:16].replace("T", " ")
+        cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", ended])
     headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
     output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
     total = f"{len(first)} of {counted(len(records))}"
@@ -254,8 +254,8 @@ def copy_command(
     check_folder(to.parent)
     with opened(store) as file, output.progress("copying") as progress:
         file.copy(to, progress)
-    with opened(to) as whole:
-        total, networks = whole.count(), whole.networks().networks
+    with opened(to) as copied:
+        total, networks = copied.count(), copied.networks().networks
     if as_json:
         output.document({"store": store, "records": total, "networks": networks, "files": [to]})
     else:
@@ -386,18 +386,18 @@ def find(store: Store, key: str) -> Record:
     start = key.strip().lower()
     if not start:
         raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
-    if (whole := store.get(start)) is not None:
-        return whole
+    if (exact := store.get(start)) is not None:
+        return exact
     records = [record for record in store.records() if record.key.startswith(start)]
     if not records:
         raise GatelabError(
             f"no key in {store.path} begins with {key!r}; see 'gatelab results list --store {store.path}'"
         )
     if len(records) > 1:
-        some = ", ".join(record.key for record in records[:3])
+        keys = ", ".join(record.key for record in records[:3])
         if len(records) > 3:
-            some += ", ..."
-        raise GatelabError(f"{len(records)} keys in {store.path} begin with {key!r} ({some}); give more of it")
+            keys += ", ..."
+        raise GatelabError(f"{len(records)} keys in {store.path} begin with {key!r} ({keys}); give more of it")
     return records[0]
 
 

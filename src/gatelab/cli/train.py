@@ -225,7 +225,7 @@ def gap_command(
         study = Gap.load(record)
     else:
         optimisers = [name.strip() for name in optimiser.split(",") if name.strip()]
-        settings = {"model": model, "optimisers": optimisers, "seeds": seeds, **training.recipe(model)}
+        settings: dict[str, Any] = {"model": model, "optimisers": optimisers, "seeds": seeds, **training.recipe(model)}
         with training.resumable(), output.progress("training") as report:
             study = gap(names or UNITS, folder=folder, device=device, progress=report, **settings)
     if plot:

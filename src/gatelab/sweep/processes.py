@@ -34,10 +34,10 @@ from gatelab.sweep.worker import (
 )
 
 _SPAN, _MOST = 0.1, 32  # seconds of work, and runs, to send ahead of a worker
-_DEATHS = 2
-_STILLBORN = 3
+_DEATHS = 2  # workers that a run may kill
+_STILLBORN = 3  # workers in a row that may end before they are ready
 _GRACE = 60.0  # seconds for imports, which are no part of a run's time
-_STUCK = 0.5
+_STUCK = 0.5  # seconds after which a run is long, and nothing is sent behind it
 
 
 class Pool(Protocol):

@@ -116,16 +116,16 @@ class RayPool:
 
     def _count_slots(self) -> int:
         """How many runs fit on the cluster at once."""
-        there = self._ray.cluster_resources()
+        resources = self._ray.cluster_resources()
         slots = [self._jobs or 10**6]
         for name, wanted in (("CPU", self._cpus), ("GPU", self._gpus)):
-            if wanted > there.get(name, 0):
+            if wanted > resources.get(name, 0):
                 raise GatelabError(
-                    f"each run wants {wanted:g} {name}s, but the whole Ray cluster has {there.get(name, 0):g}; ask "
+                    f"each run wants {wanted:g} {name}s, but the whole Ray cluster has {resources.get(name, 0):g}; ask "
                     "for less"
                 )
             if wanted:
-                slots.append(int(there.get(name, 0) / wanted))
+                slots.append(int(resources.get(name, 0) / wanted))
         return min(slots)
 
     def _pending(self) -> int:

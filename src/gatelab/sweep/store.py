@@ -184,10 +184,10 @@ class Store:
             for row in rows:
                 _index_arguments(db, row[2], indexed)
                 content = contents.get(row[0])
-                new = db.execute(_UPSERT, (*row, content is not None)).rowcount
-                if new and content is not None:
+                changed = db.execute(_UPSERT, (*row, content is not None)).rowcount
+                if changed and content is not None:
                     db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], content])
-                written += new
+                written += changed
                 db.execute("DELETE FROM claims WHERE key = ?", row[:1])
         self._indexed = indexed
         return written
@@ -345,13 +345,13 @@ class Store:
             raise GatelabError(f"{target} is there already; give the path of a new file")
 
         def fill(part: Path) -> None:
-            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(part)) as whole:
+            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(part)) as copied:
                 # A read that stays open: whatever others write meanwhile, all pages are of this moment.
                 source.execute("BEGIN")
                 source.execute("SELECT count(*) FROM claims").fetchone()
-                source.backup(whole, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
-                whole.execute("DELETE FROM claims")
-                whole.commit()
+                source.backup(copied, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
+                copied.execute("DELETE FROM claims")
+                copied.commit()
 
         def report(done: int, total: int) -> None:
             if progress:
