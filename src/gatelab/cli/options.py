@@ -266,27 +266,27 @@ class SweepOptions:
 
     @contextmanager
     def resumable(self, runs: Callable[[], Sequence[Run]] | None = None) -> Iterator[None]:
-        """Ctrl-C inside says what the store holds, and that the same command goes on from there."""
-        with interrupts.keeping(lambda: self._progress(runs)):
-            yield
-
-    def _progress(self, runs: Callable[[], Sequence[Run]] | None) -> str | None:
+        """Ctrl-C inside says what the store holds, of these runs or of all, and that the same command goes on."""
         from gatelab.sweep import Store, plan
 
-        if self.store is None or not self.store.exists():
-            return None
-        try:
-            if runs:
-                state = plan(runs(), self.store)
-                stored = state.done + state.failed
-                count = f"{stored} of {stored + state.todo} fits are"
-            else:
-                with Store(self.store) as store:
-                    stored = store.count()
-                count = "1 fit is" if stored == 1 else f"{stored} fits are"
-        except GatelabError:
-            count = "what was done is"  # the end of a command is no place for a second complaint
-        return f"{count} in {self.store}; the same command goes on"
+        def progress() -> str | None:
+            if self.store is None or not self.store.exists():
+                return None
+            try:
+                if runs:
+                    state = plan(runs(), self.store)
+                    stored = state.done + state.failed
+                    count = f"{stored} of {stored + state.todo} fits are"
+                else:
+                    with Store(self.store) as store:
+                        stored = store.count()
+                    count = "1 fit is" if stored == 1 else f"{stored} fits are"
+            except GatelabError:
+                count = "what was done is"  # the end of a command is no place for a second complaint
+            return f"{count} in {self.store}; the same command goes on"
+
+        with interrupts.keeping(progress):
+            yield
 
 
 def how_to_look(store: Path | None) -> str:

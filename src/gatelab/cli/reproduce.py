@@ -62,24 +62,20 @@ def demo_command(
         )
         return
     errors = {p.unit: p.test_rmse for p in study.scaling.points if p.width == max_width}
-    output.table(
-        ("unit", "slope vs n [95%]", "paper", "slope vs P [95%]", "paper", "ratio", "RMSE"),
-        [_demo_cells(row, errors.get(row["unit"])) for row in rows],
-        right=(2, 4, 5, 6),
-        wrap=(1, 3),
-    )
+    table = []
+    for row in rows:
+        cells = [str(row["unit"])]
+        for axis in ("n", "P"):
+            slope = output.interval(*(row[f"{name}_{axis}"] for name in ("slope", "low", "high")))
+            cells += [slope, output.number(row[f"paper_{axis}"])]
+        cells += [output.number(row["ratio_to_limit"]), output.number(errors.get(row["unit"]), ".1e")]
+        table.append(cells)
+    headings = ("unit", "slope vs n [95%]", "paper", "slope vs P [95%]", "paper", "ratio", "RMSE")
+    output.table(headings, table, right=(2, 4, 5, 6), wrap=(1, 3))
     output.say("", f"ratio to the limit and RMSE on test data at width {max_width}", "", study.reason, "")
     output.say(f"{study.seconds:.1f} s of computing")
     output.say(str(study.figure), wrap=False)
     output.say(str(page), wrap=False)
-
-
-def _demo_cells(row: dict[Any, Any], rmse: float | None) -> list[str]:
-    cells = [str(row["unit"])]
-    for axis in ("n", "P"):
-        slope = output.interval(*(row[f"{name}_{axis}"] for name in ("slope", "low", "high")))
-        cells += [slope, output.number(row[f"paper_{axis}"])]
-    return [*cells, output.number(row["ratio_to_limit"]), output.number(rmse, ".1e")]
 
 
 @grouped

@@ -86,7 +86,14 @@ def compute(run: Run) -> Computed:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: one run must not end the sweep
-        return Computed(failed(run, _describe(error), time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        # The first frame is ours and says nothing.
+        lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        text = "".join(lines).rstrip()
+        # torch has no MemoryError of its own for the processor's memory.
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            text = f"{OUT_OF_MEMORY}\n\n{text}"
+        return Computed(failed(run, text, seconds))
     seconds = time.perf_counter() - began
     record = Record(
         run,
@@ -114,16 +121,6 @@ def _outcome(run: Run, returned: object) -> RunOutcome:
     # record looks the same whether it was just computed or read from a store.
     metrics = decode(encode(dict(outcome.metrics), "metrics"))
     return RunOutcome(metrics, tuple(map(float, outcome.history)), str(outcome.device), outcome.arrays)
-
-
-def _describe(error: BaseException) -> str:
-    # The first frame is ours and says nothing.
-    lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
-    text = "".join(lines).rstrip()
-    # torch has no MemoryError of its own for the processor's memory.
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return f"{OUT_OF_MEMORY}\n\n{text}"
-    return text
 
 
 def failed(run: Run, error: str, seconds: float = 0.0) -> Record:
