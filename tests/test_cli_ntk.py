@@ -13,8 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 import gatelab as gl
-from gatelab.cli import app
-from gatelab.cli import rows as rows_of
+from gatelab.cli import app, ntk
 from gatelab.cli.ntk import NTK
 from gatelab.cli.reading import read_model
 from gatelab.ntk import analytic, empirical, estimate, spectrum
@@ -167,7 +166,7 @@ def test_duplicates_are_counted_and_lambda_min_is_not_made_up(here: Path) -> Non
     ],
 )
 def test_rows_that_are_alike(rows: list[list[float]], says: str) -> None:
-    assert rows_of.alike(np.array(rows)) == says
+    assert ntk.alike(np.array(rows)) == says
 
 
 def jacobian_kernel(network: torch.nn.Module, x: np.ndarray) -> np.ndarray:

@@ -548,7 +548,7 @@ def test_prune_counts_asks_and_removes(runs_db: Path, monkeypatch: pytest.Monkey
 def test_prune_asks_on_a_terminal(runs_db: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, left: int) -> None:
     fail(runs_db)
     ok("results", "prune", "--store", "runs.db", "--failed", "--yes")
-    monkeypatch.setattr("gatelab.cli.results._on_terminal", lambda: True)
+    monkeypatch.setattr("gatelab.cli.results.on_terminal", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: answer)
     assert f"{left} left" in ok("results", "prune", "--store", "runs.db", "--older-than", "0")
     assert count(runs_db) == left

@@ -189,7 +189,7 @@ def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
 
 
 @BOTH
-def test_leaving_the_loop_stops_the_workers_and_gives_claims_back(backend: Any, tmp_path: Path) -> None:
+def test_leaving_the_loop_stops_the_workers_and_gives_leases_back(backend: Any, tmp_path: Path) -> None:
     wanted = [*runs("work", 1), *runs("work", 9, seconds=60.0)]
     sweep: Any = map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=2)
     with Store(tmp_path / "runs.db") as store, closing(sweep):
@@ -209,7 +209,7 @@ def _workers() -> list[str]:
 
 @BOTH
 def test_ctrl_c(backend: str, tmp_path: Path, light: dict[str, str]) -> None:
-    """As a terminal sends it: to the whole group. What was done is on file, claims are free, workers are gone."""
+    """As a terminal sends it: to the whole group. What was done is on file, leases are free, workers are gone."""
     drive, log = Path(__file__).with_name("sweep_drive.py"), tmp_path / "log"
     command = [sys.executable, str(drive), str(tmp_path / "runs.db"), backend, "500", "0.02", str(log)]
     sweep = subprocess.Popen(

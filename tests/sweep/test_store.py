@@ -20,7 +20,7 @@ from gatelab import GatelabError
 from gatelab.sweep import Record, Run, Store, StoreCheck
 from gatelab.sweep import database as schema_module
 from gatelab.sweep.database import APPLICATION, MIGRATIONS, VERSION, old_folder, pack
-from gatelab.sweep.leases import claimant
+from gatelab.sweep.leases import leaseholder
 
 
 def record(n: int, **changes: Any) -> Record:
@@ -269,7 +269,7 @@ def test_a_copy_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
     with Store(path) as store, Store(path) as other:
         for n in range(20):
             store.put(record(n), {"G": np.random.default_rng(n).standard_normal(200_000)})
-        other.claim(["f" * 32], claimant())
+        other.lease(["f" * 32], leaseholder())
         reports: list[tuple[int, int]] = []
 
         def write(done: int, total: int) -> None:

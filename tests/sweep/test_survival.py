@@ -109,7 +109,7 @@ def test_one_of_two_sweeps_is_killed_and_the_other_takes_over(tmp_path: Path, li
         time.sleep(0.02)
     first.kill()
     first.wait()
-    assert second.wait(timeout=300) == 0  # and does not wait for what the dead one had claimed
+    assert second.wait(timeout=300) == 0  # and does not wait for what the dead one had leased
     with Store(database) as store:
         assert store._read("SELECT count(*) FROM claims") == [(0,)]
         survived = content(store.records())

@@ -1,10 +1,9 @@
 """The command line: parse, call, print.
 
-`main` is the entry point and holds Ctrl-C (`interrupts`) before it imports anything else; `shell` turns errors and
-closed pipes into exit codes; `read` turns texts and files into values; `write` makes files whole or not at all; `show`
-prints tables, JSON and progress; `sweeps` is what commands that compute share and `records` what those share that look
-into a store. The commands are in `lists`, `measure`, `scale`, `paper`, `results` and `exchange`, and import what
-computes where they need it.
+`main` is the entry point and listens to Ctrl-C (`interrupts`) before it imports anything else; `application` has the
+commands, and turns errors and closed pipes into exit codes. `options` declares the options that commands share,
+`reading` turns texts and files into values, `rows` reads what kernels are of, and `output` prints tables, JSON and
+progress. Every other module is called after the commands in it, and imports what computes where it needs it.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""How a command ends: exit codes and the one line on stderr.
+"""The application: its commands, in the order in which a newcomer needs them, and how a command ends.
 
-0 done; 2 the user can fix it (a `GatelabError`, a wrong option, a file that cannot be written); 130 Ctrl-C; 141 the
-reader of our output has gone. Commands print when they are done, so that nothing is on stdout where they are not.
-
-The app: its commands in the order in which a newcomer needs them.
+It ends with an exit code and one line on stderr: 0 done; 2 the user can fix it (a `GatelabError`, a wrong option, a
+file that cannot be written); 130 Ctrl-C; 141 the reader of our output has gone. Commands print when they are done, so
+that nothing is on stdout where they are not.
 """
 
 from __future__ import annotations
@@ -63,7 +62,11 @@ class Shell(TyperGroup):
         except _UsageError as error:
             raise _misused(error) from error
         except KeyboardInterrupt as error:
-            _end_sweeps(error)
+            # A sweep lives in a generator, which the traceback of the error keeps alive: this ends it.
+            cause: BaseException | None = error
+            while cause is not None:
+                traceback.clear_frames(cause.__traceback__)
+                cause = cause.__cause__ or cause.__context__
             raise _interrupted() from error
         except (MemoryError, RuntimeError) as error:
             if not ran_out(error):
@@ -75,7 +78,10 @@ class Shell(TyperGroup):
                 raise typer.Exit(PIPE) from error
             if error.errno == errno.ENOSPC:
                 _drop_stdout()
-            raise _end(f"{_of(error)}; free some space or give another path", WRONG) from error
+            reason = str(error.strerror or error)
+            if error.filename:
+                reason = f"{error.filename}: {error.strerror}"
+            raise _end(f"{reason}; free some space or give another path", WRONG) from error
 
 
 def _interrupted() -> typer.Exit:
@@ -84,14 +90,14 @@ def _interrupted() -> typer.Exit:
 
 
 def _misused(error: Any) -> typer.Exit:
-    """A wrong option or word, in one line with what was given; a group without a command has shown its help."""
+    """A wrong option or word, in one line with its value; a group without a command has shown its help."""
     message = error.format_message()
     if not message:
         return typer.Exit(WRONG)
     causes = getattr(error.__cause__, "errors", list)()
-    given = "".join(f" (it is {cause['input']!r})" for cause in causes[:1])
+    value = "".join(f" (it is {cause['input']!r})" for cause in causes[:1])
     command = getattr(error.ctx, "command_path", "gatelab")
-    return _end(f"{message.rstrip('.')}{given}; see '{command} --help' for help", WRONG)
+    return _end(f"{message.rstrip('.')}{value}; see '{command} --help' for help", WRONG)
 
 
 def _end(message: str, code: int) -> typer.Exit:
@@ -99,21 +105,10 @@ def _end(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def _of(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-
-
 def _drop_stdout() -> None:
     """What is still in the buffer goes nowhere, else Python would complain of it at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _end_sweeps(error: BaseException | None) -> None:
-    """End what the error left in the middle: a sweep lives in a generator, which its traceback keeps alive."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
 
 
 app = typer.Typer(
@@ -142,7 +137,8 @@ app.command("report", epilog=reproduce.REPORT)(reproduce.report_command)
 app.add_typer(results.app)
 
 
-def _version(wanted: bool) -> None:
+def show_version(wanted: bool) -> None:
+    """Print the version and end, as --version asks for."""
     if wanted:
         typer.echo(f"gatelab {__version__}")
         raise typer.Exit
@@ -150,6 +146,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback(epilog="Example: gatelab demo. Words: gatelab glossary")
 def gatelab(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="The version.")
+    ] = False,
 ) -> None:
     """The laboratory for feed-forward units: how their error falls, how they train, how far they can be linearised."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gatelab.cli import output, reading
-from gatelab.cli.fit import Data, Inputs, Interval, Noise, Standardise, Target
-from gatelab.cli.lists import Json, Words, unit_option
+from gatelab.cli.options import Json, SampleOptions, Words, grouped, unit_option
 from gatelab.cli.output import check_file
 from gatelab.files import PICTURES, write_whole
 
@@ -23,18 +23,22 @@ COMPARE = """Examples: gatelab compare glu gqu relu2 --data mine.csv
 gatelab compare --data houses.csv --target price --inputs rooms,age --out card.html
 
 gatelab compare mlp swiglu friedman1 --budget 120 --json"""
+DEFAULTS = {"noise": reading.NOISE, "rows": 1000, "seeds": 3, "features": 64, "loss": 0.1, "d-model": 128}
 
 
+@dataclass(frozen=True)
+class ComparedData(SampleOptions):
+    """The data that units are compared on; a formula has some hundreds of points, as tables have."""
+
+    points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None
+
+
+@grouped
 def compare_command(
+    *,
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
-    data: Data = None,
-    target: Target = None,
-    inputs: Inputs = None,
-    standardise: Standardise = None,
-    interval: Interval = None,
-    points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None,
-    noise: Noise = reading.NOISE,
+    source: ComparedData,
     rows: Annotated[int, typer.Option(min=20, help="At most so many training rows, drawn by a fixed seed.")] = 1000,
     budget: Annotated[
         int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
@@ -51,26 +55,21 @@ def compare_command(
 ) -> None:
     """Hold units against each other on your data, and say which to take and why."""
     check_file(out, (".html", *PICTURES))
-    names, problem = reading.units(words, unit)
-    chosen = reading.target(
-        problem,
-        data,
-        interval=reading.interval(interval),
-        points=_points(points, data),
-        noise=noise,
-        target=target,
-        inputs=inputs,
-        standardise=standardise,
-    )
-    from gatelab.scorecard import UNITS
-    from gatelab.scorecard import compare as hold
+    names, word = reading.units(words, unit)
+    from gatelab.scorecard import UNITS, compare
+    from gatelab.scorecard.fits import POINTS
 
+    sampled = source
+    if source.points is None and source.data is None:
+        sampled = replace(source, points=POINTS)
+    problem = sampled.problem(word)
+    sizes = None if widths is None else reading.widths(widths)
     with output.progress("comparing") as report:
-        card = hold(
+        card = compare(
             names or UNITS,
-            chosen,
+            problem,
             budget=budget,
-            widths=None if widths is None else reading.widths(widths),
+            widths=sizes,
             seeds=seeds,
             features=features,
             loss=loss,
@@ -79,50 +78,41 @@ def compare_command(
             progress=report,
         )
     if out:
-        given = {"interval": interval, "points": points, "noise": noise or None, "data": data, "target": target}
-        given |= {"inputs": inputs, "rows": rows if rows != 1000 else None, "budget": budget, "widths": widths}
-        given |= {"seeds": seeds if seeds != 3 else None, "features": features if features != 64 else None}
-        given |= {"loss": loss if loss != 0.1 else None, "d-model": d_model if d_model != 128 else None, "out": out}
-        _write(card, out, _asked(problem, names, standardise, given))
+        chosen: dict[str, Any] = {
+            "interval": source.interval,
+            "points": source.points,
+            "noise": source.noise,
+            "data": source.data,
+        }
+        chosen |= {"target": source.target, "inputs": source.inputs, "rows": rows, "budget": budget, "widths": widths}
+        chosen |= {"seeds": seeds, "features": features, "loss": loss, "d-model": d_model, "out": out}
+        if out.suffix.lower() == ".html":
+            from gatelab.report.builders import scorecard_page
+
+            command = _command_line(word, names, source.standardise, chosen)
+            write_whole(out, scorecard_page(card, command).encode())
+        else:
+            card.plot(out)
     if as_json:
-        output.document({**_plain(card), "files": [out] if out else []})
+        output.document({**output.plain(card), "methods": list(card.methods()), "files": output.asked_for(out)})
         return
     _print(card)
-    if out:
-        output.say(f"wrote {out}", wrap=False)
+    output.say_written(out)
 
 
-def _points(points: int | None, data: Path | None) -> int | None:
-    """Formulas have as many points as one likes; here some hundreds, as tables have."""
-    from gatelab.scorecard.fits import POINTS
-
-    return POINTS if points is None and data is None else points
-
-
-def _asked(problem: str | None, names: list[str], standardise: bool | None, given: dict[str, Any]) -> str:
-    """The command that makes the page again, files by their names alone."""
-    said = ["gatelab", "compare", *([problem] if problem else [])]
+def _command_line(problem: str | None, names: list[str], standardise: bool | None, chosen: dict[str, Any]) -> str:
+    """The command that makes the page again, without what is so by default, and with files by their names alone."""
+    words = ["gatelab", "compare"]
+    if problem:
+        words.append(problem)
     for name in names:
-        said += ["--unit", name]
-    for name, value in given.items():
-        if value is not None:
-            said += [f"--{name}", value.name if isinstance(value, Path) else str(value)]
+        words += ["--unit", name]
+    for name, value in chosen.items():
+        if value is not None and value != DEFAULTS.get(name):
+            words += [f"--{name}", value.name if isinstance(value, Path) else str(value)]
     if standardise is not None:
-        said.append("--standardise" if standardise else "--raw")
-    return shlex.join(said)
-
-
-def _write(card: Scorecard, out: Path, asked: str) -> None:
-    if out.suffix.lower() != ".html":
-        card.plot(out)
-        return
-    from gatelab.report.builders import scorecard_page
-
-    write_whole(out, scorecard_page(card, asked).encode())
-
-
-def _plain(card: Scorecard) -> dict[str, Any]:
-    return {**output.plain(card), "methods": list(card.methods())}
+        words.append("--standardise" if standardise else "--raw")
+    return shlex.join(words)
 
 
 # ---- what it prints
@@ -136,36 +126,14 @@ def _print(card: Scorecard) -> None:
     )
     output.table(
         ("unit", "width", "P", "test RMSE [95%]", "of the best", "slope vs P [95%]", "limit"),
-        [
-            [
-                s.unit,
-                str(s.width),
-                str(s.parameters),
-                _triple(s.rmse, s.rmse_low, s.rmse_high),
-                f"{s.behind:.2f}",
-                output.interval(s.slope, s.slope_low, s.slope_high),
-                output.number(None if card.floor else s.limit, ".1e"),
-            ]
-            for s in card.scores
-        ],
+        [_error_cells(s, floor=bool(card.floor)) for s in card.scores],
         right=(1, 2, 4, 6),
         wrap=(3, 5),
     )
     output.say("")
     output.table(
         ("unit", "condition", "steps", "linear", "degree 8", "FLOPs", "rows/s [quartiles]"),
-        [
-            [
-                s.unit,
-                _condition(s),
-                _steps(s),
-                output.number(s.linear_error, ".2g"),
-                output.number(s.minimax_error, ".2g"),
-                f"{s.block_flops:,}",
-                f"{_k(s.rows_per_second)} [{_k(s.rows_per_second_low)}, {_k(s.rows_per_second_high)}]",
-            ]
-            for s in card.scores
-        ],
+        [_cost_cells(s) for s in card.scores],
         right=(1, 2, 3, 4, 5),
         wrap=(6,),
     )
@@ -186,24 +154,36 @@ def _print(card: Scorecard) -> None:
     output.points(card.methods())
 
 
+def _error_cells(s: Score, *, floor: bool) -> list[str]:
+    return [
+        s.unit,
+        str(s.width),
+        str(s.parameters),
+        f"{s.rmse:.3g} [{s.rmse_low:.2g}, {s.rmse_high:.2g}]",
+        f"{s.behind:.2f}",
+        output.interval(s.slope, s.slope_low, s.slope_high),
+        output.number(None if floor else s.limit, ".1e"),
+    ]
+
+
+def _cost_cells(s: Score) -> list[str]:
+    return [
+        s.unit,
+        f"{s.condition:.2g}" if s.resolved else f"> {s.condition_low:.1g}",
+        f"{s.steps:.3g}" if math.isfinite(s.steps) else "never",
+        output.number(s.linear_error, ".2g"),
+        output.number(s.minimax_error, ".2g"),
+        f"{s.block_flops:,}",
+        f"{_thousands(s.rows_per_second)} [{_thousands(s.rows_per_second_low)}, {_thousands(s.rows_per_second_high)}]",
+    ]
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:.3g}k" if value >= 1000 else f"{value:.3g}"
+
+
 def _side(line: Line, rival: str) -> str:
     """Whether a line is for the recommended unit."""
     if not line.decided:
         return "undecided"
     return "against" if line.favours == rival else "for"
-
-
-def _triple(value: float, low: float, high: float) -> str:
-    return f"{value:.3g} [{low:.2g}, {high:.2g}]"
-
-
-def _k(value: float) -> str:
-    return f"{value / 1000:.3g}k" if value >= 1000 else f"{value:.3g}"
-
-
-def _condition(s: Score) -> str:
-    return f"{s.condition:.2g}" if s.resolved else f"> {s.condition_low:.1g}"
-
-
-def _steps(s: Score) -> str:
-    return f"{s.steps:.3g}" if math.isfinite(s.steps) else "never"

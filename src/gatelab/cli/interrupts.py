@@ -23,9 +23,9 @@ PATIENCE = 1.2  # seconds for the main thread to end in good order
 LAST = 0.3  # seconds for the line that says what is complete, where the main thread does not end
 
 _pressed = threading.Event()
-_said = threading.Lock()
+_line = threading.Lock()  # whoever has it has written the one line
 _timers: list[threading.Timer] = []
-_kept: list[Callable[[], str | None]] = []
+_complete: list[Callable[[], str | None]] = []
 _outputs: dict[Path, tuple[int, int] | None] = {}
 
 
@@ -37,10 +37,18 @@ def listen() -> None:
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     threading.Thread(target=_hear, args=(hear,), daemon=True).start()
-    complain, complain_of_thread = sys.unraisablehook, threading.excepthook
-    # What an interrupted import or thread complains of is no news.
-    sys.unraisablehook = lambda what: None if _pressed.is_set() else complain(what)
-    threading.excepthook = lambda what: None if _pressed.is_set() else complain_of_thread(what)
+    sys.unraisablehook = silenced(sys.unraisablehook)
+    threading.excepthook = silenced(threading.excepthook)
+
+
+def silenced(complain: Callable[..., object]) -> Callable[[object], None]:
+    """The hook, but silent after Ctrl-C: what an interrupted import or thread complains of is no news."""
+
+    def hook(problem: object) -> None:
+        if not _pressed.is_set():
+            complain(problem)
+
+    return hook
 
 
 def _hear(hear: int) -> None:
@@ -69,9 +77,10 @@ def _end_now() -> None:
 
 def _to_terminal(line: str) -> None:
     # Past Python's own buffer, which the main thread may hold; a progress bar has hidden the cursor.
-    shown = f"\r\x1b[K\x1b[?25h{line}" if os.isatty(2) else line
+    if os.isatty(2):
+        line = f"\r\x1b[K\x1b[?25h{line}"
     with suppress(OSError):
-        os.write(2, shown.encode(errors="replace"))
+        os.write(2, line.encode(errors="replace"))
 
 
 def pressed() -> bool:
@@ -80,25 +89,25 @@ def pressed() -> bool:
 
 
 def begin() -> None:
-    """Forget what an earlier command of this process has said and kept."""
-    _kept.clear()
+    """Forget what an earlier command of this process has written."""
+    _complete.clear()
     _outputs.clear()
-    if _said.locked():
-        _said.release()
+    if _line.locked():
+        _line.release()
 
 
 @contextmanager
-def keeping(kept: Callable[[], str | None]) -> Iterator[None]:
-    """Ctrl-C inside of the block says what `kept` then returns: what is complete or stored, if anything."""
-    _kept.append(kept)
+def keeping(complete: Callable[[], str | None]) -> Iterator[None]:
+    """Ctrl-C inside of the block says what `complete` then returns: what is complete or stored, if anything."""
+    _complete.append(complete)
     try:
         yield
     except KeyboardInterrupt:
         raise  # what it says is still to be asked
     except BaseException:
-        _kept.remove(kept)
+        _complete.remove(complete)
         raise
-    _kept.remove(kept)
+    _complete.remove(complete)
 
 
 def watch(path: Path) -> None:
@@ -116,15 +125,17 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 def left() -> str:
     """What the interrupted command leaves behind, in words."""
-    complete = [str(path) for path, before in _outputs.items() if _version(path) not in (None, before)]
-    parts = [f"complete: {', '.join(complete)}" if complete else None, *(kept() for kept in reversed(_kept))]
+    files = [str(path) for path, before in _outputs.items() if _version(path) not in (None, before)]
+    parts = [complete() for complete in reversed(_complete)]
+    if files:
+        parts.insert(0, f"complete: {', '.join(files)}")
     return "; ".join(part for part in parts if part) or "nothing was written"
 
 
 def say(write: Callable[[str], object]) -> None:
     """The one line, once, whichever thread comes first."""
     line = f"gatelab: interrupted; {left()}\n"
-    if _said.acquire(blocking=False):
+    if _line.acquire(blocking=False):
         write(line)
 
 
@@ -153,13 +164,13 @@ def _descendants() -> list[int]:
             if b"resource_tracker" not in (folder / "cmdline").read_bytes():
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 parents.setdefault(parent, []).append(int(folder.name))
-    found: list[int] = []
+    descendants: list[int] = []
     todo = [os.getpid()]
     while todo:
         children = parents.get(todo.pop(), [])
-        found += children
+        descendants += children
         todo += children
-    return found
+    return descendants
 
 
 def finished(code: object) -> None:
@@ -168,4 +179,5 @@ def finished(code: object) -> None:
         timer.cancel()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGINT, lambda *_: os._exit(code if isinstance(code, int) else 0))
+        number = code if isinstance(code, int) else 0
+        signal.signal(signal.SIGINT, lambda *_: os._exit(number))

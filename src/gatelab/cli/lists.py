@@ -2,54 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gatelab.cli import output
+from gatelab.cli.options import Json
 
-
-def complete_unit(incomplete: str) -> list[str]:
-    """The units that begin so, for the shell; after a comma the next one."""
-    from gatelab.feedforward.catalogue import CATALOGUE
-
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in CATALOGUE if name.startswith(last.lower())]
-
-
-def complete_problem(incomplete: str) -> list[str]:
-    """The problems that begin so, for the shell."""
-    from gatelab.data.catalogue import CATALOGUE
-
-    return [name for name in CATALOGUE if name.startswith(incomplete.lower())]
-
-
-def complete_word(incomplete: str) -> list[str]:
-    """Units and problems that begin so, for the shell."""
-    return complete_unit(incomplete) + complete_problem(incomplete)
-
-
-def unit_option(default: str = "") -> Any:
-    """Units by --unit, in every command; `default` says which are taken where none is given."""
-    return typer.Option(
-        *("--unit", "--units"),
-        metavar="UNIT",
-        help="Units, often or with commas.",
-        show_default=default or False,
-        autocompletion=complete_unit,
-    )
-
-
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="UNIT|PROBLEM",
-        help="Units, and a problem's name or a formula.",
-        show_default=False,
-        autocompletion=complete_word,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables.")]
 WIDTH = 50
 UNITS = "Example: gatelab units --json"
 PROBLEMS = "Example: gatelab problems"
@@ -72,19 +31,19 @@ def units(as_json: Json = False) -> None:
     if as_json:
         output.document(rows)
         return
-    cells = [[str("-" if v is None else v) for v in row.values()] for row in rows]
+    cells = [[output.text(value) for value in row.values()] for row in rows]
     output.table(("unit", "neuron", "order", f"P(n={WIDTH})"), cells, right=(2, 3), wrap=(1,))
     output.say("", "order m: RMSE ~ n^-m on smooth targets of one variable; - if no rate is known")
 
 
 def problems(as_json: Json = False) -> None:
     """List the problems by name; any formula is taken too."""
-    from gatelab.data import problems as every
+    from gatelab.data import problems as all_problems
 
     if as_json:
-        output.document(list(every()))
+        output.document(list(all_problems()))
         return
-    rows = [(p.name, str(p.inputs), p.expression or "measured", p.description) for p in every()]
+    rows = [(p.name, str(p.inputs), p.expression or "measured", p.description) for p in all_problems()]
     output.table(("problem", "inputs", "formula", "what it is"), rows, right=(1,), wrap=(2, 3))
     output.say(
         "",

@@ -1,6 +1,6 @@
-"""Whether a file can be written, asked before hours of computing; `gatelab.files` writes it.
+"""What a command gives to its user: tables for people, one JSON document for programs, progress on stderr, files.
 
-What a command prints: tables for people, one JSON document for programs, progress on stderr.
+Whether a file can be written is asked before hours of computing; `gatelab.files` writes it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -46,6 +47,14 @@ def check_folder(path: Path) -> None:
         raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
 
 
+def check_pyarrow() -> None:
+    """Refuse to write Parquet where nothing can."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise GatelabError("Parquet files need pyarrow; run: pip install pyarrow, or export as csv or json") from None
+
+
 class _Out(Console):
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError(32, "the reader of our output has gone")
@@ -67,13 +76,13 @@ def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wrap: Sequence[int] = ()
 ) -> None:
     """A table to stdout: columns `right` hold numbers, columns `wrap` hold text that may take several lines."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for i, heading in enumerate(headings):
         # fold: a column that is too narrow breaks a word, it does not drop its end
-        made.add_column(heading, justify="right" if i in right else "left", no_wrap=i not in wrap, overflow="fold")
+        grid.add_column(heading, justify="right" if i in right else "left", no_wrap=i not in wrap, overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    console().print(made)
+        grid.add_row(*row)
+    console().print(grid)
 
 
 def points(lines: Iterable[str]) -> None:
@@ -91,6 +100,13 @@ def pairs(rows: Iterable[tuple[str, str]], gap: int = 2) -> None:
     console().print(grid)
 
 
+def say_written(*files: Path | None) -> None:
+    """A line for each file that was written; None stands for one that was not asked for."""
+    for file in files:
+        if file is not None:
+            say(f"wrote {file}", wrap=False)
+
+
 def document(value: Any) -> None:
     """One JSON document to stdout; what is not finite becomes null."""
     sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
@@ -104,9 +120,9 @@ def plain(value: Any) -> Any:
     """
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()  # a number of numpy's
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float):
         return value
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
@@ -122,15 +138,26 @@ def number(value: float | None, form: str = ".2f") -> str:
     return "-" if value is None or math.isnan(value) else format(value, form)
 
 
+def asked_for(*files: Path | None) -> list[Path]:
+    """Those of the files that were asked for, as JSON documents name them."""
+    return [file for file in files if file is not None]
+
+
 def text(value: object) -> str:
     """A value of a record, numbers with all their digits."""
     return "-" if value is None else str(value)
 
 
 def interval(value: float, low: float, high: float) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{value:.2f}" if math.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    """A number with its interval, where there is one."""
+    if math.isnan(value) or math.isnan(low):
+        return number(value)
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def note(message: str) -> None:
+    """A line beside what was asked for, on stderr, so that what is on stdout stays what it is."""
+    typer.echo(f"gatelab: {message}", err=True)
 
 
 @contextmanager

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gatelab.cli import output
-from gatelab.cli.lists import Json
-from gatelab.cli.output import check_file
+from gatelab.cli.options import Json
+from gatelab.cli.output import check_file, check_pyarrow
 from gatelab.cli.reading import SavedModel, check_inputs, column_names, columns_by_name, read_model
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    from gatelab.cli.reading import Array
+    from gatelab.arrays import Array
     from gatelab.data.tables import Columns
 
 ENDINGS = (".csv", ".npy", ".npz", ".parquet")
@@ -47,72 +47,71 @@ def predict_command(
     """Predict the rows of a file with a saved model, in the data's own units."""
     check_file(out, ENDINGS)
     if out is not None and out.suffix.lower() == ".parquet":
-        from gatelab.cli.exchange import need_pyarrow
+        check_pyarrow()
+    network = read_model(model)
+    if not data.is_file():
+        raise GatelabError(f"there is no file {data}; give a CSV, Parquet, .npy or .npz file")
+    from gatelab.data.tables import open_columns
 
-        need_pyarrow()
-    chosen = read_model(model)
-    source = _open(data)
-    ins, outs = _columns(chosen, source, model=model, data=data, inputs=inputs, target=target)
-    values = _predicted(chosen, source, ins)
-    error, doubt = _rmse(values, source, outs)
-    names = _names(chosen, values.shape[1])
+    source = open_columns(data)
+    ins, outs = _columns(network, source, data=data, inputs=inputs, target=target)
+    check_inputs(model, network, len(ins))
+    values = _predictions(network, source, ins)
+    rmse, doubt = _rmse(values, source, outs)
+    names = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
+    if not network.targets and len(names) == 1:
+        names = ["predicted"]
     if out is not None:
         write_whole(out, _content(values, names, out.suffix.lower()))
     if as_json:
-        about = {"model": model, "network": chosen.name, "data": data, "rows": len(values), "columns": names}
-        shown = None if out else values.tolist()
-        output.document({**about, "rmse": error, "out": out, "predictions": shown, "note": doubt})
+        about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": names}
+        predictions = None if out else values.tolist()
+        output.document({**about, "rmse": rmse, "out": out, "predictions": predictions, "note": doubt})
         return
-    # Beside predictions on stdout, which another program may read, the error is on stderr.
-    about = f"{len(values)} rows by the {chosen.name}" + (f", RMSE {error:.4g}" if error is not None else "")
-    about += f"; no RMSE: {doubt}" if doubt else ""
+    summary = f"{len(values)} rows by the {network.name}"
+    if rmse is not None:
+        summary += f", RMSE {rmse:.4g}"
+    if doubt:
+        summary += f"; no RMSE: {doubt}"
     if out is None:
+        # Beside predictions on stdout, which another program may read, the error is on stderr.
         sys.stdout.write(_content(values, names, ".csv").decode())
-        print(f"gatelab: {about}", file=sys.stderr)
+        print(f"gatelab: {summary}", file=sys.stderr)
     else:
-        output.say(f"wrote {out}, {about}", wrap=False)
-
-
-def _open(path: Path) -> Columns:
-    from gatelab.data.tables import open_columns
-
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
-    return open_columns(path)
+        output.say(f"wrote {out}, {summary}", wrap=False)
 
 
 def _columns(
-    chosen: SavedModel, source: Columns, *, model: Path, data: Path, inputs: str | None, target: str | None
+    network: SavedModel, source: Columns, *, data: Path, inputs: str | None, target: str | None
 ) -> tuple[list[int], list[int]]:
-    """The columns to predict from and those to compare with: by name, else the first and the rest, if any."""
+    """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
     from gatelab.data.tables import indices
 
-    outs = indices("target", column_names(target), source, data) if target else _targets(chosen, source)
+    if target:
+        outs = indices("target", column_names(target), source, data)
+    elif network.columns and source.names:
+        outs = [source.names.index(name) for name in network.targets if source.names.count(name) == 1]
+    elif source.count == network.d_in + network.d_out:
+        outs = list(range(network.d_in, source.count))
+    else:
+        outs = []
     if inputs:
         ins = indices("inputs", column_names(inputs), source, data)
-    elif (by_name := columns_by_name(source, data, chosen.columns)) is not None:
+    elif (by_name := columns_by_name(source, data, network.columns)) is not None:
         ins = by_name
     else:
         ins = [i for i in range(source.count) if i not in outs and i not in source.labels]
-    check_inputs(model, chosen, len(ins))
     return ins, [i for i in outs if i not in ins]
 
 
-def _targets(chosen: SavedModel, source: Columns) -> list[int]:
-    """Those with the names that the model knows; without names, as many as it predicts beyond its inputs."""
-    if chosen.columns and source.names:
-        return [source.names.index(name) for name in chosen.targets if source.names.count(name) == 1]
-    return [*range(chosen.d_in, source.count)] if source.count == chosen.d_in + chosen.d_out else []
-
-
-def _predicted(chosen: SavedModel, source: Columns, ins: list[int]) -> Array:
+def _predictions(network: SavedModel, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
     parts: list[Array] = []
     with output.progress("predicting") as report:
-        for rows, done in source.parts(ins):
-            parts.append(chosen.predict(rows))
-            report(int(1000 * done), 1000)
+        for rows, share in source.parts(ins):
+            parts.append(network.predict(rows))
+            report(int(1000 * share), 1000)
     if not parts:
         raise GatelabError("the file has no rows; give one with at least one")
     return np.concatenate(parts)
@@ -131,26 +130,20 @@ def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None
     return math.sqrt(float(np.mean(np.square(values - targets)))), None
 
 
-def _names(chosen: SavedModel, outputs: int) -> list[str]:
-    if chosen.targets:
-        return [f"predicted_{name}" for name in chosen.targets]
-    return ["predicted"] if outputs == 1 else [f"predicted_{i}" for i in range(outputs)]
-
-
 def _content(values: Array, names: list[str], ending: str) -> bytes:
     """The predictions as a file of that kind, a row for each row of the data."""
     import numpy as np
 
-    into = io.BytesIO()
+    content = io.BytesIO()
     if ending == ".npy":
-        np.save(into, values)
+        np.save(content, values)
     elif ending == ".npz":
-        np.savez(into, predicted=values)
+        np.savez(content, predicted=values)
     else:
         import pandas as pd
 
         table = pd.DataFrame(values, columns=pd.Index(names))
         if ending == ".csv":
             return table.to_csv(index=False).encode()
-        table.to_parquet(into, engine="pyarrow", index=False)
-    return into.getvalue()
+        table.to_parquet(content, engine="pyarrow", index=False)
+    return content.getvalue()

@@ -1,7 +1,4 @@
-"""Texts and files that a user gives, as values.
-
-Models that gatelab saved, as commands use them: which columns they want, what they predict, the network inside.
-"""
+"""Texts and files that a user gives, as values: widths, intervals, units, problems, and models that gatelab saved."""
 
 from __future__ import annotations
 
@@ -12,13 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward.catalogue import ALIASES, CATALOGUE, unit_name
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from gatelab.arrays import Array
     from gatelab.data import Problem
+    from gatelab.data.tables import Columns
 
 SAMPLING, NOISE, PROBLEM = "random", 0.0, "paper-1d"
 MANY = 100_000
@@ -33,15 +34,17 @@ def widths(text: str) -> list[int]:
     >>> widths("1:4"), widths("50:200:50"), widths("4,8,16"), widths("1:3,10")
     ([1, 2, 3, 4], [50, 100, 150, 200], [4, 8, 16], [1, 2, 3, 10])
     """
-    found: set[int] = set()
-    shown = text if len(text) <= 60 else f"{text[:60]}..."
+    numbers: set[int] = set()
+    shown = text
+    if len(text) > 60:
+        shown = f"{text[:60]}..."
     for part in text.replace(" ", "").split(","):
-        some = _range(part, shown)
+        new = _range(part, shown)
         # Counted before they are made: a slip of the hand must not fill the memory.
-        if len(found) + len(some) > MANY:
+        if len(numbers) + len(new) > MANY:
             raise GatelabError(f"the widths {shown!r} are more than {MANY}; give fewer, or a step such as 50:200:10")
-        found.update(some)
-    return sorted(found)
+        numbers.update(new)
+    return sorted(numbers)
 
 
 def _range(part: str, text: str) -> range:
@@ -91,8 +94,8 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
     """
     names, others = [], []
     for word in words or ():
-        parts = _parts(word)
-        if any(map(_is_unit, parts)) or _near_unit(word):
+        parts = split_names(word)
+        if any(part.lower() in CATALOGUE or part.lower() in ALIASES for part in parts) or _near_unit(word):
             names += [part for part in parts if unit_name(part)]
         else:
             others.append(word)
@@ -101,7 +104,7 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
             f"{others[0]!r} and {others[1]!r} are both no unit (see gatelab units); give one of them at most, in quotes"
             " if it has spaces, and intervals as A,B"
         )
-    names += [part for text in options or () for part in _parts(text)]
+    names += [part for text in options or () for part in split_names(text)]
     return names, (others or [None])[0]
 
 
@@ -117,14 +120,6 @@ def some_unit(names: list[str], command: str) -> None:
     """Refuse a command without a unit that has none by default."""
     if not names:
         raise GatelabError(f"no unit is given; name one, such as glu; 'gatelab {command} --help' for help")
-
-
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
-
-
-def _is_unit(name: str) -> bool:
-    return name.lower() in CATALOGUE or name.lower() in ALIASES
 
 
 def _near_unit(word: str) -> bool:
@@ -153,22 +148,22 @@ def target(
     protocol: str = "split",
 ) -> Problem:
     """The problem that the options mean: the data of a file, or a name or formula with how it is sampled."""
-    from gatelab.data import Problem as Given
-    from gatelab.data import problem as named
+    from gatelab.data import Problem
+    from gatelab.data import problem as named_problem
 
     if data is None:
         if target is not None or inputs is not None:
             raise GatelabError("--target and --inputs name columns of a file; give it with --data FILE")
-        chosen = {"n": points, "sampling": sampling, "noise": noise}
-        # An empty text is not the default: it is a formula that says nothing, and refused as one.
-        spec = PROBLEM if problem is None else problem
-        return named(spec, interval=interval, standardise=standardise, protocol=protocol, **chosen)
+        if problem is None:  # an empty text is not the default: it is a formula that says nothing, refused as one
+            problem = PROBLEM
+        samples: dict[str, Any] = {"n": points, "sampling": sampling, "noise": noise, "interval": interval}
+        return named_problem(problem, standardise=standardise, protocol=protocol, **samples)
     if problem is not None:
         raise GatelabError(f"both the problem {problem!r} and --data {data} are given; leave one of them out")
     if (points, sampling, noise) != (None, SAMPLING, NOISE):
         raise GatelabError(f"--points, --sampling and --noise are for formulas; leave them out with --data {data}")
-    with said_warnings():
-        return Given.from_file(
+    with shown_warnings():
+        return Problem.from_file(
             data,
             target=column_names(target),
             inputs=column_names(inputs),
@@ -179,7 +174,7 @@ def target(
 
 
 @contextmanager
-def said_warnings() -> Iterator[None]:
+def shown_warnings() -> Iterator[None]:
     """What the library warns a user of as lines on stderr, without the place in the code that Python adds."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
@@ -190,18 +185,17 @@ def said_warnings() -> Iterator[None]:
 
 
 def column_names(text: str | None) -> list[str] | None:
-    """Columns with commas between."""
-    return None if text is None else [name.strip() for name in text.split(",")]
+    """Columns with commas between; None where none are named."""
+    return None if text is None else split_names(text)
 
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import nn
+def split_names(text: str) -> list[str]:
+    """Names with commas between.
 
-    from gatelab.data.tables import Columns
-
-    Array = NDArray[np.float64]
+    >>> split_names("glu, mlp")
+    ['glu', 'mlp']
+    """
+    return [name.strip() for name in text.split(",")]
 
 
 @dataclass(frozen=True, eq=False)

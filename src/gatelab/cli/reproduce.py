@@ -1,7 +1,4 @@
-"""`gatelab demo` and `gatelab reproduce`: the paper's results, measured again.
-
-`gatelab report`: everything that was reproduced, on one page.
-"""
+"""`gatelab demo`, `gatelab reproduce` and `gatelab report`: the papers' results, measured again, and a page of them."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gatelab.cli import interrupts, output, sweeps
-from gatelab.cli.fit import Jobs
-from gatelab.cli.lists import Json
+from gatelab.cli import interrupts, output
+from gatelab.cli.options import Json, SweepOptions, grouped
 from gatelab.cli.output import check_folder
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import write_whole
 
 if TYPE_CHECKING:
-    from gatelab.studies import Demo, Study
+    from gatelab.studies import Study
 
 Out = Annotated[Path, typer.Option(help="The folder for what is written.")]
 FOLDER = Path("gatelab-out")
@@ -28,75 +25,68 @@ REPRODUCE = """Examples: gatelab reproduce --list
 gatelab reproduce scaling/fig2 --store runs.db
 
 gatelab reproduce all --quick --out quick"""
+REPORT = """Examples: gatelab report
+
+gatelab report --out gatelab-out --json"""
 
 
+@grouped
 def demo_command(
+    *,
     out: Out = FOLDER,
     max_width: Annotated[int, typer.Option(min=2, help="Networks of 1 to this many neurons.")] = 50,
-    jobs: Jobs = None,
-    store: sweeps.Store = None,
-    backend: sweeps.Backend = None,
-    address: sweeps.Address = None,
-    retry_failed: sweeps.RetryFailed = False,
-    max_hours: sweeps.MaxHours = None,
+    sweep: SweepOptions,
     as_json: Json = False,
 ) -> None:
     """Show how the errors of five units fall, and why."""
     check_folder(out)
-    sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
-    from gatelab.studies import demo as run
+    keywords = sweep.keywords()
+    from gatelab.report.builders import demo_page
+    from gatelab.studies import demo
 
-    with sweeps.going_on(store), output.progress("fitting") as report:
-        done = run(out, widths=range(1, max_width + 1), jobs=jobs, progress=report, sweep=sweep)
-    page = _page(done, out, f"gatelab demo --max-width {max_width}")
-    rows = done.slopes.to_dict("records")
+    with sweep.resumable(), output.progress("fitting") as report:
+        study = demo(out, widths=range(1, max_width + 1), jobs=sweep.jobs, progress=report, sweep=keywords)
+    page = write_whole(out / "demo.html", demo_page(study, f"gatelab demo --max-width {max_width}"))
+    rows = study.slopes.to_dict("records")
     if as_json:
-        found = {"slopes": rows, "reason": done.reason, "seconds": done.seconds}
         output.document(
-            found | {"points": done.scaling.points, "figure": done.figure, "page": page, "files": [*done.files, page]}
+            {
+                "slopes": rows,
+                "reason": study.reason,
+                "seconds": study.seconds,
+                "points": study.scaling.points,
+                "figure": study.figure,
+                "page": page,
+                "files": [*study.files, page],
+            }
         )
         return
-    at_last = {p.unit: p.test_rmse for p in done.scaling.points if p.width == max_width}
-    output.table(
-        ("unit", "slope vs n [95%]", "paper", "slope vs P [95%]", "paper", "ratio", "RMSE"),
-        [[str(r["unit"]), *_axis(r, "n"), *_axis(r, "P"), *_end(r, at_last)] for r in rows],
-        right=(2, 4, 5, 6),
-        wrap=(1, 3),
-    )
-    output.say("", f"ratio to the limit and RMSE on test data at width {max_width}", "", done.reason, "")
-    output.say(f"{done.seconds:.1f} s of computing")
-    output.say(str(done.figure), wrap=False)
+    errors = {p.unit: p.test_rmse for p in study.scaling.points if p.width == max_width}
+    table = []
+    for row in rows:
+        cells = [str(row["unit"])]
+        for axis in ("n", "P"):
+            slope = output.interval(*(row[f"{name}_{axis}"] for name in ("slope", "low", "high")))
+            cells += [slope, output.number(row[f"paper_{axis}"])]
+        cells += [output.number(row["ratio_to_limit"]), output.number(errors.get(row["unit"]), ".1e")]
+        table.append(cells)
+    headings = ("unit", "slope vs n [95%]", "paper", "slope vs P [95%]", "paper", "ratio", "RMSE")
+    output.table(headings, table, right=(2, 4, 5, 6), wrap=(1, 3))
+    output.say("", f"ratio to the limit and RMSE on test data at width {max_width}", "", study.reason, "")
+    output.say(f"{study.seconds:.1f} s of computing")
+    output.say(str(study.figure), wrap=False)
     output.say(str(page), wrap=False)
 
 
-def _page(done: Demo, out: Path, command: str) -> Path:
-    from gatelab.files import write_whole
-    from gatelab.report.builders import demo_page
-
-    return write_whole(out / "demo.html", demo_page(done, command))
-
-
-def _axis(row: dict[Any, Any], axis: str) -> list[str]:
-    slope = output.interval(*(row[f"{what}_{axis}"] for what in ("slope", "low", "high")))
-    return [slope, output.number(row[f"paper_{axis}"])]
-
-
-def _end(row: dict[Any, Any], at_last: dict[str, float]) -> list[str]:
-    return [output.number(row["ratio_to_limit"]), output.number(at_last.get(row["unit"]), ".1e")]
-
-
+@grouped
 def reproduce_command(
+    *,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...|all]", help="Names from --list.")] = None,
     every: Annotated[bool, typer.Option("--list", help="Name every figure and what it shows.")] = False,
     out: Out = FOLDER,
     quick: Annotated[bool, typer.Option("--quick", help="Few widths and points, to see that it works.")] = False,
     full: Annotated[bool, typer.Option("--full", help="With all: compute long and done ones too.")] = False,
-    jobs: Jobs = None,
-    store: sweeps.Store = None,
-    backend: sweeps.Backend = None,
-    address: sweeps.Address = None,
-    retry_failed: sweeps.RetryFailed = False,
-    max_hours: sweeps.MaxHours = None,
+    sweep: SweepOptions,
     as_json: Json = False,
 ) -> None:
     """Measure the papers' figures again, beside their own numbers.
@@ -107,7 +97,13 @@ def reproduce_command(
 
     known = {s.name: s for s in all_studies()}
     if every:
-        _list(list(known.values()), as_json)
+        if as_json:
+            output.document(
+                [{name: getattr(s, name) for name in ("name", "title", "paper", "long")} for s in known.values()]
+            )
+        else:
+            rows = [(s.name, f"{s.title}. {s.paper}") for s in known.values()]
+            output.table(("name", "what it shows"), rows, wrap=(1,))
         return
     if not names:
         raise GatelabError("no figure is named; give names from 'gatelab reproduce --list', or all")
@@ -117,103 +113,87 @@ def reproduce_command(
         if name not in known:
             raise unknown_name("study", name, (*known, "all"))
     check_folder(out)
-    sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
-    spare = whole and not full
-    with sweeps.going_on(store):
-        done, failed = _run([known[name] for name in wanted], out, sweep, spare, quick=quick, jobs=jobs)
+    studies = [known[name] for name in wanted]
+    with sweep.resumable():
+        outcomes, failures = _run(studies, out, sweep, quick=quick, spare=whole and not full)
     if as_json:
-        output.document(done)
+        output.document(outcomes)
     elif whole:
-        _overview(done, out)
+        _print_overview(outcomes, out)
     else:
-        for held in done:
-            _print(held)
-    if failed:
-        said = "; ".join(f"{name}: {error}" for name, error in failed.items())
-        raise GatelabError(f"{len(failed)} of {len(wanted)} figures could not be made. {said}")
-
-
-def _list(found: list[Study], as_json: bool) -> None:
-    if as_json:
-        output.document([{"name": s.name, "title": s.title, "paper": s.paper, "long": s.long} for s in found])
-        return
-    output.table(("name", "what it shows"), [(s.name, f"{s.title}. {s.paper}") for s in found], wrap=(1,))
+        for outcome in outcomes:
+            _print(outcome)
+    if failures:
+        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        raise GatelabError(f"{len(failures)} of {len(wanted)} figures could not be made. {reasons}")
 
 
 def _run(
-    wanted: list[Study], out: Path, sweep: dict[str, Any], spare: bool, **options: Any
+    studies: list[Study], out: Path, sweep: SweepOptions, *, quick: bool, spare: bool
 ) -> tuple[list[dict[str, Any]], dict[str, GatelabError]]:
     """The outcome of each study as it was written; with `spare` not computed again where it is there.
 
     One that cannot be made, for want of data say, does not keep the others from being made.
     """
-    from gatelab.studies import done_before, read_outcome, take_record
-    from gatelab.studies import reproduce as run
+    from gatelab.studies import done_before, read_outcome, reproduce, take_record
 
-    done: list[dict[str, Any]] = []
-    failed: dict[str, GatelabError] = {}
-    began, hours = time.monotonic(), sweep.get("max_hours")
-    quick = options["quick"]
-    with interrupts.keeping(lambda: _complete(done)):
-        for one in wanted:
-            if hours is not None:  # for all figures together
-                sweep = {**sweep, "max_hours": max(0.0, hours - (time.monotonic() - began) / 3600)}
-            held = done_before(one.name, out, quick=quick) if spare else None
-            if held is None and spare and one.long and not quick:
-                held = take_record(one.name, out)
-            if held is None:
+    outcomes: list[dict[str, Any]] = []
+    failures: dict[str, GatelabError] = {}
+
+    def complete() -> str | None:
+        files = [str(file) for outcome in outcomes for file in outcome["files"]]
+        return f"complete: {', '.join(files)}" if files else None
+
+    began, keywords = time.monotonic(), sweep.keywords()
+    with interrupts.keeping(complete):
+        for study in studies:
+            if sweep.max_hours is not None:  # for all figures together
+                keywords["max_hours"] = max(0.0, sweep.max_hours - (time.monotonic() - began) / 3600)
+            outcome = None
+            if spare:
+                outcome = done_before(study.name, out, quick=quick)
+                if outcome is None and study.long and not quick:
+                    outcome = take_record(study.name, out)
+            if outcome is None:
                 try:
-                    with output.progress(one.name) as report:
-                        run(one.name, out, progress=report, sweep=sweep, **options)
+                    with output.progress(study.name) as report:
+                        reproduce(study.name, out, progress=report, sweep=keywords, quick=quick, jobs=sweep.jobs)
                 except GatelabError as error:
-                    failed[one.name] = error
+                    failures[study.name] = error
                     continue
-                held = read_outcome(out / f"{one.name}.json")
-            folder = (out / one.name).parent
-            done.append({**held, "files": [folder / file for file in held["files"]]})
-    return done, failed
+                outcome = read_outcome(out / f"{study.name}.json")
+            folder = (out / study.name).parent
+            outcomes.append({**outcome, "files": [folder / file for file in outcome["files"]]})
+    return outcomes, failures
 
 
-def _complete(done: list[dict[str, Any]]) -> str | None:
-    files = [str(file) for held in done for file in held["files"]]
-    return f"complete: {', '.join(files)}" if files else None
-
-
-def _overview(done: list[dict[str, Any]], out: Path) -> None:
+def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
     """A line a study: what its claims came to, and where its numbers are from."""
     verdicts = ("reproduced", "exceeded", "differs", "new")
     rows = []
-    for held in done:
-        found = [claim["verdict"] for claim in held["claims"]]
-        how = _recorded(held) or f"{held['seconds']:.1f} s, {held['date'][:10]}"
-        rows.append((held["study"], *(str(found.count(verdict) or "") for verdict in verdicts), how))
+    for outcome in outcomes:
+        date = outcome["date"][:10]
+        origin = f"{outcome['seconds']:.1f} s, {date}"
+        if outcome["recorded"]:
+            origin = f"record of {date}, {outcome['device']}"
+        results = [claim["verdict"] for claim in outcome["claims"]]
+        rows.append((outcome["study"], *(str(results.count(verdict) or "") for verdict in verdicts), origin))
     output.table(("study", *verdicts, "made"), rows, right=(1, 2, 3, 4), wrap=(5,))
     output.say("", "The page with every figure and every claim:", "")
     output.say(f"gatelab report --out {out}", wrap=False)
 
 
-def _recorded(held: dict[str, Any]) -> str:
-    """Where a committed outcome is from; nothing for one that was computed."""
-    return f"record of {held['date'][:10]}, {held['device']}" if held["recorded"] else ""
-
-
-def _print(held: dict[str, Any]) -> None:
-    claims = held["claims"]
-    output.say(f"{held['study']}: {held['title']}", held["paper"], "")
+def _print(outcome: dict[str, Any]) -> None:
+    claims = outcome["claims"]
+    output.say(f"{outcome['study']}: {outcome['title']}", outcome["paper"], "")
     if claims:
         rows = [(c["what"], c["paper"], f"{c['ours']} {c['interval']}".strip(), c["verdict"]) for c in claims]
         output.table(("what", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
         output.say("")
     # Claims of one curve share their reason, which is then said once.
-    output.points([*(c["because"] for c in claims), *held["notes"]])
-    for file in held["files"]:
-        output.say(f"wrote {file}", wrap=False)
-    output.say(f"{held['seconds']:.1f} s", "")
-
-
-REPORT = """Examples: gatelab report
-
-gatelab report --out gatelab-out --json"""
+    output.points([*(c["because"] for c in claims), *outcome["notes"]])
+    output.say_written(*outcome["files"])
+    output.say(f"{outcome['seconds']:.1f} s", "")
 
 
 def report_command(
@@ -224,8 +204,8 @@ def report_command(
     check_folder(out)
     from gatelab.report import build
 
-    made = build(out)
+    page = build(out)
     if as_json:
-        output.document({"page": made, "bytes": made.stat().st_size})
+        output.document({"page": page, "bytes": page.stat().st_size})
         return
-    output.say(str(made), wrap=False)
+    output.say(str(page), wrap=False)

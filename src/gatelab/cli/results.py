@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
-from dataclasses import asdict
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gatelab._version import __version__
-from gatelab.cli import exchange, output
-from gatelab.cli.exchange import (
-    STORE,
-    ProblemName,
-    Status,
-    StoreFile,
-    UnitName,
-    Width,
-    brief,
-    find,
-    full,
-    label,
-    missing_networks,
-    note,
-    opened,
-    rmse,
-    seed_of,
-    selected,
-    width_of,
-)
-from gatelab.cli.lists import Json
-from gatelab.cli.output import check_file, check_folder
-from gatelab.errors import GatelabError
+from gatelab.cli import output
+from gatelab.cli.options import Json, grouped
+from gatelab.cli.output import check_file, check_folder, check_pyarrow
+from gatelab.cli.reading import split_names
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import write_whole
 
+if TYPE_CHECKING:
+    from gatelab.sweep import Record, Store, StoreCheck
+    from gatelab.sweep.tables import RecordComparison, RecordPair
+
+STORE = Path("gatelab.db")
+StoreFile = Annotated[Path, typer.Option("--store", help="The file that --store of other commands wrote.")]
 SHORT = 10  # characters of a key: enough to be unique among some thousands
+MOST = 50  # runs that exist on one side only and are named to people
+FORMATS = ("csv", "parquet", "json")
 LIST = """Examples: gatelab results list --unit glu --width 50
 
 gatelab results list --status failed --store runs.db"""
@@ -45,7 +41,12 @@ gatelab results show 3f8a --save net.safetensors"""
 PRUNE = """Examples: gatelab results prune --failed --dry-run
 
 gatelab results prune --older-than 90 --other-versions --yes"""
+EXPORT = """Examples: gatelab results export --out runs.csv
 
+gatelab results export --unit glu --format parquet --out glu.parquet"""
+COMPARE = """Examples: gatelab results compare --store a.db --with b.db
+
+gatelab results compare --store a.db --units glu,relu2"""
 LOST = {
     "missing": "the record says that it has one, and the store has none",
     "unknown": "not here: the record is from an older gatelab, which kept networks in a folder beside the store",
@@ -59,44 +60,99 @@ app = typer.Typer(
 )
 
 
+@dataclass(frozen=True)
+class RecordOptions:
+    """A store, and which of its records are meant."""
+
+    store: StoreFile = STORE
+    status: Annotated[str | None, typer.Option(help="done or failed.")] = None
+    unit: Annotated[str | None, typer.Option("--unit", help="Of this unit.")] = None
+    width: Annotated[int | None, typer.Option(help="Of this width.")] = None
+    problem: Annotated[str | None, typer.Option("--problem", help="Of this problem, by its name or formula.")] = None
+
+    def select(self, store: Store) -> list[Record]:
+        """The records that fit every filter, in the order they came."""
+        if self.status not in (None, "done", "failed"):
+            raise unknown_name("status", str(self.status), ("done", "failed"))
+        where: dict[str, Any] = {}
+        if self.width is not None:
+            where["width"] = self.width
+        if self.unit is not None:
+            where["unit.name"] = stored_unit(self.unit)
+        if self.problem is None:
+            return list(store.records(status=self.status, where=where))
+        # What was made from a name or a formula keeps that as its recipe; data have the name they were given.
+        filters = (where | {"problem.spec": self.problem.strip()}, where | {"problem.name": self.problem})
+        return [record for conditions in filters for record in store.records(status=self.status, where=conditions)]
+
+
+def stored_unit(name: str) -> str:
+    """The name under which a unit is stored: for another name of it its own, for a unit of the user's the same."""
+    from gatelab.feedforward.catalogue import unit_name
+
+    try:
+        return unit_name(name)
+    except GatelabError:
+        return name
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Store]:
+    """The store in a file that is there: a question must not make one."""
+    from gatelab.sweep import Store
+
+    if not path.exists():
+        raise GatelabError(
+            f"there is no store {path}; give --store FILE, the file that 'gatelab scale ... --store FILE' wrote"
+        )
+    with warnings.catch_warnings(record=True) as messages:
+        warnings.simplefilter("always", UserWarning)
+        store = Store(path)
+    for message in messages:
+        output.note(str(message.message))
+    with store:
+        yield store
+
+
+# ---- the commands
+
+
 @app.command("list", epilog=LIST)
-def list_(
-    store: StoreFile = STORE,
-    status: Status = None,
-    unit: UnitName = None,
-    width: Width = None,
-    problem: ProblemName = None,
+@grouped
+def list_command(
+    *,
+    options: RecordOptions,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
     as_json: Json = False,
 ) -> None:
     """List records, the newest first."""
+    store = options.store
     with opened(store) as file:
-        found = selected(file, status, unit, width, problem)
+        records = options.select(file)
         for line in missing_networks(file.networks(), store):
-            note(line)
-    found.sort(key=lambda r: r.time, reverse=True)
-    first = found[:limit]
+            output.note(line)
+    records.sort(key=lambda r: r.time, reverse=True)
+    first = records[:limit]
     if as_json:
-        output.document({"store": store, "total": len(found), "records": [brief(r) for r in first]})
+        output.document({"store": store, "total": len(records), "records": [brief(r) for r in first]})
         return
-    if not found:
+    if not records:
         output.say(f"no record in {store} fits")
         return
     cells = []
     for r in first:
-        error = output.number(rmse(r), ".2e") if r.ok else "failed"
-        when = r.time[:16].replace("T", " ")
-        cells.append([r.key[:SHORT], *label(r), width_of(r), seed_of(r), error, f"{r.seconds:.2f}", when])
+        ended = r.time[:16].replace("T", " ")
+        cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", ended])
     headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
     output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
-    failed = sum(not r.ok for r in found)
-    output.say(
-        "", f"{len(first)} of {exchange.records(len(found))}" + (f", of which {failed} failed" if failed else "")
-    )
+    total = f"{len(first)} of {counted(len(records))}"
+    if failed := sum(not r.ok for r in records):
+        total += f", of which {failed} failed"
+    output.say("", total)
 
 
 @app.command("show", epilog=SHOW)
-def show_(
+def show_command(
     key: Annotated[str, typer.Argument(help="A key from `gatelab results list`; its beginning is enough.")],
     store: StoreFile = STORE,
     save: Annotated[Path | None, typer.Option(help="Write its network, .safetensors.")] = None,
@@ -104,16 +160,16 @@ def show_(
 ) -> None:
     """Show everything about one record, with its traceback if it failed."""
     check_file(save, (".safetensors",))
+    shapes = {}
     with opened(store) as file:
         record = find(file, key)
         state = file.network_state(record.key)
-        # The rest of a record is shown also where its network is lost.
-        arrays = (file.get_arrays(record.key) or {}) if state == "stored" else {}
+        if state == "stored":  # everything else of a record is shown also where its network is lost
+            shapes = {name: list(a.shape) for name, a in (file.get_arrays(record.key) or {}).items()}
         if save:
             file.save_arrays(record.key, save)
-    shapes = {name: list(a.shape) for name, a in arrays.items()}
     if as_json:
-        output.document(full(record) | {"network": state, "arrays": shapes, "files": [save] if save else []})
+        output.document(full(record) | {"network": state, "arrays": shapes, "files": output.asked_for(save)})
         return
     row = record.row()
     error = row.pop("error")
@@ -122,17 +178,16 @@ def show_(
         rows.append(("history", f"{len(record.history)} values, {record.history[0]:.3e} to {record.history[-1]:.3e}"))
     if shapes:
         rows.append(("network", ", ".join(f"{name} {'x'.join(map(str, s)) or '1'}" for name, s in shapes.items())))
-    if state in ("missing", "unknown"):
+    if state in LOST:
         rows.append(("network", LOST[state]))
     output.pairs(rows)
     if error:
         output.say("", str(error).rstrip())
-    if save:
-        output.say(f"wrote {save}", wrap=False)
+    output.say_written(save)
 
 
 @app.command("prune", epilog=PRUNE)
-def prune(
+def prune_command(
     store: StoreFile = STORE,
     failed: Annotated[bool, typer.Option("--failed", help="Those that failed.")] = False,
     older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Those older than that.")] = None,
@@ -144,36 +199,37 @@ def prune(
     """Remove records for good: those to which every condition given applies."""
     if not (failed or other_versions or older_than is not None):
         raise GatelabError("no condition is given; give --failed, --older-than DAYS or --other-versions")
-    before = None if older_than is None else (datetime.now(UTC) - timedelta(days=older_than)).isoformat()
     with opened(store) as file:
-        keys = [
-            r.key
-            for r in file.records(status="failed" if failed else None)
-            if (before is None or r.time < before) and (not other_versions or r.versions.get("gatelab") != __version__)
-        ]
-        remove = bool(keys) and not dry_run and (yes or _confirmed(len(keys), store))
-        removed = file.delete(keys) if remove else 0
+        records = list(file.records(status="failed" if failed else None))
+        if older_than is not None:
+            before = (datetime.now(UTC) - timedelta(days=older_than)).isoformat()
+            records = [r for r in records if r.time < before]
+        if other_versions:
+            records = [r for r in records if r.versions.get("gatelab") != __version__]
+        removed = 0
+        if records and not dry_run:
+            if not yes and not on_terminal():
+                raise GatelabError(
+                    f"{counted(len(records))} would be removed from {store} for good; give --yes to do it"
+                )
+            if yes or typer.confirm(f"Remove {counted(len(records))} from {store} for good?", err=True):
+                removed = file.delete([r.key for r in records])
         left = file.count()
     if as_json:
-        output.document({"store": store, "found": len(keys), "removed": removed, "left": left})
+        output.document({"store": store, "found": len(records), "removed": removed, "left": left})
     elif dry_run:
-        output.say(f"{exchange.records(len(keys))} would be removed from {store}, {left - len(keys)} would be left")
+        output.say(f"{counted(len(records))} would be removed from {store}, {left - len(records)} would be left")
     else:
-        output.say(f"{exchange.records(removed)} removed from {store}, {left} left")
+        output.say(f"{counted(removed)} removed from {store}, {left} left")
 
 
-def _confirmed(count: int, store: Path) -> bool:
-    if not _on_terminal():
-        raise GatelabError(f"{exchange.records(count)} would be removed from {store} for good; give --yes to do it")
-    return typer.confirm(f"Remove {exchange.records(count)} from {store} for good?", err=True)
-
-
-def _on_terminal() -> bool:
+def on_terminal() -> bool:
+    """Whether there is somebody to ask."""
     return sys.stdin.isatty()
 
 
 @app.command("check", epilog="Example: gatelab results check --store runs.db")
-def check(store: StoreFile = STORE, as_json: Json = False) -> None:
+def check_command(store: StoreFile = STORE, as_json: Json = False) -> None:
     """Read a store whole: is the file sound, is every network there? The exit code is 1 where something is not."""
     with opened(store) as file:
         report = file.check()
@@ -181,7 +237,7 @@ def check(store: StoreFile = STORE, as_json: Json = False) -> None:
     if as_json:
         output.document({"store": store, "sound": not wrong, **asdict(report)})
     else:
-        counts = f"{exchange.records(report.records)}, of which {report.failed} failed, and {report.networks} networks"
+        counts = f"{counted(report.records)}, of which {report.failed} failed, and {report.networks} networks"
         output.say(f"{store}: {counts}")
         output.points(wrong or ["the file is sound, and every network is there"])
     if wrong:
@@ -189,7 +245,7 @@ def check(store: StoreFile = STORE, as_json: Json = False) -> None:
 
 
 @app.command("copy", epilog="Example: gatelab results copy runs.db saved.db")
-def copy(
+def copy_command(
     store: Annotated[Path, typer.Argument(metavar="FROM", help="The store.")],
     to: Annotated[Path, typer.Argument(metavar="TO", help="A new file.")],
     as_json: Json = False,
@@ -198,13 +254,220 @@ def copy(
     check_folder(to.parent)
     with opened(store) as file, output.progress("copying") as progress:
         file.copy(to, progress)
-    with opened(to) as whole:
-        total, networks = whole.count(), whole.networks().networks
+    with opened(to) as copied:
+        total, networks = copied.count(), copied.networks().networks
     if as_json:
         output.document({"store": store, "records": total, "networks": networks, "files": [to]})
     else:
-        output.say(f"wrote {to}, {exchange.records(total)} and {networks} networks", wrap=False)
+        output.say(f"wrote {to}, {counted(total)} and {networks} networks", wrap=False)
 
 
-app.command("export", epilog=exchange.EXPORT)(exchange.export)
-app.command("compare", epilog=exchange.COMPARE)(exchange.compare)
+@app.command("export", epilog=EXPORT)
+@grouped
+def export_command(
+    *,
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    format: Annotated[str | None, typer.Option(help="csv, parquet or json.", show_default="by the file's name")] = None,
+    options: RecordOptions,
+    as_json: Json = False,
+) -> None:
+    """Write records to a file: a row each as CSV or Parquet, all there is of them as JSON."""
+    kinds = FORMATS
+    if format is not None:
+        if format not in FORMATS:
+            raise unknown_name("format", format, FORMATS)
+        kinds = (format,)
+    check_file(out, [f".{kind}" for kind in kinds])
+    kind = out.suffix[1:].lower()
+    if kind == "parquet":
+        check_pyarrow()
+    with opened(options.store) as file:
+        records = options.select(file)
+    write_whole(out, _content(records, kind))
+    if as_json:
+        output.document({"store": options.store, "records": len(records), "files": [out]})
+    else:
+        output.say(f"wrote {out}, {counted(len(records))}", wrap=False)
+
+
+def _content(records: list[Record], kind: str) -> bytes:
+    if kind == "json":
+        return (json.dumps(output.plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n").encode()
+    from gatelab.sweep.tables import records_table
+
+    table = records_table(records)
+    if kind == "csv":
+        return table.to_csv(index=False).encode()
+    content = io.BytesIO()
+    table.to_parquet(content, engine="pyarrow", index=False)
+    return content.getvalue()
+
+
+@app.command("compare", epilog=COMPARE)
+def compare_command(
+    store: StoreFile = STORE,
+    other: Annotated[Path | None, typer.Option("--with", help="Another store with the same runs.")] = None,
+    units: Annotated[str | None, typer.Option(metavar="A,B", help="Or two units in the one store.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Set the same runs of two stores, or of two units, side by side."""
+    from gatelab.sweep.tables import compare_records
+
+    if (other is None) == (units is None):
+        raise GatelabError("give what to compare: --with FILE for another store, or --units A,B for two units")
+    if units is None:
+        assert other is not None
+        names, ignoring = [str(store), str(other)], None
+        sides = [RecordOptions(store), RecordOptions(other)]
+    else:
+        names, ignoring = split_names(units), "unit"
+        if len(names) != 2 or not all(names) or names[0] == names[1]:
+            raise GatelabError(
+                f"the units are {units!r}; give two names with a comma between, such as --units glu,relu2"
+            )
+        sides = [RecordOptions(store, unit=name) for name in names]
+    with ExitStack() as stack:
+        files = {path: stack.enter_context(opened(path)) for path in dict.fromkeys(side.store for side in sides)}
+        first, second = (side.select(files[side.store]) for side in sides)
+    comparison = compare_records(first, second, ignoring=ignoring)
+    # Two units always differ: all their pairs are what one wants to see.
+    shown = [pair for pair in comparison.pairs if units or pair.differing()]
+    if not as_json:
+        _print_comparison(names, comparison, shown)
+        return
+    alone = (comparison.only_first, comparison.only_second)
+    only = [[{"key": r.key, "arguments": r.arguments, "status": r.status} for r in side] for side in alone]
+    rows = [pair.plain() for pair in shown]
+    output.document({"sides": names, "in_both": len(comparison.pairs), "runs": rows, "only": only})
+
+
+def _print_comparison(names: list[str], comparison: RecordComparison, shown: list[RecordPair]) -> None:
+    if shown:
+        _print_pairs(shown)
+        output.say("")
+    both, differ = len(comparison.pairs), sum(bool(pair.differing()) for pair in shown)
+    output.say(f"1 is {names[0]}, 2 is {names[1]}: {both} runs in both, {differ} of them with different metrics")
+    for name, side in zip(names, (comparison.only_first, comparison.only_second), strict=True):
+        if side:
+            output.say("", f"only in {name}: {len(side)}")
+            output.table(
+                ("key", "unit", "problem", "width", "seed"),
+                [[r.key[:SHORT], *run_cells(r)] for r in side[:MOST]],
+                right=(3, 4),
+                wrap=(2,),
+            )
+            if len(side) > MOST:
+                output.say(f"and {len(side) - MOST} more; --json names all")
+
+
+def _print_pairs(pairs: Sequence[RecordPair]) -> None:
+    headings = ["unit", "problem", "width", "seed", "RMSE 1", "RMSE 2", "2/1", "differing"]
+    rows = []
+    for pair in pairs:
+        (unit, *cells), (other, *_) = run_cells(pair.first), run_cells(pair.second)
+        if unit != other:
+            unit = f"{unit}, {other}"
+        first, second, ratio = rmse(pair.first), rmse(pair.second), None
+        if first and second is not None:
+            ratio = second / first
+        errors = [error_cell(pair.first), error_cell(pair.second), output.number(ratio)]
+        rows.append([unit, *cells, *errors, ", ".join(pair.differing())])
+    if pairs[0].first.key != pairs[0].second.key:  # of two units nearly everything differs, which needs no saying
+        for row in (headings, *rows):
+            row.pop()
+    output.table(headings, rows, right=(2, 3, 4, 5, 6), wrap=(1, 7))
+
+
+# ---- records in words
+
+
+def find(store: Store, key: str) -> Record:
+    """The one record whose key begins so."""
+    start = key.strip().lower()
+    if not start:
+        raise GatelabError("the key is empty; give one from 'gatelab results list', or its beginning")
+    if (exact := store.get(start)) is not None:
+        return exact
+    records = [record for record in store.records() if record.key.startswith(start)]
+    if not records:
+        raise GatelabError(
+            f"no key in {store.path} begins with {key!r}; see 'gatelab results list --store {store.path}'"
+        )
+    if len(records) > 1:
+        keys = ", ".join(record.key for record in records[:3])
+        if len(records) > 3:
+            keys += ", ..."
+        raise GatelabError(f"{len(records)} keys in {store.path} begin with {key!r} ({keys}); give more of it")
+    return records[0]
+
+
+def missing_networks(check: StoreCheck, store: Path) -> list[str]:
+    """What a store should have and has not, in sentences."""
+    lines = []
+    if check.missing:
+        first = check.missing[0]
+        lines.append(
+            f"{len(check.missing)} records in {store} say that they have a network, and it is not there (the first is "
+            f"{first}); take a whole copy of the store, or prune them and compute them again"
+        )
+    if check.unknown:
+        lines.append(
+            f"{check.unknown} records in {store} are from an older gatelab, which kept networks in "
+            f"{store.name}.arrays, and their networks are not here; put that folder beside the file, if there is one"
+        )
+    return lines
+
+
+def run_cells(record: Record) -> list[str]:
+    """Unit, problem, width and seed; of what is no fit, a dash and the task."""
+    arguments = record.arguments
+    unit, problem = arguments.get("unit"), arguments.get("problem")
+    names = ["-", record.task]
+    if isinstance(unit, dict) and isinstance(problem, dict):
+        names = [str(unit.get("name")), str(problem.get("spec") or problem.get("name"))]
+    return [*names, str(arguments.get("width", "-")), str(arguments.get("seed", "-"))]
+
+
+def error_cell(record: Record) -> str:
+    """The test error of a fit."""
+    return output.number(rmse(record), ".2e") if record.ok else "failed"
+
+
+def rmse(record: Record) -> float | None:
+    """The test error as a number; None where a record has none."""
+    value = record.metrics.get("test_rmse")
+    return value if isinstance(value, float) else None
+
+
+def brief(record: Record) -> dict[str, Any]:
+    """What a list says of a record: all but its history, of a failure the last line."""
+    row = full(record)
+    del row["history"]
+    lines = (record.error or "").strip().splitlines()
+    return row | {"error": lines[-1] if lines else None}
+
+
+def full(record: Record) -> dict[str, Any]:
+    """All there is of a record but its network."""
+    return {
+        "key": record.key,
+        "task": record.task,
+        "status": record.status,
+        "arguments": record.arguments,
+        "metrics": dict(record.metrics),
+        "seconds": record.seconds,
+        "device": record.device,
+        "time": record.time,
+        "versions": dict(record.versions),
+        "error": record.error,
+        "history": record.history,
+    }
+
+
+def counted(records: int) -> str:
+    """So many records, in words.
+
+    >>> counted(1), counted(2)
+    ('1 record', '2 records')
+    """
+    return "1 record" if records == 1 else f"{records} records"

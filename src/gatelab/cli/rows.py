@@ -1,24 +1,23 @@
-"""The rows that a kernel is of: a file, a problem or Gaussian numbers; how many fit; which are too alike."""
+"""The rows that `gatelab ntk` and `gatelab dynamics` work on: those of a file, of a problem, or Gaussian numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from gatelab.cli.reading import columns_by_name, said_warnings
+import typer
+
+from gatelab.cli import reading
+from gatelab.cli.options import TableOptions
+from gatelab.cli.reading import column_names, columns_by_name, shown_warnings
 from gatelab.errors import GatelabError
-from gatelab.memory import check_memory, most_that_fits, size_text
+from gatelab.memory import check_memory, size_text
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from gatelab.arrays import Array
 
 MANY = 20_000  # beyond it a kernel takes gigabytes and its eigenvalues minutes: only when asked for
-COPIES = 2  # the kernel itself, and its shifted copy, in which the Cholesky factor is made
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,132 +37,134 @@ class ChosenRows:
         return self.x.shape[1]
 
 
-def read_rows(
-    problem: str | None,
-    data: Path | None,
-    gaussian: str | None,
-    *,
-    target: str | None,
-    inputs: str | None,
-    all_inputs: bool,
-    standardise: bool | None,
-    rows: int | None,
-    seed: int,
-    names: Sequence[str] = (),
-) -> ChosenRows:
-    """The inputs that the options mean, at most `rows` of them, drawn by the seed; `names` are those of a model."""
-    import numpy as np
+@dataclass(frozen=True)
+class KernelRowOptions(TableOptions):
+    """The rows of a kernel. No targets are needed, and any number of rows has to be asked for."""
 
-    given = [name for name, value in (("a problem", problem), ("--data", data), ("--gaussian", gaussian)) if value]
-    if len(given) != 1:
-        raise GatelabError(
-            f"{' and '.join(given) or 'nothing'} is given; give one of them: a problem such as friedman1, --data FILE, "
-            "or --gaussian 400,100"
+    no_target: Annotated[bool, typer.Option("--no-target", help="Every column is an input.")] = False
+    gaussian: Annotated[str | None, typer.Option(metavar="ROWS,INPUTS", help="Standard Gaussian rows instead.")] = None
+    rows: Annotated[int | None, typer.Option(min=1, help="Draw so many rows.", show_default="all, to 20000")] = None
+    seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0
+
+    def read(self, problem: str | None, *, names: Sequence[str] = ()) -> ChosenRows:
+        """The inputs that the options mean, at most `rows` of them, drawn by the seed; `names` are those of a model."""
+        import numpy as np
+
+        check_one_source(problem, self, self.gaussian, "400,100")
+        if self.data is None and (self.target is not None or self.inputs is not None or self.no_target):
+            raise GatelabError(
+                "--target, --inputs and --no-target are about columns of a file; give it with --data FILE"
+            )
+        chosen = self._all_rows(problem, names)
+        self._check_many(chosen.n)
+        if self.rows is None or self.rows >= chosen.n:
+            return chosen
+        # In their order, so that what is saved can be laid beside the file.
+        numbers = np.sort(np.random.default_rng(self.seed).choice(chosen.n, self.rows, replace=False))
+        return ChosenRows(chosen.x[numbers], f"{chosen.name}, {self.rows} of {chosen.n} rows", chosen.gaussian)
+
+    def _all_rows(self, problem: str | None, names: Sequence[str]) -> ChosenRows:
+        import numpy as np
+
+        if self.gaussian:
+            if self.standardise is not None:
+                raise GatelabError("Gaussian rows are standardised already; leave --standardise and --raw out")
+            n, d = gaussian_size(self.gaussian, 10**9, "400,100")
+            self._check_many(n)
+            check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
+            x = np.random.default_rng(self.seed).standard_normal((n, d))
+            return ChosenRows(x, f"Gaussian, seed {self.seed}", True)
+        if self.data is not None:
+            x = self._columns(names)
+            if self.standardise:
+                from gatelab.data.rows import Scale
+
+                x = Scale.of(x).shrink(x)
+            return ChosenRows(x, self.data.name)
+        from gatelab.data import problem as named_problem
+
+        target = named_problem(problem or "", standardise=self.standardise)
+        return ChosenRows(target.train.x, target.name)
+
+    def _columns(self, names: Sequence[str]) -> Array:
+        """The inputs in the file: all columns, those of a model by their names, or all but the target."""
+        from gatelab.data.tables import open_columns, read_table
+
+        path = self.data
+        assert path is not None
+        unsaid = self.target is None and self.inputs is None
+        if self.no_target and not unsaid:
+            raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
+        if not path.is_file():
+            raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+        if self.no_target:
+            columns = open_columns(path)
+            return columns.take([i for i in range(columns.count) if i not in columns.labels])
+        if unsaid and names:
+            columns = open_columns(path)
+            places = columns_by_name(columns, path, names)
+            if places is not None:
+                return columns.take(places)
+        with shown_warnings():
+            return read_table(path, target=column_names(self.target), inputs=column_names(self.inputs)).x
+
+    def _check_many(self, n: int) -> None:
+        if n > MANY and self.rows is None:
+            raise GatelabError(
+                f"there are {n} rows, whose kernel takes {size_text(8 * n * n)}, and its factors as much again; "
+                f"--rows {MANY} draws so many of them by --seed, --rows {n} takes all"
+            )
+
+
+@dataclass(frozen=True)
+class TrainingRowOptions(TableOptions):
+    """The rows of a training by gradient descent, with a target for each."""
+
+    gaussian: Annotated[str | None, typer.Option(metavar="ROWS,INPUTS", help="Gaussian rows and targets.")] = None
+    rows: Annotated[int, typer.Option(min=2, help="Draw at most so many rows.")] = 300
+    seed: Annotated[int, typer.Option(min=0, help="The seed of what is drawn.")] = 0
+
+    def read(self, problem: str | None) -> tuple[ChosenRows, Array]:
+        """The inputs that the options mean, and their targets."""
+        import numpy as np
+
+        check_one_source(problem, self, self.gaussian, "60,30")
+        generator = np.random.default_rng(self.seed)
+        if self.gaussian:
+            if self.standardise is not None or self.target is not None or self.inputs is not None:
+                raise GatelabError("Gaussian rows have no columns to choose or to scale; leave those options out")
+            n, d = gaussian_size(self.gaussian, 10**5, "60,30")
+            check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
+            x = generator.standard_normal((n, d))
+            return ChosenRows(x, f"Gaussian, seed {self.seed}", True), generator.standard_normal(n)
+        source = reading.target(
+            problem, self.data, target=self.target, inputs=self.inputs, standardise=self.standardise
         )
-    if data is None and (target is not None or inputs is not None or all_inputs):
-        raise GatelabError("--target, --inputs and --no-target are about columns of a file; give it with --data FILE")
-    if gaussian:
-        if standardise is not None:
-            raise GatelabError("Gaussian rows are standardised already; leave --standardise and --raw out")
-        n, d = _pair(gaussian)
-        _check_many(n, rows)
-        check_memory(8 * n * d, f"{n} Gaussian rows of {d} inputs", "give fewer")
-        found = ChosenRows(np.random.default_rng(seed).standard_normal((n, d)), f"Gaussian, seed {seed}", True)
-    elif data is not None:
-        x = _columns(data, target, inputs, all_inputs, names)
-        if standardise:
-            from gatelab.data.rows import Scale
-
-            x = Scale.of(x).shrink(x)
-        found = ChosenRows(x, data.name)
-    else:
-        from gatelab.data import problem as named
-
-        made = named(problem or "", standardise=standardise)
-        found = ChosenRows(made.train.x, made.name)
-    _check_many(found.n, rows)
-    if rows is None or rows >= found.n:
-        return found
-    # In their order, so that what is saved can be laid beside the file.
-    kept = np.sort(np.random.default_rng(seed).choice(found.n, rows, replace=False))
-    return ChosenRows(found.x[kept], f"{found.name}, {rows} of {found.n} rows", found.gaussian)
+        x, y = np.asarray(source.train.x), np.asarray(source.train.y)
+        if len(x) <= self.rows:
+            return ChosenRows(x, source.name), y
+        numbers = np.sort(generator.choice(len(x), self.rows, replace=False))
+        return ChosenRows(x[numbers], f"{source.name}, {self.rows} of {len(x)} rows"), y[numbers]
 
 
-def _pair(text: str) -> tuple[int, int]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and 0 < int(p) <= 10**9 for p in parts):
-        raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian 400,100")
-    return int(parts[0]), int(parts[1])
-
-
-def _columns(path: Path, target: str | None, inputs: str | None, all_inputs: bool, names: Sequence[str]) -> Array:
-    from gatelab.data.tables import open_columns, read_table
-
-    unsaid = target is None and inputs is None
-    if all_inputs and not unsaid:
-        raise GatelabError("--no-target takes every column as input; leave --target and --inputs out")
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
-    if all_inputs or (unsaid and names):
-        columns = open_columns(path)
-        by_name = None if all_inputs else columns_by_name(columns, path, names)
-        if all_inputs or by_name is not None:
-            every = [i for i in range(columns.count) if i not in columns.labels]
-            return columns.take(by_name or every)
-    split = [None if text is None else [name.strip() for name in text.split(",")] for text in (target, inputs)]
-    with said_warnings():
-        return read_table(path, target=split[0], inputs=split[1]).x
-
-
-def _check_many(n: int, rows: int | None) -> None:
-    if n > MANY and rows is None:
+def check_one_source(problem: str | None, table: TableOptions, gaussian: str | None, example: str) -> None:
+    """Refuse rows from two places, or from none; `example` is a size of Gaussian rows that suits the command."""
+    sources = (("a problem", problem), ("--data", table.data), ("--gaussian", gaussian))
+    names = [name for name, value in sources if value]
+    if len(names) != 1:
         raise GatelabError(
-            f"there are {n} rows, whose kernel takes {size_text(8 * n * n)}, and its factors as much again; "
-            f"--rows {MANY} draws so many of them by --seed, --rows {n} takes all"
+            f"{' and '.join(names) or 'nothing'} is given; give one of them: a problem such as friedman1, --data FILE, "
+            f"or --gaussian {example}"
         )
 
 
-def check_kernels(n: int, kernels: int) -> bool:
-    """Refuse kernels that would not fit; whether all of them fit at once, else one after the other."""
-    one = 8 * n * n
-    most = max(1, int(most_that_fits(8 * COPIES) ** 0.5))
-    check_memory(COPIES * one, f"the kernel of {n} rows with its factors", f"give --rows {most} or fewer")
-    return COPIES - 1 + kernels <= most_that_fits(one)
+def gaussian_size(text: str, most: int, example: str) -> tuple[int, int]:
+    """Rows and inputs, each from 1 to `most`.
 
-
-def alike(x: Array) -> str:
-    """What makes a kernel singular in these rows, in words; nothing if nothing does.
-
-    >>> import numpy as np
-    >>> alike(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [3.0, 6.0]]))
-    '1 row is a copy of another, 1 row is zero, 1 row is a multiple of another'
+    >>> gaussian_size("60, 30", 1000, "60,30")
+    (60, 30)
     """
-    import numpy as np
-
-    x = x + 0.0  # -0.0 and 0.0 are the same number in different bits
-    distinct = np.unique(x, axis=0)
-    length = np.linalg.norm(distinct, axis=1)
-    nonzero = distinct[length > 0] / length[length > 0, None]
-    directions = len(np.unique(nonzero.round(13) + 0.0, axis=0))
-    counts = (
-        (len(x) - len(distinct), "a copy of another", "copies of others"),
-        (int((length == 0).sum()), "zero", "zero"),
-        (len(nonzero) - directions, "a multiple of another", "multiples of others"),
-    )
-    return ", ".join(f"1 row is {one}" if k == 1 else f"{k} rows are {more}" for k, one, more in counts if k)
-
-
-def save_kernels(path: Path, kernels: dict[str, Any]) -> None:
-    """One kernel as .npy, several as .npz by their units; whole or not at all."""
-    import io
-
-    import numpy as np
-
-    from gatelab.files import write_whole
-
-    held = io.BytesIO()
-    if path.suffix.lower() == ".npy":
-        np.save(held, next(iter(kernels.values())).numpy())
-    else:
-        np.savez(held, **{name: kernel.numpy() for name, kernel in kernels.items()})
-    write_whole(path, held.getvalue())
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and 0 < int(p) <= most for p in parts):
+        raise GatelabError(f"--gaussian is {text!r}; give rows and inputs, such as --gaussian {example}")
+    return int(parts[0]), int(parts[1])

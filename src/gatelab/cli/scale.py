@@ -1,6 +1,7 @@
-"""`gatelab scale`: how the error falls with the width.
+"""`gatelab scale`, how the error falls with the width, and `gatelab law`, the law in parameters and data.
 
-`gatelab law`: the law in parameters and data from a table of runs.
+`scale` fits networks, as a sweep whose runs may be stored. `law` fits a formula to the losses in a table of runs that
+were made elsewhere.
 """
 
 from __future__ import annotations
@@ -13,34 +14,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gatelab.cli import output, reading, sweeps
-from gatelab.cli.fit import (
-    Data,
-    Device,
-    Inputs,
-    Interval,
-    Jobs,
-    Noise,
-    Points,
-    Protocol,
-    Ridge,
-    Sampling,
+from gatelab.cli import output, reading
+from gatelab.cli.options import (
+    Json,
+    ProblemOptions,
     Seeds,
-    Solver,
-    Standardise,
-    Steps,
-    Target,
-    check_solver,
-    solver_options,
+    SolverOptions,
+    SweepOptions,
+    Words,
+    grouped,
+    how_to_look,
+    unit_option,
 )
-from gatelab.cli.lists import Json, Words, unit_option
 from gatelab.cli.output import check_file
+from gatelab.display import duration
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
-    from gatelab.scaling_laws import Point, Scaling
-    from gatelab.sweep import Run
+    from gatelab.scaling_laws import Scaling
+    from gatelab.sweep import Plan, Run
 
 WHY = {
     "floor": "at the rounding of float64 (floor)",
@@ -59,32 +52,18 @@ gatelab scale glu mlp --data houses.csv --target price --widths 4,8,16
 gatelab scale glu --widths 1:200 --store runs.db --dry-run"""
 
 
+@grouped
 def scale_command(
+    *,
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option()] = None,
     problem: Annotated[str | None, typer.Option(help="A name or a formula.", show_default=reading.PROBLEM)] = None,
     widths: Annotated[str, typer.Option(metavar="1:50 | 50:200:10 | 4,8,16", help="Both ends included.")] = "1:50",
     seeds: Seeds = 1,
-    solver: Solver = "auto",
-    steps: Steps = None,
-    ridge: Ridge = None,
-    device: Device = None,
-    jobs: Jobs = None,
-    store: sweeps.Store = None,
-    backend: sweeps.Backend = None,
-    address: sweeps.Address = None,
-    retry_failed: sweeps.RetryFailed = False,
-    dry_run: sweeps.DryRun = False,
-    max_hours: sweeps.MaxHours = None,
-    interval: Interval = None,
-    points: Points = None,
-    sampling: Sampling = reading.SAMPLING,
-    noise: Noise = reading.NOISE,
-    data: Data = None,
-    target: Target = None,
-    inputs: Inputs = None,
-    standardise: Standardise = None,
-    protocol: Protocol = "split",
+    solver: SolverOptions,
+    sweep: SweepOptions,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is done and to do; compute nothing.")] = False,
+    source: ProblemOptions,
     out: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write every fit, .csv.")] = None,
     as_json: Json = False,
@@ -93,78 +72,96 @@ def scale_command(
     sizes = reading.widths(widths)
     units, word = reading.units(words, unit)
     reading.some_unit(units, "scale")
-    if problem is not None and word is not None:
+    if problem is None:
+        problem = word
+    elif word is not None:
         raise GatelabError(f"both the problem {word!r} and --problem {problem} are given; leave one of them out")
     check_file(out, PICTURES)
     check_file(csv, (".csv",))
-    check_solver(solver)
-    chosen = reading.target(
-        word if problem is None else problem,
-        data,
-        interval=reading.interval(interval),
-        points=points,
-        sampling=sampling,
-        noise=noise,
-        target=target,
-        inputs=inputs,
-        standardise=standardise,
-        protocol=protocol,
-    )
-    sweep = sweeps.keywords(store, backend, retry_failed, max_hours, address)
-    settings = solver_options(steps, ridge, device)
+    solver.check()
+    target = source.problem(problem)
+    keywords, settings = sweep.keywords(), solver.settings()
     from gatelab.scaling_laws import scaling, scaling_runs
 
     def runs() -> tuple[Run, ...]:
-        return scaling_runs(units, chosen, sizes, seeds, solver=solver, **settings)
+        return scaling_runs(units, target, sizes, seeds, **settings)
 
     if dry_run:
-        workers = 1 if backend == "serial" else jobs or sweeps.cores()
-        sweeps.print_plan(sweeps.planned(runs(), store, retry_failed=retry_failed, jobs=workers), store, as_json)
+        _print_plan(sweep.plan(runs()), sweep.store, as_json)
         return
-    with sweeps.going_on(store, runs):
-        before = sweeps.planned(runs(), store, retry_failed=retry_failed) if store else None
-        with output.progress("fitting", before.done + before.failed if before else 0) as report:
-            study = scaling(units, chosen, sizes, seeds, solver=solver, jobs=jobs, progress=report, **sweep, **settings)
-    files = [path for path in (out, csv) if path]
+    with sweep.resumable(runs):
+        stored = 0
+        if sweep.store:
+            plan = sweep.plan(runs())
+            stored = plan.done + plan.failed
+        with output.progress("fitting", stored) as report:
+            study = scaling(units, target, sizes, seeds, jobs=sweep.jobs, progress=report, **keywords, **settings)
+    files = output.asked_for(out, csv)
     if out:
         study.plot(out)
     if csv:
         write_whole(csv, study.table().to_csv(index=False).encode())
+    failed = sum(p.flag == "failed" for p in study.points)
     if as_json:
         output.document(
             {
                 "problem": study.problem,
                 "slopes": study.slopes().to_dict("records"),
                 "left_out": {u: _left_out(study, u) for u in study.units},
-                "failed": _failed(study),
+                "failed": failed,
                 "points": study.points,
                 "files": files,
             }
         )
         return
     _print_slopes(study, seeds)
-    if failed := _failed(study):
+    if failed:
         output.say("", f"{failed} of {len(study.points)} fits failed, and stay so without --retry-failed; to see why:")
-        output.say(sweeps.how_to_look(store), wrap=False)
-    for path in files:
-        output.say(f"wrote {path}", wrap=False)
+        output.say(how_to_look(sweep.store), wrap=False)
+    output.say_written(*files)
+
+
+def _print_plan(plan: Plan, store: Path | None, as_json: bool) -> None:
+    expected = plan.expected_seconds
+    if as_json:
+        row = {"done": plan.done, "failed": plan.failed, "todo": plan.todo}
+        output.document(row | {"expected_seconds": expected, "store": store})
+        return
+    output.pairs(
+        [
+            ("done", str(plan.done)),
+            ("failed", str(plan.failed)),
+            ("to do", str(plan.todo)),
+            ("expected time", "not known yet" if expected is None else duration(expected)),
+        ]
+    )
+    if plan.failed:
+        output.say("", "failed ones stay so without --retry-failed; to see why:")
+        output.say(how_to_look(store), wrap=False)
 
 
 def _print_slopes(study: Scaling, seeds: int) -> None:
+    """A row for each unit; of several seeds, one for the best of them and one for their median."""
     last = max(p.width for p in study.points)
-    rows = []
     slopes = {(s["unit"], s["aggregate"], s["against"]): s for s in study.slopes().to_dict("records")}
+
+    def cells(unit: str, aggregate: str) -> list[str]:
+        both = [slopes[unit, aggregate, axis] for axis in ("n", "P")]
+        return [output.interval(row["slope"], row["low"], row["high"]) for row in both]
+
+    headings = ["unit", "seeds", "slope vs n [95%]", "slope vs P [95%]", "ratio", "RMSE"]
+    rows = []
     for unit in study.units:
-        best = min((p for p in study.points if p.unit == unit and p.width == last), key=_error)
-        for aggregate in ("best", "median") if seeds > 1 else ("best",):
-            cells = [slopes[unit, aggregate, axis] for axis in ("n", "P")]
-            lines = [output.interval(s["slope"], s["low"], s["high"]) for s in cells]
-            at_last = (
-                [output.number(best.ratio), output.number(best.test_rmse, ".1e")] if aggregate == "best" else ["", ""]
-            )
-            rows.append([unit, *([aggregate] if seeds > 1 else []), *lines, *at_last])
-    seed = ("seeds",) if seeds > 1 else ()
-    headings = ("unit", *seed, "slope vs n [95%]", "slope vs P [95%]", "ratio", "RMSE")
+        points = [p for p in study.points if p.unit == unit and p.width == last]
+        # A fit that failed has no error, and is worse than any.
+        best = min(points, key=lambda p: math.inf if math.isnan(p.test_rmse) else p.test_rmse)
+        widest = [output.number(best.ratio), output.number(best.test_rmse, ".1e")]
+        rows.append([unit, "best", *cells(unit, "best"), *widest])
+        if seeds > 1:
+            rows.append([unit, "median", *cells(unit, "median"), "", ""])
+    if seeds == 1:
+        for row in (headings, *rows):
+            del row[1]
     k = len(headings)
     output.table(headings, rows, right=(k - 2, k - 1), wrap=(k - 4, k - 3))
     output.say("", f"{study.problem}; ratio to the limit and RMSE on test data at width {last}")
@@ -176,24 +173,14 @@ def _print_slopes(study: Scaling, seeds: int) -> None:
             output.say(f"{unit}: {count} of {total} fits are left out of the slopes, {WHY.get(flag, flag)}")
 
 
-def _error(point: Point) -> float:
-    """The test error; of a fit that failed, which has none, more than any."""
-    return math.inf if math.isnan(point.test_rmse) else point.test_rmse
-
-
-def _failed(study: Scaling) -> int:
-    return sum(p.flag == "failed" for p in study.points)
-
-
 def _left_out(study: Scaling, unit: str) -> dict[str, int]:
+    """How many fits of a unit are left out of the slopes, by the reason."""
     return dict(Counter(p.flag for p in study.points if p.unit == unit and p.flag))
 
 
 LAW = """Examples: gatelab law runs.csv --plot law.png
 
 gatelab law runs.csv --p-column params --d-column tokens --l-column loss"""
-
-Columns = tuple[str, str, str]
 
 
 def law_command(
@@ -214,33 +201,27 @@ def law_command(
 
     with output.progress("bootstrap") as report:
         try:
-            found = fit_law(*columns, delta=delta, bootstrap=bootstrap, seed=seed, progress=report)
+            law = fit_law(*columns, delta=delta, bootstrap=bootstrap, seed=seed, progress=report)
         except GatelabError as error:
             raise GatelabError(f"{table}: {error}") from error
     if plot:
-        found.plot(plot)
-    rows = found.table().to_dict("records")
+        law.plot(plot)
+    rows = law.table().to_dict("records")
     if as_json:
-        facts = {"points": found.points, "rmse_of_log": found.rmse, "notes": found.notes, "file": plot}
-        output.document({"law": str(found), "constants": rows, **facts})
+        facts = {"points": law.points, "rmse_of_log": law.rmse, "notes": law.notes, "file": plot}
+        output.document({"law": str(law), "constants": rows, **facts})
         return
-    output.say(f"{found}, from {found.points} runs in {table}", "")
-    level = f"{found.level:.0%} interval"
-    output.table(
-        ("", "value", level),
-        [(row["constant"], output.number(row["value"], ".4g"), _ends(row["low"], row["high"])) for row in rows],
-        right=(1,),
-    )
-    output.say("", f"RMSE of log L: {found.rmse:.2g}", *found.notes)
-    if plot:
-        output.say(f"wrote {plot}", wrap=False)
+    output.say(f"{law}, from {law.points} runs in {table}", "")
+    cells = []
+    for row in rows:
+        ends = "-" if math.isnan(row["low"]) else f"[{row['low']:.4g}, {row['high']:.4g}]"
+        cells.append((row["constant"], output.number(row["value"], ".4g"), ends))
+    output.table(("", "value", f"{law.level:.0%} interval"), cells, right=(1,))
+    output.say("", f"RMSE of log L: {law.rmse:.2g}", *law.notes)
+    output.say_written(plot)
 
 
-def _ends(low: float, high: float) -> str:
-    return "-" if low != low else f"[{low:.4g}, {high:.4g}]"
-
-
-def read_columns(path: Path, names: Columns) -> list[list[float]]:
+def read_columns(path: Path, names: tuple[str, str, str]) -> list[list[float]]:
     """Three columns of a CSV file by their names."""
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give a CSV file with columns {', '.join(names)}")
@@ -257,13 +238,12 @@ def read_columns(path: Path, names: Columns) -> list[list[float]]:
         if name not in header:
             raise GatelabError(f"{path}: {unknown_name('column', name, header)}")
     places = [header.index(name) for name in names]
-    rows = [[_number(path, line, cells, place) for place in places] for line, cells in lines[1:]]
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], []]
-
-
-def _number(path: Path, line: int, cells: list[str], place: int) -> float:
-    try:
-        return float(cells[place])
-    except (IndexError, ValueError):
-        said = repr(cells[place]) if place < len(cells) else "nothing"
-        raise GatelabError(f"{path} line {line}: {said} is not a number; mend or remove the line") from None
+    columns: list[list[float]] = [[], [], []]
+    for line, cells in lines[1:]:
+        for column, place in zip(columns, places, strict=True):
+            try:
+                column.append(float(cells[place]))
+            except (IndexError, ValueError):
+                cell = repr(cells[place]) if place < len(cells) else "nothing"
+                raise GatelabError(f"{path} line {line}: {cell} is not a number; mend or remove the line") from None
+    return columns

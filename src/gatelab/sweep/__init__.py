@@ -8,7 +8,7 @@
 
 A `Run` names a function and its arguments, plain values all. What comes of it is a `Record`, kept in a `Store` (one
 SQLite file) as soon as it is there. The same call again computes only what is missing. The room knows nothing of what
-it runs: the function takes the arguments as keywords and returns a dict of metrics, or an `RunOutcome` with more.
+it runs: the function takes the arguments as keywords and returns a dict of metrics, or a `RunOutcome` with more.
 """
 
 from gatelab.sweep.backends import BACKENDS, Backend, Plan, Progress, map_runs, plan

@@ -1,8 +1,7 @@
-"""The SQLite file: its tables, how older ones become new ones, and what its errors mean to a user.
+"""The SQLite file of a store: its tables, how older files become new ones, and what its errors mean to a user.
 
-Arrays of a run as bytes, in the form of a safetensors file: how they travel from a worker and lie in the store.
-
-Between records and rows, and between filters and SQL.
+Also the two translations that the store needs: between records and rows, with the arrays of a run in the form of a
+safetensors file, and between filters and SQL.
 """
 
 from __future__ import annotations
@@ -63,7 +62,12 @@ def connect(path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
-            _check_origin(db, path)
+            tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+            if tables and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+                raise GatelabError(
+                    f"{path} is the database of another program; give the path of a new file or of a gatelab store"
+                )
+            _known_version(db, path)
             _use_wal(db)
             # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
             db.execute("PRAGMA synchronous = NORMAL")
@@ -78,16 +82,8 @@ def connect(path: Path) -> sqlite3.Connection:
         return db
 
 
-def _check_origin(db: sqlite3.Connection, path: Path) -> None:
-    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if tables and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise GatelabError(
-            f"{path} is the database of another program; give the path of a new file or of a gatelab store"
-        )
-    _known_version(db, path)
-
-
 def _known_version(db: sqlite3.Connection, path: Path) -> int:
+    """The version of the schema, refused if it is newer than ours."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise GatelabError(
@@ -188,12 +184,12 @@ def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
     True
     """
     if isinstance(arrays, bytes):
-        _check_size(len(arrays))
+        check_size(len(arrays))
         return arrays
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
-    _check_size(sum(array.nbytes for array in arrays.values()))
+    check_size(sum(array.nbytes for array in arrays.values()))
     try:
         return tensors.pack(arrays)
     except (SafetensorError, KeyError, TypeError) as error:
@@ -201,7 +197,8 @@ def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
         raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
 
 
-def _check_size(size: int) -> None:
+def check_size(size: int) -> None:
+    """Refuse more bytes than SQLite can keep of one run."""
     if size > LARGEST:
         raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
 
@@ -231,29 +228,34 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 class Index(NamedTuple):
+    """An index over an argument: its name, and the statement that makes it."""
+
     name: str
     sql: str
 
 
 def to_row(r: Record) -> tuple:
-    history = np.asarray(r.history, "<f8").tobytes()
-    error = None if r.error is None else r.error.encode(errors="backslashreplace").decode()
+    """A record as the values of `COLUMNS`."""
+    history, error = np.asarray(r.history, "<f8").tobytes(), r.error
+    if error is not None:
+        error = error.encode(errors="backslashreplace").decode()
     metrics, versions = encode(dict(r.metrics), "metrics"), encode(dict(r.versions), "versions")
     return (r.key, r.task, r.run.text, r.status, metrics, history, error, r.seconds, versions, r.time, r.device)
 
 
 def from_row(row: tuple) -> Record:
+    """The record of such values."""
     key, task, text, status, metrics, history, error, seconds, versions, time, device = row
     return Record(
         Run.stored(task, text, key),
         status,
-        decode(metrics),
-        tuple(np.frombuffer(history, "<f8").tolist()),
-        error,
-        seconds,
-        decode(versions),
-        device,
-        time,
+        metrics=decode(metrics),
+        history=tuple(np.frombuffer(history, "<f8").tolist()),
+        error=error,
+        seconds=seconds,
+        versions=decode(versions),
+        device=device,
+        time=time,
     )
 
 
@@ -263,19 +265,19 @@ def scalar_paths(arguments: Mapping[str, Plain]) -> list[str]:
     >>> scalar_paths({"unit": {"name": "glu", "sizes": [1, 2]}, "width": 8})
     ['width', 'unit.name']
     """
-    outer = [name for name, value in arguments.items() if _indexable(value)]
+
+    def short(value: Plain) -> bool:
+        return not isinstance(value, list | tuple | Mapping) and len(str(value)) <= 200
+
+    outer = [name for name, value in arguments.items() if short(value)]
     inner = [
         f"{name}.{part}"
         for name, inside in arguments.items()
         if isinstance(inside, Mapping)
         for part, value in inside.items()
-        if _indexable(value)
+        if short(value)
     ]
     return outer + inner
-
-
-def _indexable(value: Plain) -> bool:
-    return not isinstance(value, list | tuple | Mapping) and len(str(value)) <= 200
 
 
 def argument_index(path: str) -> Index | None:
@@ -327,8 +329,12 @@ def conditions(
         if isinstance(plain, int) and plain.bit_length() > 63:
             plain = float(plain)  # which is what SQLite makes of such a number in JSON
         simple = isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain))
-        values.append(plain if simple else encode(plain))
+        if not simple:
+            plain = encode(plain)
+        values.append(plain)
     if before is not None:
         terms.append("time < ?")
         values.append(before)
-    return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
+    if not terms:
+        return "", values
+    return f"WHERE {' AND '.join(terms)}", values

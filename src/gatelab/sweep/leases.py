@@ -1,7 +1,8 @@
-"""Who computes what: so that two sweeps on one store share the work and the claims of the killed are taken over.
+"""Who computes what: so that two sweeps on one store share the work, and the leases of the killed are taken over.
 
-A claim is alive while its process is. On the same machine we ask the system whether that process still runs, and tell
-it from a later one with the same number by its start time. Elsewhere all we have is a heartbeat, renewed by a thread.
+A sweep takes a lease on a run before it computes it. The lease holds while the process of the sweep lives. On the same
+machine we ask the system whether that process still runs, and tell it from a later one with the same number by its
+start time. Elsewhere all we have is a heartbeat, renewed by a thread. In the store leases are the table `claims`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from uuid import uuid4
 from gatelab.errors import GatelabError
 
 EXPIRY = 60.0
-"""Seconds without a heartbeat after which a claim from elsewhere is void."""
+"""Seconds without a heartbeat after which a lease from elsewhere is void."""
 
 
 @dataclass(frozen=True)
-class Claimant:
-    """A sweep, as the other sweeps see it."""
+class Leaseholder:
+    """A sweep, as the other sweeps see it.
+
+    `owner` is its name, which no other sweep has; `host` says where its process number `pid` means something, `started`
+    when the process began, and `heartbeat` when the lease was last renewed.
+    """
 
     owner: str
     host: str
@@ -32,7 +37,8 @@ class Claimant:
     started: str
     heartbeat: float = 0.0
 
-    def alive(self, now: float, me: Claimant) -> bool:
+    def alive(self, now: float, me: Leaseholder) -> bool:
+        """Whether the sweep goes on, as far as `me` can tell."""
         fresh = now - self.heartbeat < EXPIRY
         if self.host != me.host:
             return fresh
@@ -40,22 +46,22 @@ class Claimant:
             # Another sweep of our own process. The process lives, so only the heartbeat says whether the sweep does.
             return self.owner == me.owner or fresh
         if not self.started:
-            return fresh and _exists(self.pid)
+            return fresh and process_exists(self.pid)
         return start_time(self.pid) == self.started
 
 
 @dataclass(frozen=True)
-class Claims:
-    """The answer to a claim: what is mine to compute, what has a record meanwhile, what another sweep computes now."""
+class Leases:
+    """The keys of runs that were asked for: mine to compute, settled by a record meanwhile, busy in another sweep."""
 
     mine: frozenset[str]
-    settled: frozenset[str]
-    busy: frozenset[str]
+    settled: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
 
 
-def claimant() -> Claimant:
+def leaseholder() -> Leaseholder:
     """This process, under a name that no other sweep has."""
-    return Claimant(uuid4().hex, host(), os.getpid(), start_time(os.getpid()))
+    return Leaseholder(uuid4().hex, host(), os.getpid(), start_time(os.getpid()))
 
 
 def host() -> str:
@@ -82,10 +88,17 @@ def start_time(pid: int) -> str:
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
-    return "" if fields[0] in "ZX" else fields[19]  # a zombie computes nothing any more
+    if fields[0] in "ZX":
+        return ""  # a zombie computes nothing any more
+    return fields[19]
 
 
-def _exists(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
+    """Whether there is a process with that number.
+
+    >>> process_exists(os.getpid()), process_exists(2**22 + 1)
+    (True, False)
+    """
     if os.name == "nt":  # there os.kill(pid, 0) would end the process
         return True
     try:

@@ -1,11 +1,10 @@
-"""What a backend is: something that takes runs and gives back what came of them, in any order.
+"""Pools of workers: they take runs and give back what came of them, in any order.
 
-`ProcessPool`: runs in worker processes that may fail, hang, swell or be killed without harm to the others.
-
-Process pools of the standard library and of joblib end with the first worker that dies, and all that was pending with
-it. Here every worker has its own pair of pipes and computes what it was sent in order, so when one ends it is known
-which run it was at. That run is suspect: it is tried once more, alone; if that worker dies as well, it has failed. What
-was waiting behind it goes to others.
+`SerialPool` computes in this process. `ProcessPool` has worker processes that may fail, hang, swell or be killed
+without harm to the others. Process pools of the standard library and of joblib end with the first worker that dies, and
+all that was pending with it. Here every worker has its own pair of pipes and computes what it was sent in order, so
+when one ends it is known which run it was at. That run is suspect: it is tried once more, alone; if that worker dies as
+well, it has failed. What was waiting behind it goes to others.
 """
 
 from __future__ import annotations
@@ -33,6 +32,12 @@ from gatelab.sweep.worker import (
     failed,
     one_thread,
 )
+
+_SPAN, _MOST = 0.1, 32  # seconds of work, and runs, to send ahead of a worker
+_DEATHS = 2  # workers that a run may kill
+_STILLBORN = 3  # workers in a row that may end before they are ready
+_GRACE = 60.0  # seconds for imports, which are no part of a run's time
+_STUCK = 0.5  # seconds after which a run is long, and nothing is sent behind it
 
 
 class Pool(Protocol):
@@ -64,9 +69,9 @@ class WorkerPace:
     """How long runs take lately, to hand out tiny ones many at a time and long ones one by one.
 
     >>> pace = WorkerPace()
-    >>> pace.ahead(0.1, 32)
+    >>> pace.batch(0.1, 32)
     1
-    >>> pace.note(0.01); pace.ahead(0.1, 32)
+    >>> pace.note(0.01); pace.batch(0.1, 32)
     10
     """
 
@@ -74,17 +79,20 @@ class WorkerPace:
         self._seconds: float | None = None
 
     def note(self, seconds: float) -> None:
+        """Learn from a run that has ended."""
         # The long ones count at once, the short ones slowly: one wrongly thought short would hold up others behind it.
         if self._seconds is None or seconds > self._seconds:
             self._seconds = seconds
         else:
             self._seconds += 0.1 * (seconds - self._seconds)
 
-    def ahead(self, span: float, most: int) -> int:
-        """How many runs fill that span of time: 1 or more."""
+    def batch(self, span: float, most: int) -> int:
+        """How many runs fill that span of time: from 1 to `most`."""
         if self._seconds is None:
             return 1
-        return most if self._seconds * most <= span else max(1, int(span / self._seconds))
+        if self._seconds * most <= span:
+            return most
+        return max(1, int(span / self._seconds))
 
 
 class SerialPool:
@@ -97,7 +105,9 @@ class SerialPool:
         self._pace = WorkerPace()
 
     def room(self) -> int:
-        return 0 if self._todo else self._pace.ahead(0.1, 32)
+        if self._todo:
+            return 0
+        return self._pace.batch(_SPAN, _MOST)
 
     def submit(self, runs: list[Run]) -> None:
         self._todo.extend(runs)
@@ -116,13 +126,6 @@ class SerialPool:
     def close(self) -> list[Computed]:
         self._todo.clear()
         return []
-
-
-_SPAN, _MOST = 0.1, 32  # seconds of work, and runs, to send ahead of a worker
-_DEATHS = 2
-_STILLBORN = 3
-_GRACE = 60.0  # seconds for imports, which are no part of a run's time
-_STUCK = 0.5
 
 
 class ProcessPool:
@@ -144,7 +147,7 @@ class ProcessPool:
         return len(self._todo) + len(self._suspects) + sum(len(c.runs) for c in self._children)
 
     def room(self) -> int:
-        return max(0, self._jobs * self._pace.ahead(_SPAN, _MOST) - self._pending())
+        return max(0, self._jobs * self._pace.batch(_SPAN, _MOST) - self._pending())
 
     def submit(self, runs: list[Run]) -> None:
         self._todo.extend(runs)
@@ -159,7 +162,12 @@ class ProcessPool:
         for news in self._hear(timeout):
             if news.child in self._children:  # the last words of one we have killed count no more
                 self._take(news, results)
-        self._enforce_limits(results)
+        now = time.monotonic()
+        for child in list(self._children):
+            if child.runs and now - child.since > self._allowed(child):
+                run = child.runs.popleft()
+                self._retire(child)
+                results.append(self._too_long(run, now - child.since))
         self._hand_out()
         return results
 
@@ -187,9 +195,12 @@ class ProcessPool:
         return heard
 
     def _allowed(self, child: Child) -> float:
+        """Seconds that its run, or its imports and its run, may take."""
         if self._time_limit is None:
             return float("inf")
-        return self._time_limit if child.started else self._time_limit + _GRACE
+        if child.started:
+            return self._time_limit
+        return self._time_limit + _GRACE
 
     def _hand_out(self) -> None:
         while len(self._children) < self._jobs and len(self._children) < self._pending():
@@ -198,7 +209,10 @@ class ProcessPool:
         while idle and self._suspects:
             idle.pop().send(self._suspects.popleft())
         # In rounds, so that all have one before any has two; none while a suspect waits for a worker to be idle.
-        for depth in range(1, 1 if self._suspects else self._pace.ahead(_SPAN, _MOST) + 1):
+        rounds = self._pace.batch(_SPAN, _MOST)
+        if self._suspects:
+            rounds = 0
+        for depth in range(1, rounds + 1):
             for child in self._children:
                 if self._todo and len(child.runs) < depth and self._free(child) and child.can_take(self._todo[0]):
                     child.send(self._todo.popleft())
@@ -221,40 +235,27 @@ class ProcessPool:
         if kind == READY:
             child.ready, self._stillborn = True, 0
         elif kind == STARTED:
-            child.started, child.since = True, news.at
+            child.started, child.since = True, news.moment
         elif kind == DROPPED:
             dropped = set(content[0])
             self._todo.extend(run for run in child.runs if run.key in dropped)
             child.runs = deque(run for run in child.runs if run.key not in dropped)
             child.asked_back = False
         elif kind == ENDED:
-            self._finish(child, content[0], news.at, results)
+            computed: Computed = content[0]
+            run, seconds = child.runs.popleft(), computed.record.seconds
+            child.started, child.since = False, news.moment
+            self._deaths.pop(run.key, None)
+            self._pace.note(seconds)
+            if (computed.record.error or "").startswith(OUT_OF_MEMORY):
+                self._retire(child)  # its heap is torn, and the next run would have less than its share
+            if self._time_limit is not None and seconds > self._time_limit:
+                computed = self._too_long(computed.record.run, seconds)
+            results.append(computed)
 
-    def _finish(self, child: Child, computed: Computed, at: float, results: list[Computed]) -> None:
-        run = child.runs.popleft()
-        child.started, child.since = False, at
-        self._deaths.pop(run.key, None)
-        self._pace.note(computed.record.seconds)
-        results.append(self._in_time(computed))
-        if (computed.record.error or "").startswith(OUT_OF_MEMORY):
-            self._retire(child)  # its heap is torn, and the next run would have less than its share
-
-    def _in_time(self, computed: Computed) -> Computed:
-        seconds = computed.record.seconds
-        if self._time_limit is None or seconds <= self._time_limit:
-            return computed
-        return Computed(failed(computed.record.run, self._too_long(), seconds))
-
-    def _too_long(self) -> str:
-        return f"{TIME_LIMIT}: the run took longer than {self._time_limit:g} s and was stopped"
-
-    def _enforce_limits(self, results: list[Computed]) -> None:
-        now = time.monotonic()
-        for child in list(self._children):
-            if child.runs and now - child.since > self._allowed(child):
-                run = child.runs.popleft()
-                self._retire(child)
-                results.append(Computed(failed(run, self._too_long(), now - child.since)))
+    def _too_long(self, run: Run, seconds: float) -> Computed:
+        error = f"{TIME_LIMIT}: the run took longer than {self._time_limit:g} s and was stopped"
+        return Computed(failed(run, error, seconds))
 
     def _retire(self, child: Child) -> int:
         """End a worker; what waited behind its run goes first to the others."""
@@ -264,14 +265,17 @@ class ProcessPool:
         return code
 
     def _bury(self, child: Child, results: list[Computed]) -> None:
-        suspect = child.runs.popleft() if child.runs else None
+        """A worker has ended by itself: its run is suspect, and has failed if it is the second worker to do so."""
+        suspect = None
+        if child.runs:
+            suspect = child.runs.popleft()
         code = self._retire(child)
         if not child.ready:
             self._stillborn += 1
             if self._stillborn >= _STILLBORN:
                 raise GatelabError(
-                    f"{self._stillborn} worker processes in a row ended while they started ({_cause(code)}); what they "
-                    "wrote above says why. Try backend='serial', which starts none"
+                    f"{self._stillborn} worker processes in a row ended while they started ({exit_cause(code)}); what "
+                    "they wrote above says why. Try backend='serial', which starts none"
                 )
             return
         if suspect is None:
@@ -281,16 +285,19 @@ class ProcessPool:
             self._suspects.append(suspect)
             return
         del self._deaths[suspect.key]
-        results.append(Computed(failed(suspect, f"its worker process ended twice: {_cause(code)}")))
+        results.append(Computed(failed(suspect, f"its worker process ended twice: {exit_cause(code)}")))
 
 
-def _cause(code: int) -> str:
+def exit_cause(code: int) -> str:
     """An exit code in words.
 
-    >>> _cause(-9), _cause(3)
+    >>> exit_cause(-9), exit_cause(3)
     ('killed by SIGKILL, as the system does when memory runs out', 'exit code 3')
     """
     if code >= 0:
         return f"exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"killed by {name}" + (", as the system does when memory runs out" if name == "SIGKILL" else "")
+    if code == -signal.SIGKILL:
+        return "killed by SIGKILL, as the system does when memory runs out"
+    if -code in set(signal.Signals):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"

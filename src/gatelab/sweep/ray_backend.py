@@ -29,6 +29,7 @@ _pools: dict[tuple[float | None, int | None], ProcessPool] = {}
 
 
 def require_ray() -> Any:
+    """The module, or an error that says how to get it."""
     try:
         import ray
     except ImportError as error:
@@ -100,7 +101,9 @@ class RayPool:
         # "local" and not nothing: nothing would join whatever cluster it finds on this machine.
         options: dict[str, Any] = {"address": address or "local"}
         if options["address"] == "local":
-            options |= {"num_cpus": self._local_cpus(), "include_dashboard": False}
+            options |= {"num_cpus": None, "include_dashboard": False}
+            if self._jobs is not None:
+                options["num_cpus"] = max(1, round(self._jobs * max(1.0, self._cpus)))
         try:
             self._ray.init(**options, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -111,32 +114,31 @@ class RayPool:
             ) from error
         return True
 
-    def _local_cpus(self) -> int | None:
-        return None if self._jobs is None else max(1, round(self._jobs * max(1.0, self._cpus)))
-
     def _count_slots(self) -> int:
         """How many runs fit on the cluster at once."""
-        there = self._ray.cluster_resources()
+        resources = self._ray.cluster_resources()
         slots = [self._jobs or 10**6]
         for name, wanted in (("CPU", self._cpus), ("GPU", self._gpus)):
-            if wanted > there.get(name, 0):
+            if wanted > resources.get(name, 0):
                 raise GatelabError(
-                    f"each run wants {wanted:g} {name}s, but the whole Ray cluster has {there.get(name, 0):g}; ask "
+                    f"each run wants {wanted:g} {name}s, but the whole Ray cluster has {resources.get(name, 0):g}; ask "
                     "for less"
                 )
             if wanted:
-                slots.append(int(there.get(name, 0) / wanted))
+                slots.append(int(resources.get(name, 0) / wanted))
         return min(slots)
 
     def _pending(self) -> int:
         return len(self._todo) + len(self._suspects) + sum(map(len, self._batches.values()))
 
     def room(self) -> int:
-        return max(0, self._at_once() * self._pace.ahead(_SPAN, _MOST) - self._pending())
+        return max(0, self._at_once() * self._pace.batch(_SPAN, _MOST) - self._pending())
 
     def _at_once(self) -> int:
         # Of tiny runs a second batch lies ready, so that no slot waits for us; long ones are begun one by one.
-        return self._slots * (2 if self._pace.ahead(_SPAN, _MOST) > 1 else 1)
+        if self._pace.batch(_SPAN, _MOST) > 1:
+            return 2 * self._slots
+        return self._slots
 
     def submit(self, runs: list[Run]) -> None:
         self._todo.extend(runs)
@@ -146,7 +148,7 @@ class RayPool:
         return self._pending() > 0
 
     def _hand_out(self) -> None:
-        size = self._pace.ahead(_SPAN, _MOST)
+        size = self._pace.batch(_SPAN, _MOST)
         while (self._suspects or self._todo) and len(self._batches) < self._at_once():
             if self._suspects:
                 batch = [self._suspects.popleft()]
@@ -160,8 +162,8 @@ class RayPool:
             return []
         refs = list(self._batches)
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
-        # The one we waited for is seldom alone.
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0) if ready else (ready, [])
+        if ready:  # the one we waited for is seldom alone
+            ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         results: list[Computed] = []
         for ref in ready:
             self._take(ref, results)
@@ -179,29 +181,28 @@ class RayPool:
                 "modules of the tasks, on every node"
             ) from error
         except self._ray.exceptions.RayError as error:
-            self._lose(batch, error, results)
+            # A worker died: who was with others goes alone, who was alone for the second time has failed.
+            reason = f"its Ray worker died twice: {type(error).__name__}: {' '.join(str(error).split())}"
+            for run in batch:
+                self._deaths[run.key] += len(batch) == 1
+                if self._deaths[run.key] < _DEATHS:
+                    self._suspects.append(run)
+                else:
+                    del self._deaths[run.key]
+                    results.append(Computed(failed(run, reason)))
             return
-        for one in computed:
-            self._deaths.pop(one.record.key, None)
-            self._pace.note(one.record.seconds)
+        for record, _ in computed:
+            self._deaths.pop(record.key, None)
+            self._pace.note(record.seconds)
         results += computed
-
-    def _lose(self, batch: list[Run], error: Exception, results: list[Computed]) -> None:
-        """A worker died: who was with others goes alone, who was alone for the second time has failed."""
-        for run in batch:
-            self._deaths[run.key] += len(batch) == 1
-            if self._deaths[run.key] < _DEATHS:
-                self._suspects.append(run)
-            else:
-                del self._deaths[run.key]
-                reason = " ".join(str(error).split())
-                results.append(Computed(failed(run, f"its Ray worker died twice: {type(error).__name__}: {reason}")))
 
     def close(self) -> list[Computed]:
         results: list[Computed] = []
         refs = list(self._batches)
         with suppress(Exception):  # the cluster may be gone, and then nothing is left to be told or stopped
-            ready = set(self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]) if refs else set()
+            ready = set()
+            if refs:
+                ready |= set(self._ray.wait(refs, num_returns=len(refs), timeout=0)[0])
             for ref in refs:
                 if ref in ready:
                     with suppress(self._ray.exceptions.RayError):

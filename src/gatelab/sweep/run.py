@@ -1,6 +1,4 @@
-"""Ctrl-C, but not in the middle of a write.
-
-Plain values and the one text that stands for each of them.
+"""`Run`, what to compute as a value, and `Record`, what came of it. Plain values, and the text that stands for each.
 
 Plain are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys. `encode` gives
 the canonical text: strict JSON in ASCII without spaces, keys sorted, strings in Unicode's form NFC, floats as the
@@ -9,9 +7,7 @@ every process, on every machine and under every version of Python.
 
 Three choices are ours. 3 and 3.0 differ, since a function may treat them differently. -0.0 is 0.0, since nobody who
 swept over a sign meant that one. JSON has no NaN and no infinity: they become `{"$float":"nan"}`, and names that begin
-with a dollar are kept for this.
-
-`Run`: what to compute, as a value. `Record`: what came of it.
+with a dollar are reserved for this.
 """
 
 from __future__ import annotations
@@ -33,27 +29,6 @@ import numpy as np
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the block has ended, then let it through.
-
-    Python raises KeyboardInterrupt between any two instructions, also between the end of a run and its record.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # signals reach the main thread only, and there nobody listens
-        return
-    held: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if held:
-            handler(*held[0])
-
 
 Plain = Any  # None | bool | int | float | str | Sequence[Plain] | Mapping[str, Plain]: checked when it is encoded
 _BITS = 1024  # beyond, Python's own limit on the digits of an int comes near
@@ -143,7 +118,9 @@ def _short(value: object) -> str:
     except Exception:  # a class whose repr fails must not hide what we have to say about it
         text = object.__repr__(value)
     text = " ".join(text.split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) > 60:
+        return f"{text[:57]}..."
+    return text
 
 
 RunStatus = Literal["done", "failed"]
@@ -152,7 +129,7 @@ _TASK = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 
 @dataclass(frozen=True, init=False)
 class Run:
-    """A function by its dotted name and the plain values it is called with, as keywords.
+    """A function by its dotted name, `task`, and the plain values it is called with, as keywords.
 
     Equal runs have equal keys, in every process and on every machine; see `gatelab.sweep.run` for what is equal.
 
@@ -208,6 +185,7 @@ class Run:
 class RunOutcome:
     """What a task may return instead of a plain mapping of metrics: more than numbers.
 
+    `metrics` are plain values by their names, `history` is a loss along the way, say, and `device` says what computed.
     `arrays` (a fitted network's parameters, say) are kept in the store with the record and dropped without one; bytes
     that `gatelab.tensors.pack` made are kept as they are, with what they say of themselves.
     """
@@ -223,7 +201,11 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class Record:
-    """One run and what came of it. A failed run is a record too: `error` holds its traceback or the limit it broke."""
+    """One run and what came of it. A failed run is a record too: `error` holds its traceback or the limit it broke.
+
+    `status` is "done" or "failed"; `metrics` and `history` are what the task returned, on `device` in `seconds`;
+    `versions` are those of gatelab, torch and Python.
+    """
 
     run: Run
     status: RunStatus
@@ -285,3 +267,23 @@ def _flat(prefix: str, values: Mapping[str, Plain]) -> dict[str, Any]:
         else:
             row[f"{prefix}.{name}"] = value
     return row
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until the block has ended, then let it through.
+
+    Python raises KeyboardInterrupt between any two instructions, also between the end of a run and its record.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # signals reach the main thread only, and there nobody listens
+        return
+    signals: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: signals.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if signals:
+            handler(*signals[0])

@@ -35,7 +35,7 @@ from gatelab.sweep.database import (
     to_row,
     transaction,
 )
-from gatelab.sweep.leases import Claimant, Claims
+from gatelab.sweep.leases import Leaseholder, Leases
 from gatelab.sweep.run import Plain, Record, RunStatus, uninterrupted
 from gatelab.tensors import unpack
 
@@ -78,6 +78,8 @@ class StoreCheck:
 
 class Store:
     """Records of runs and their networks in one file; any number of sweeps, in any number of processes, may use it.
+
+    `path` is the file; one that is not there is made.
 
     >>> import tempfile
     >>> from gatelab.sweep import Run
@@ -135,6 +137,7 @@ class Store:
             )
 
     def close(self) -> None:
+        """Close the file; what was stored stays."""
         with self._lock, suppress(sqlite3.Error):
             self._db.close()
 
@@ -158,16 +161,19 @@ class Store:
     # records
 
     def put(self, record: Record, arrays: Mapping[str, np.ndarray] | bytes | None = None) -> bool:
-        """Keep a record, with its network if it has one, and end the claim on its run.
+        """Keep a record, with its network if it has one, and end the lease on its run.
 
         False where a done record is there already, which stays, and its network with it.
         """
-        return self.put_all([record], {record.key: pack(arrays)} if arrays else {}) == 1
+        networks = {}
+        if arrays:
+            networks[record.key] = pack(arrays)
+        return self.put_all([record], networks) == 1
 
     def put_all(self, records: Iterable[Record], networks: Mapping[str, bytes] | None = None) -> int:
         """Keep many records in one transaction; how many were new or replaced a failed one.
 
-        `networks` are what `arrays.pack` made of the arrays of some of them, by their keys: a record and its network
+        `networks` are what `database.pack` made of the arrays of some of them, by their keys: a record and its network
         are stored together or not at all.
         """
         rows = [to_row(r) for r in records]
@@ -178,23 +184,24 @@ class Store:
             for row in rows:
                 _index_arguments(db, row[2], indexed)
                 content = contents.get(row[0])
-                new = db.execute(_UPSERT, (*row, content is not None)).rowcount
-                if new and content is not None:
+                changed = db.execute(_UPSERT, (*row, content is not None)).rowcount
+                if changed and content is not None:
                     db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], content])
-                written += new
+                written += changed
                 db.execute("DELETE FROM claims WHERE key = ?", row[:1])
         self._indexed = indexed
         return written
 
     def get(self, key: str) -> Record | None:
+        """The record of a key, None where there is none."""
         return next(self.get_all([key]), None)
 
     def get_all(self, keys: Iterable[str]) -> Iterator[Record]:
         """The records there are of these keys, in the order of the keys."""
         for chunk in _chunks(keys):
             rows = self._read(f"SELECT {COLUMNS} FROM records WHERE key IN (SELECT value FROM json_each(?))", [chunk])
-            found = {row[0]: row for row in rows}
-            yield from (from_row(found[key]) for key in json.loads(chunk) if key in found)
+            by_key = {row[0]: row for row in rows}
+            yield from (from_row(by_key[key]) for key in json.loads(chunk) if key in by_key)
 
     def statuses(self, keys: Iterable[str]) -> dict[str, RunStatus]:
         """The status of each of these keys that has a record."""
@@ -228,6 +235,7 @@ class Store:
     def count(
         self, *, task: str | None = None, status: RunStatus | None = None, where: Mapping[str, Plain] | None = None
     ) -> int:
+        """How many records there are of one task, of one status, with given arguments."""
         clause, values = conditions(task, status, where)
         return self._read(f"SELECT count(*) FROM records {clause}", values)[0][0]
 
@@ -248,16 +256,13 @@ class Store:
         with self._writing() as db:
             db.executemany("DELETE FROM networks WHERE key = ?", [(key,) for key in keys])
             gone = sum(db.execute("DELETE FROM records WHERE key = ?", [key]).rowcount for key in keys)
-        self._shrink()
-        return gone
-
-    def _shrink(self) -> None:
-        """Give a file that is half empty back to the disk; the pages of one that is not are used again."""
+        # Give a file that is half empty back to the disk; the pages of one that is not are used again. Another sweep
+        # that writes, or a disk that has no room for it, are no reason to fail: nothing is lost.
         (pages,), (free,) = self._read("PRAGMA page_count")[0], self._read("PRAGMA freelist_count")[0]
-        # Another sweep that writes, or a disk that has no room for it, are no reason to fail: nothing is lost.
         with uninterrupted(), self._lock, suppress(sqlite3.OperationalError):
             if 2 * free > pages:
                 self._db.execute("VACUUM")
+        return gone
 
     def prune(
         self,
@@ -333,20 +338,20 @@ class Store:
     def copy(self, path: str | Path, progress: Callable[[int, int], object] | None = None) -> Path:
         """Write a whole copy to a new file, also while sweeps write to this one; `progress(done, total)` counts pages.
 
-        The copy is the store at one moment, without the claims of sweeps that go on here.
+        The copy is the store at one moment, without the leases of sweeps that go on here.
         """
         target = Path(path)
         if target.exists():
             raise GatelabError(f"{target} is there already; give the path of a new file")
 
         def fill(part: Path) -> None:
-            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(part)) as whole:
+            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(part)) as copied:
                 # A read that stays open: whatever others write meanwhile, all pages are of this moment.
                 source.execute("BEGIN")
                 source.execute("SELECT count(*) FROM claims").fetchone()
-                source.backup(whole, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
-                whole.execute("DELETE FROM claims")
-                whole.commit()
+                source.backup(copied, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
+                copied.execute("DELETE FROM claims")
+                copied.commit()
 
         def report(done: int, total: int) -> None:
             if progress:
@@ -355,34 +360,35 @@ class Store:
         with explained(target):
             return write_whole(target, fill)
 
-    # claims
+    # leases
 
-    def claim(self, keys: Iterable[str], me: Claimant, redo: Mapping[str, str] | None = None) -> Claims:
+    def lease(self, keys: Iterable[str], me: Leaseholder, redo: Mapping[str, str] | None = None) -> Leases:
         """Ask for runs to compute. A failed record is to be tried again if `redo` holds its key and its time."""
         mine, settled, busy = set[str](), set[str](), set[str]()
         now = time.time()
         with self._writing() as db:
             for key in keys:
-                found = db.execute("SELECT status, time FROM records WHERE key = ?", [key]).fetchone()
-                if found and not (found[0] == "failed" and redo and redo.get(key) == found[1]):
+                record = db.execute("SELECT status, time FROM records WHERE key = ?", [key]).fetchone()
+                if record and not (record[0] == "failed" and redo and redo.get(key) == record[1]):
                     settled.add(key)
                     continue
                 sql = "SELECT owner, host, pid, started, heartbeat FROM claims WHERE key = ?"
                 other = db.execute(sql, [key]).fetchone()
-                if other and other[0] != me.owner and Claimant(*other).alive(now, me):
+                if other and other[0] != me.owner and Leaseholder(*other).alive(now, me):
                     busy.add(key)
                     continue
                 row = (key, me.owner, me.host, me.pid, me.started, now)
                 db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", row)
                 mine.add(key)
-        return Claims(frozenset(mine), frozenset(settled), frozenset(busy))
+        return Leases(frozenset(mine), frozenset(settled), frozenset(busy))
 
-    def heartbeat(self, me: Claimant, now: float) -> None:
+    def heartbeat(self, me: Leaseholder, now: float) -> None:
+        """Renew all leases of a sweep."""
         with self._writing() as db:
             db.execute("UPDATE claims SET heartbeat = ? WHERE owner = ?", [now, me.owner])
 
-    def release(self, me: Claimant) -> None:
-        """Give back whatever was claimed and has no record."""
+    def release(self, me: Leaseholder) -> None:
+        """Give back whatever was leased and has no record."""
         with self._writing() as db:
             db.execute("DELETE FROM claims WHERE owner = ?", [me.owner])
 

@@ -1,14 +1,10 @@
-"""Where a sweep meets the store: it claims runs before they are computed and files what came of them.
+"""Compute one run and make a record of whatever happens; and the process that does so, seen from both of its ends.
 
-Compute one run, here and now, and make a record of whatever happens.
-
-The other side of `processes`: a process that computes the runs it is sent, one after another.
-
-It is sent pickles on its standard input and answers with pickles on what was its standard output; both are moved out of
-the way first, so that a task that prints or reads disturbs nothing. A thread listens all the time: when the sweep is
-gone, even by SIGKILL, the input ends and the worker ends with it, in the middle of a run if need be.
-
-One worker process, seen from the sweep: start it, send it runs, hear from it, end it.
+`compute` calls the task here and now. `Worker` is the inside of a process that computes the runs it is sent, one after
+another: it is sent pickles on its standard input and answers with pickles on what was its standard output. Both are
+moved out of the way first, so that a task that prints or reads disturbs nothing. A thread listens all the time: when
+the sweep is gone, even by SIGKILL, the input ends and the worker ends with it, in the middle of a run if need be.
+`Child` is the same process seen from the sweep: start it, send it runs, hear from it, end it.
 """
 
 from __future__ import annotations
@@ -36,50 +32,7 @@ from typing import Any, BinaryIO, NamedTuple
 from gatelab._version import __version__
 from gatelab.errors import GatelabError
 from gatelab.sweep.database import pack
-from gatelab.sweep.leases import Claims, beating, claimant
 from gatelab.sweep.run import Record, Run, RunOutcome, decode, encode
-from gatelab.sweep.store import Store
-
-
-class Desk:
-    """The dealings of one sweep with its store, if it has one; without one every run is its own and nothing is kept."""
-
-    def __init__(self, store: Store | None, redo: Mapping[str, str]) -> None:
-        self._store, self._redo, self._me = store, redo, claimant()
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Claims live inside and are given back at the end, whatever the reason."""
-        store = self._store
-        if store is None:
-            yield
-            return
-        try:
-            with beating(lambda now: store.heartbeat(self._me, now)):
-                yield
-        finally:
-            with suppress(GatelabError):  # a full disk, say: whoever comes next sees that we are gone
-                store.release(self._me)
-
-    def claim(self, runs: list[Run]) -> Claims:
-        keys = [run.key for run in runs]
-        if self._store is None:
-            return Claims(frozenset(keys), frozenset(), frozenset())
-        return self._store.claim(keys, self._me, self._redo)
-
-    def stored(self, keys: frozenset[str]) -> list[Record]:
-        return list(self._store.get_all(sorted(keys))) if self._store and keys else []
-
-    def file(self, results: list[Computed]) -> list[Record]:
-        """Store results, each record with its network; what is now on record."""
-        records = [result.record for result in results]
-        if self._store is None or not results:
-            return records
-        networks = {record.key: arrays for record, arrays in results if arrays is not None}
-        if self._store.put_all(records, networks) == len(records):
-            return records
-        return list(self._store.get_all(record.key for record in records))  # another sweep was first: its word holds
-
 
 OUT_OF_MEMORY = "out of memory"
 TIME_LIMIT = "time limit"
@@ -105,15 +58,15 @@ def resolve(task: str) -> Callable[..., Any]:
     """
     module, _, name = task.partition(":")
     try:
-        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        function = functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise GatelabError(
             f"the task {task!r} cannot be found ({error}); give the name of a function at the top of an installed "
             "module, as 'package.module:function'"
         ) from error
-    if not callable(found):
-        raise GatelabError(f"the task {task!r} is a {type(found).__name__}; give the name of a function")
-    return found
+    if not callable(function):
+        raise GatelabError(f"the task {task!r} is a {type(function).__name__}; give the name of a function")
+    return function
 
 
 def compute(run: Run) -> Computed:
@@ -125,25 +78,44 @@ def compute(run: Run) -> Computed:
     'TypeError: dict.fromkeys() takes no keyword arguments'
     """
     began = time.perf_counter()
+    arrays = None
     try:
         outcome = _outcome(run, resolve(run.task)(**run.arguments))
-        arrays = pack(outcome.arrays) if outcome.arrays else None
+        if outcome.arrays:
+            arrays = pack(outcome.arrays)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: one run must not end the sweep
-        return Computed(failed(run, _describe(error), time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        # The first frame is ours and says nothing.
+        lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        text = "".join(lines).rstrip()
+        # torch has no MemoryError of its own for the processor's memory.
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            text = f"{OUT_OF_MEMORY}\n\n{text}"
+        return Computed(failed(run, text, seconds))
     seconds = time.perf_counter() - began
     record = Record(
-        run, "done", outcome.metrics, outcome.history, None, seconds, versions(), outcome.device, now()
-    )  # fmt: skip
+        run,
+        "done",
+        metrics=outcome.metrics,
+        history=outcome.history,
+        seconds=seconds,
+        versions=versions(),
+        device=outcome.device,
+        time=now(),
+    )
     return Computed(record, arrays)
 
 
 def _outcome(run: Run, returned: object) -> RunOutcome:
-    outcome = RunOutcome(returned) if isinstance(returned, Mapping) else returned
+    outcome = returned
+    if isinstance(returned, Mapping):
+        outcome = RunOutcome(returned)
     if not isinstance(outcome, RunOutcome):
         raise GatelabError(
-            f"the task {run.task!r} returned a {type(returned).__name__}; let it return a dict of metrics or an Outcome"
+            f"the task {run.task!r} returned a {type(returned).__name__}; let it return a dict of metrics or a "
+            "RunOutcome"
         )
     # Through its text and back: what is not plain is refused here, where it is this run's fault and no other's, and a
     # record looks the same whether it was just computed or read from a store.
@@ -151,18 +123,9 @@ def _outcome(run: Run, returned: object) -> RunOutcome:
     return RunOutcome(metrics, tuple(map(float, outcome.history)), str(outcome.device), outcome.arrays)
 
 
-def _describe(error: BaseException) -> str:
-    # The first frame is ours and says nothing.
-    lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
-    text = "".join(lines).rstrip()
-    # torch has no MemoryError of its own for the processor's memory.
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return f"{OUT_OF_MEMORY}\n\n{text}"
-    return text
-
-
 def failed(run: Run, error: str, seconds: float = 0.0) -> Record:
-    return Record(run, "failed", {}, (), error, seconds, versions(), "cpu", now())
+    """The record of a run that failed just now."""
+    return Record(run, "failed", error=error, seconds=seconds, versions=versions(), time=now())
 
 
 def now() -> str:
@@ -179,6 +142,7 @@ def _installed(package: str) -> str:
 
 
 def versions() -> dict[str, str]:
+    """The versions of what computes, as records keep them."""
     return {"gatelab": __version__, "torch": _installed("torch"), "python": platform.python_version()}
 
 
@@ -205,75 +169,69 @@ DROP = "drop"
 def main(memory_limit: int | None = None) -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep, which will end us
-    commands, answers = _take_over_pipes()
-    lock = threading.Lock()
-
-    def send(*message: Any) -> None:
-        data = pickle.dumps(message)  # before the lock and the pipe: what cannot be pickled leaves no half message
-        with lock:
-            try:
-                answers.write(data)
-                answers.flush()
-            except OSError:
-                os._exit(0)  # nobody is there to hear it
-
-    todo: queue.SimpleQueue[Run] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(commands, todo, send), daemon=True).start()
-    if memory_limit is not None:
-        limit_memory(memory_limit)
-    with one_thread():
-        send(READY)
-        while True:
-            run = todo.get()
-            _import_task(run)
-            send(STARTED, run.key)
-            _send_computed(compute(run), send)
-
-
-def _take_over_pipes() -> tuple[BinaryIO, BinaryIO]:
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return commands, answers
+    worker = Worker(commands, answers)
+    threading.Thread(target=worker.listen, daemon=True).start()
+    if memory_limit is not None:
+        limit_memory(memory_limit)
+    with one_thread():
+        worker.work()
 
 
-def _listen(commands: BinaryIO, todo: queue.SimpleQueue[Run], send: Callable[..., None]) -> None:
-    try:
-        while True:
-            command = pickle.load(commands)
-            if command == DROP:
-                send(DROPPED, _empty(todo))
-            else:
-                todo.put(command)
-    finally:
-        os._exit(0)
+class Worker:
+    """A process that computes, seen from inside: runs come by `commands`, and what came of them goes to `answers`."""
 
+    def __init__(self, commands: BinaryIO, answers: BinaryIO) -> None:
+        self._commands, self._answers = commands, answers
+        self._lock = threading.Lock()
+        self._todo: queue.SimpleQueue[Run] = queue.SimpleQueue()
 
-def _empty(todo: queue.SimpleQueue[Run]) -> list[str]:
-    keys = []
-    while True:
+    def listen(self) -> None:
+        """Queue the runs that are sent, and give those back that have not begun when they are asked for."""
         try:
-            keys.append(todo.get_nowait().key)
-        except queue.Empty:
-            return keys
+            while True:
+                command = pickle.load(self._commands)
+                if command != DROP:
+                    self._todo.put(command)
+                    continue
+                keys = []
+                with suppress(queue.Empty):
+                    while True:
+                        keys.append(self._todo.get_nowait().key)
+                self.send(DROPPED, keys)
+        finally:
+            os._exit(0)
 
+    def work(self) -> None:
+        """Compute what is queued, without end."""
+        self.send(READY)
+        while True:
+            run = self._todo.get()
+            # Imports may take long and are no part of the run: its clock starts after them. If they fail, `compute`
+            # says so.
+            with suppress(Exception):
+                resolve(run.task)
+            self.send(STARTED, run.key)
+            computed = compute(run)
+            try:
+                self.send(ENDED, computed)
+            except MemoryError:
+                error = f"{OUT_OF_MEMORY} when sending the result"
+                self.send(ENDED, Computed(failed(run, error, computed.record.seconds)))
 
-def _import_task(run: Run) -> None:
-    # Imports may take long and are no part of the run: its clock starts after them. If they fail, `compute` says so.
-    try:
-        resolve(run.task)
-    except Exception:
-        return
-
-
-def _send_computed(computed: Computed, send: Callable[..., None]) -> None:
-    try:
-        send(ENDED, computed)
-    except MemoryError:
-        run = computed.record.run
-        send(ENDED, Computed(failed(run, f"{OUT_OF_MEMORY} when sending the result", computed.record.seconds)))
+    def send(self, *message: Any) -> None:
+        """Answer; where nobody is there to hear it, end."""
+        data = pickle.dumps(message)  # before the lock and the pipe: what cannot be pickled leaves no half message
+        with self._lock:
+            try:
+                self._answers.write(data)
+                self._answers.flush()
+            except OSError:
+                os._exit(0)
 
 
 def limit_memory(limit: int) -> None:
@@ -287,10 +245,13 @@ def limit_memory(limit: int) -> None:
     used = 1024 * int(status.partition("VmData:")[2].split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = used + limit
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
 
 
 def check_memory_limit(limit: int | None) -> None:
+    """Refuse a limit that this system cannot keep."""
     if limit is not None and not sys.platform.startswith("linux"):
         raise GatelabError(f"memory_limit needs Linux, this is {sys.platform}; leave it out")
 
@@ -304,11 +265,11 @@ _MAIN = "from gatelab.sweep.worker import main; main({memory_limit})"
 
 
 class News(NamedTuple):
-    """A message from a child, None when it has ended, and when it came."""
+    """A message from a child, None when it has ended, and the moment when it came."""
 
     child: Child
     message: tuple[Any, ...] | None
-    at: float
+    moment: float
 
 
 class Child:
@@ -374,11 +335,13 @@ class Child:
             self._process.kill()
 
     def can_take(self, run: Run) -> bool:
+        """Whether the run can be sent now, without waiting for the pipe."""
         if not self.ready:  # what it was sent now, others could have computed before it can
             return False
         return not self.runs or sum(len(r.text) + 300 for r in (*self.runs, run)) < _PIPE
 
     def send(self, run: Run) -> None:
+        """Send it a run, to be computed after those that it has."""
         if not self.runs:
             self.since, self.started = time.monotonic(), False
         self.runs.append(run)
@@ -386,7 +349,6 @@ class Child:
 
     def ask_back(self) -> None:
         """Have the runs back that it has not begun; the answer comes as news."""
-
         self.asked_back = True
         self._write(DROP)
 
