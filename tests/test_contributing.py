@@ -41,6 +41,11 @@ class Copy:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
+    def pytest(self, path: str, names: str) -> None:
+        """Run those of the repository's tests on the copy; some must be there, and all must pass."""
+        words = ["-q", "-p", "no:cacheprovider", "-k", names, str(ROOT / path)]
+        self.python(f"import sys, pytest; sys.exit(pytest.main({words!r}))")
+
     def gatelab(self, *words: str) -> str:
         """What the command prints."""
         return self.python(f"import sys; from gatelab.cli import main; sys.argv = ['gatelab', *{words!r}]; main()")
@@ -110,6 +115,45 @@ assert gl.fit("mlp", gl.problem("kink", n=200), 3).test_rmse < 1e-6
 """
     )
     assert "kink" in copy.gatelab("fit", "mlp", "kink", "--width", "2", "--points", "60")
+
+
+def needs(folder: str) -> pytest.MarkDecorator:
+    """Expected to fail where the folder is not there yet."""
+    absent = not (ROOT / "src" / "gatelab" / folder).is_dir()
+    return pytest.mark.xfail(absent, reason=f"there is no folder {folder} yet", strict=True)
+
+
+@needs("solve/solvers")
+def test_a_solver_is_a_file(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, "solve/solvers/lottery.py")
+    copy.pytest("tests/solve/test_fit.py", "every_solver and lottery")
+    copy.python(
+        """
+import gatelab as gl
+fit = gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lottery", steps=50)
+assert fit.solver == "lottery" and fit.train_rmse == fit.history[-1] <= fit.history[0]
+assert fit.train_rmse == gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lottery", steps=50).train_rmse
+"""
+    )
+    assert "lottery" in copy.gatelab("fit", "--help")
+    assert "lottery" in copy.gatelab("fit", "glu", "sin4x", "--width", "3", "--points", "60", "--solver", "lottery")
+
+
+@needs("linearization/builders")
+def test_a_linearisation_method_is_a_file(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, "linearization/builders/lagrange.py")
+    copy.pytest("tests/linearize/test_methods.py", "lagrange")
+    copy.python(
+        """
+import gatelab as gl, torch
+from gatelab.linearization import methods
+assert "lagrange" in methods()
+w, x = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.25]])
+product = gl.linearize("gelu", "lagrange", degree=8, d=2).product(w, x)
+assert abs(float(product) - float(torch.nn.functional.gelu(w @ x.T))) < 0.01
+"""
+    )
+    assert "lagrange" in copy.gatelab("linearize", "gelu", "--method", "lagrange", "--d", "2")
 
 
 def test_a_study_is_a_file(tmp_path: Path) -> None:

@@ -57,8 +57,20 @@ PAPER = "{} (paper's protocol)"
 class Problem:
     """Training data, test data and, where the target is a known function, that function.
 
-    `interval` is where a one-dimensional problem lives; no x lies outside it. `f` maps an (N,) array to an
-    (N,) array, and with several inputs an (N, d_in) array to (N,) or (N, d_out).
+    Attributes:
+        name: what tables and files call it.
+        train: the training rows.
+        test: the test rows.
+        interval: where a one-dimensional problem lives; no x lies outside it.
+        f: the function where it is known: it maps an (N,) array to an (N,) array, and with several inputs an (N, d_in)
+            array to (N,) or (N, d_out).
+        description: what it is, in a line.
+        recipe: how `problem` made it, in plain values, so that another process can make the same; None for data of
+            one's own.
+        columns: the names of the inputs, where the data came with names.
+        targets: the names of the targets, likewise.
+        scales: how the data were standardised, None where they are as they came: what is fitted to them predicts by it.
+        noise: the standard deviation of the noise on the training targets, where it is known.
 
     >>> runge = Problem.from_function(lambda x: 1 / (1 + 9 * x**2), n=100, name="runge")
     >>> runge.train.n, runge.test.n, runge.interval
@@ -72,15 +84,10 @@ class Problem:
     f: Function | None = None
     description: str = ""
     recipe: Mapping[str, Any] | None = None
-    """How `problem` made it, in plain values, so that another process can make the same; None for data of one's own."""
     columns: tuple[str, ...] = ()
-    """The names of the inputs, where the data came with names."""
     targets: tuple[str, ...] = ()
-    """The names of the targets, likewise."""
     scales: Scales | None = None
-    """How the data were standardised, None where they are as they came: what is fitted to them predicts by it."""
     noise: float | None = None
-    """The standard deviation of the noise on the training targets, where it is known."""
 
     def __repr__(self) -> str:
         return one_line(
@@ -115,10 +122,12 @@ class Problem:
 
     @property
     def d_in(self) -> int:
+        """The number of inputs."""
         return self.train.d_in
 
     @property
     def d_out(self) -> int:
+        """The number of outputs."""
         return self.train.d_out
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
@@ -189,13 +198,22 @@ class Problem:
     ) -> Problem:
         """A problem from arrays, tensors or lists, one row for each example.
 
-        Without `test`, a random `test_fraction` of the distinct x, the same for the same seed, is set
-        aside for testing; rows of equal x stay on one side. With one input the interval defaults to the range
-        of all x. `columns` names the inputs and `targets` the targets; those of a pandas table are known.
+        Args:
+            x: the inputs, (N,) or (N, d_in).
+            y: the targets, (N,) or (N, d_out).
+            test: a pair (x, y) of test rows; without it some of the rows are set aside.
+            test_fraction: the share of the distinct x that is set aside; rows of equal x stay on one side.
+            seed: of the choice of test rows.
+            name: what tables and files call it.
+            interval: of one input where it lies, by default the range of all x.
+            columns: the names of the inputs; those of a pandas table are known.
+            targets: the names of the targets, likewise.
+            standardise: give inputs and targets mean 0 and standard deviation 1 on the training part; `scales` has
+                both, so that a fit predicts raw values from raw rows.
+            protocol: "split", or "paper": no row is set aside, all are trained on and tested on.
 
-        `standardise` gives inputs and targets mean 0 and standard deviation 1 on the training part; `scales` keeps
-        them, so that a fit predicts raw values from raw rows. With `protocol="paper"` no row is set aside: all are
-        trained on and tested on.
+        Returns:
+            A `Problem`.
 
         >>> x = np.linspace(0, 3, 50)
         >>> p = Problem.from_arrays(x, np.sin(x), seed=1)
@@ -247,10 +265,22 @@ class Problem:
     ) -> Problem:
         """A problem from a CSV, Parquet, .npy or .npz file, one row for each example.
 
-        `target` and `inputs` are columns by name or by number, counted from 0; the target is the last column and the
-        inputs are all others, unless given. CSV files may have a header, be separated by commas, semicolons or
-        tabs, and be packed by gzip. An .npz file holds one array or two called x (or X) and y. A column that only
-        labels the rows is no input unless given. The other options are those of `from_arrays`.
+        CSV files may have a header, be separated by commas, semicolons or tabs, and be packed by gzip. An .npz file
+        holds one array or two called x (or X) and y. A column that only labels the rows is no input unless given.
+
+        Args:
+            path: the file.
+            target: columns by name or by number, counted from 0; the last one unless given.
+            inputs: columns likewise; all others unless given.
+            test_fraction: as in `from_arrays`.
+            seed: likewise.
+            name: what tables and files call it; that of the file unless given.
+            interval: as in `from_arrays`.
+            standardise: likewise.
+            protocol: likewise.
+
+        Returns:
+            A `Problem`.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -294,19 +324,31 @@ class Problem:
         standardise: bool = False,
         protocol: str = "split",
     ) -> Problem:
-        """A problem from a function of one variable that maps an (N,) array to an (N,) array, or, with `d_in` inputs
-        (those of a formula; 1 otherwise), an (N, d_in) array to (N,) or (N, d_out).
+        """A problem from a function.
 
-        `interval` is where every input lies. `sampling` places the n training points: "random" draws them uniformly,
-        "grid" spaces them equally from end to end, "gauss" takes Gauss-Legendre nodes, of a single rule up to 64
-        points and beyond that of equal panels with about 8 nodes each. No weights are kept: the RMSE over Gauss
-        nodes is the plain mean over points, whose density is near uniform with panels and crowds towards the ends
-        with a single rule. With several inputs a grid is the product of equal sides and has about n points, which
-        the description says; there is no "gauss".
+        Training points are placed by `sampling`: "random" draws them uniformly, "grid" spaces them equally from end to
+        end, "gauss" takes Gauss-Legendre nodes, of a single rule up to 64 points and beyond that of equal panels with
+        about 8 nodes each. No weights are kept: the RMSE over Gauss nodes is the plain mean over points, whose density
+        is near uniform with panels and crowds towards the ends with a single rule. With several inputs a grid is the
+        product of equal sides and has about n points, which the description says; there is no "gauss". Test points are
+        an independent uniform draw and stay clean.
 
-        `noise` is the standard deviation of Gaussian noise on the training targets. The n_test test points
-        (n, unless given) are an independent uniform draw and stay clean. `standardise` and `protocol` are those of
-        `from_arrays`.
+        Args:
+            f: of one variable it maps an (N,) array to an (N,) array, of several an (N, d_in) array to (N,) or
+                (N, d_out).
+            d_in: the number of inputs; those of a formula, 1 otherwise.
+            interval: where every input lies.
+            n: the number of training points.
+            n_test: the number of test points, n unless given.
+            sampling: "random", "grid" or "gauss".
+            noise: the standard deviation of Gaussian noise on the training targets.
+            seed: of every draw.
+            name: what tables and files call it; the function's own unless given.
+            standardise: as in `from_arrays`.
+            protocol: likewise.
+
+        Returns:
+            A `Problem`.
 
         >>> p = Problem.from_function(np.exp, interval=(0, 1), n=50, n_test=20, sampling="grid")
         >>> p.name, p.test.n, p.train.x[-1]
