@@ -15,20 +15,20 @@ from gatelab.studies import demo
 
 
 def test_the_demo_writes_figure_table_and_record(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    found = demo(tmp_path / "out", widths=[14, 20, 28], jobs=1, progress=lambda d, t: seen.append((d, t)))
-    assert [p.name for p in found.files] == ["demo.png", "demo.csv", "demo.json"]
+    progress: list[tuple[int, int]] = []
+    demonstration = demo(tmp_path / "out", widths=[14, 20, 28], jobs=1, progress=lambda d, t: progress.append((d, t)))
+    assert [p.name for p in demonstration.files] == ["demo.png", "demo.csv", "demo.json"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["demo.csv", "demo.json", "demo.png"]
-    assert seen[-1] == (15, 15)
+    assert progress[-1] == (15, 15)
     assert len(pd.read_csv(tmp_path / "out" / "demo.csv")) == 15
-    slopes = found.slopes.set_index("unit")
+    slopes = demonstration.slopes.set_index("unit")
     assert list(slopes.index) == ["mlp", "relu2", "relu3", "glu", "gqu"]
     assert slopes.loc["gqu", "slope_n"] < slopes.loc["glu", "slope_n"] < slopes.loc["mlp", "slope_n"] < -1  # pyright: ignore
     assert slopes.loc["glu", "paper_n"] == -3.08 and np.isnan(float(slopes.loc["relu2", "paper_n"]))  # pyright: ignore
     assert slopes["ratio_to_limit"].between(0.2, 1.1).all()
     record = json.loads((tmp_path / "out" / "demo.json").read_text())
     assert record["slopes"][1]["paper_n"] is None
-    assert record["reason"] == found.reason and "n = 14..28" in found.reason
+    assert record["reason"] == demonstration.reason and "n = 14..28" in demonstration.reason
 
 
 def test_the_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
@@ -60,5 +60,5 @@ def test_a_study_is_plotted_with_its_local_slopes(tmp_path: Path) -> None:
 
 
 def test_a_single_width_has_no_slope_but_a_figure() -> None:
-    one = Scaling("made up", made_up("mlp").points[:1])
-    assert "too few points" in one.plot().axes[0].get_legend().get_texts()[0].get_text()  # pyright: ignore
+    single = Scaling("made up", made_up("mlp").points[:1])
+    assert "too few points" in single.plot().axes[0].get_legend().get_texts()[0].get_text()  # pyright: ignore

@@ -101,14 +101,14 @@ def printed_at(paper: str, heading: str) -> list[tuple[str, str]]:
 
 
 def test_every_cell_of_the_first_papers_table_is_there_under_both_protocols() -> None:
-    found = printed_at("scaling", "table 1")
+    cells = printed_at("scaling", "table 1")
     rows = first.table_rows(first.TABLE1)
-    assert len(found) == 2 * 3 * len(rows) == 42
+    assert len(cells) == 2 * 3 * len(rows) == 42
     for problem, (inputs, *slopes) in rows:
         row = next(r for r in (LINE, *SYNTHETIC, *REAL) if r.label == problem)
         assert row.inputs == int(inputs)
         for unit, printed in zip(first.UNITS, slopes, strict=True):
-            assert all((f"{problem}, {unit}, {protocol}", printed) in found for protocol in first.PROTOCOLS.values())
+            assert all((f"{problem}, {unit}, {protocol}", printed) in cells for protocol in first.PROTOCOLS.values())
             # What the claims compare with is what is printed.
             value = row.paper(unit)
             assert printed == ("-" if value is None else f"{value:.2f}")
@@ -205,9 +205,9 @@ def committed(name: str) -> dict[str, tuple[Claim, ...]]:
 def test_the_studies_of_the_first_paper_answer_for_every_place_once(claims: Claims) -> None:
     """Long studies from their records, all others run quickly: together they leave nothing out."""
     own: dict[str, tuple[Claim, ...]] = {}
-    for one in all_studies():
-        if one.name.startswith(PLACED):
-            own |= committed(one.name) if one.long else {one.name: claims(one.name)}
+    for each in all_studies():
+        if each.name.startswith(PLACED):
+            own |= committed(each.name) if each.long else {each.name: claims(each.name)}
     answered = answers(own)
     assert faults([item for item in ITEMS if item.paper == PLACED], answered) == ()
     assert {answer.study for answer in answered.values()} == {name for name in own if not study(name).beyond}

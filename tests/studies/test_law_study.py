@@ -45,8 +45,8 @@ def test_the_noise_law_is_found_again_and_the_additive_one_is_only_near(laws: Un
 
 def test_noise_that_is_not_seen_has_a_constant_near_zero() -> None:
     P, D, _ = columns(made_up())
-    found = fit_noise_law(P, D, 30 * P**-1.0, 0.5)
-    assert found.a == pytest.approx(1.0, abs=1e-3) and found.c < 1e-2
+    law = fit_noise_law(P, D, 30 * P**-1.0, 0.5)
+    assert law.a == pytest.approx(1.0, abs=1e-3) and law.c < 1e-2
 
 
 def test_claims_are_new_and_have_their_numbers(laws: UnitLaws) -> None:

@@ -33,8 +33,8 @@ def edit(path: Path, **values: object) -> None:
 
 
 def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
-    held = done_before(NAME, out, quick=True)
-    assert held is not None and held["fingerprint"] == records.fingerprint() and "cores" in held["device"]
+    outcome = done_before(NAME, out, quick=True)
+    assert outcome is not None and outcome["fingerprint"] == records.fingerprint() and "cores" in outcome["device"]
     assert done_before(NAME, out, quick=False) is None
     assert done_before("scaling/fig2", out, quick=True) is None
     path = out / f"{NAME}.json"
@@ -50,10 +50,10 @@ def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
 def test_records_are_copied_whole_and_marked(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "COMMITTED", (out,))
     monkeypatch.chdir(tmp_path)
-    held = take_record(NAME, tmp_path / "new")
-    assert held is not None and held["recorded"]
+    outcome = take_record(NAME, tmp_path / "new")
+    assert outcome is not None and outcome["recorded"]
     folder = tmp_path / "new/scaling"
-    assert sorted(p.name for p in folder.iterdir()) == sorted(held["files"])
+    assert sorted(p.name for p in folder.iterdir()) == sorted(outcome["files"])
     assert (folder / "fig3.png").read_bytes() == (out / "scaling/fig3.png").read_bytes()
     assert json.loads((folder / "fig3.json").read_text())["recorded"] is True
     assert take_record("scaling/fig2", tmp_path / "new") is None
@@ -77,17 +77,17 @@ def test_all_goes_on_takes_records_and_computes_with_full(
         return run
 
     names = ("scaling/fig3", "scaling/fig9", "scaling/long")
-    made = {n: replace(plain, name=n, run=counted(n), long=n.endswith("long")) for n in names}
-    monkeypatch.setattr(catalogue, "studies_by_name", lambda: made)
+    studies = {n: replace(plain, name=n, run=counted(n), long=n.endswith("long")) for n in names}
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: studies)
     monkeypatch.chdir(tmp_path)
     reproduce("scaling/long", "results")
     reproduce(NAME, "here")
     ran.clear()
 
     def run_all(*more: str) -> str:
-        done = CliRunner().invoke(app, ["reproduce", "all", "--out", "here", "--jobs", "1", *more])
-        assert done.exit_code == 0, done.output
-        return done.output
+        result = CliRunner().invoke(app, ["reproduce", "all", "--out", "here", "--jobs", "1", *more])
+        assert result.exit_code == 0, result.output
+        return result.output
 
     text = run_all()
     assert ran == ["scaling/fig9"] and "record of" in text and "gatelab report --out here" in text
@@ -104,12 +104,12 @@ def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkey
     def lacking(request: Request) -> Outcome:
         raise GatelabError("there are no images; set GATELAB_DATA")
 
-    made = {"scaling/a": replace(plain, name="scaling/a", run=lacking), NAME: plain}
-    monkeypatch.setattr(catalogue, "studies_by_name", lambda: made)
+    studies = {"scaling/a": replace(plain, name="scaling/a", run=lacking), NAME: plain}
+    monkeypatch.setattr(catalogue, "studies_by_name", lambda: studies)
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
-    assert done.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()
-    assert "1 of 2 figures could not be made. scaling/a: there are no images" in " ".join(done.output.split())
+    result = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
+    assert result.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()
+    assert "1 of 2 figures could not be made. scaling/a: there are no images" in " ".join(result.output.split())
 
 
 def test_every_long_study_has_a_record() -> None:
@@ -117,6 +117,6 @@ def test_every_long_study_has_a_record() -> None:
     for study in catalogue.all_studies():
         if study.long:
             path = records.record_path(f"{study.name}.json", "gatelab reproduce")
-            held = records.read_outcome(path)
-            assert held["study"] == study.name and not held["quick"] and held["device"] and held["date"]
-            assert all((path.parent / file).is_file() for file in held["files"])
+            outcome = records.read_outcome(path)
+            assert outcome["study"] == study.name and not outcome["quick"] and outcome["device"] and outcome["date"]
+            assert all((path.parent / file).is_file() for file in outcome["files"])

@@ -30,15 +30,15 @@ Quick = Callable[[str], tuple[Reproduction, list[tuple[int, int]]]]
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
     """Each study run once, quickly: what it gave, and the progress that it reported."""
-    done: dict[str, tuple[Reproduction, list[tuple[int, int]]]] = {}
+    runs: dict[str, tuple[Reproduction, list[tuple[int, int]]]] = {}
 
     def run(name: str) -> tuple[Reproduction, list[tuple[int, int]]]:
-        if name not in done:
-            seen: list[tuple[int, int]] = []
+        if name not in runs:
+            progress: list[tuple[int, int]] = []
             out = tmp_path_factory.mktemp("out")
-            found = reproduce(name, out, quick=True, jobs=1, progress=lambda d, t: seen.append((d, t)))
-            done[name] = found, seen
-        return done[name]
+            reproduction = reproduce(name, out, quick=True, jobs=1, progress=lambda d, t: progress.append((d, t)))
+            runs[name] = reproduction, progress
+        return runs[name]
 
     return run
 
@@ -51,20 +51,20 @@ def no_measured_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
-    done, seen = quick(name)
-    stem, folder = name.split("/")[1], done.files[0].parent
+    reproduction, progress = quick(name)
+    stem, folder = name.split("/")[1], reproduction.files[0].parent
     assert folder.name == "scaling"
-    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in done.files)
-    assert all(p.stat().st_size > 0 for p in done.files)
-    assert {f"{stem}.png", f"{stem}.json"} < {p.name for p in done.files}
-    for key, table in done.outcome.tables.items():
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in reproduction.files)
+    assert all(p.stat().st_size > 0 for p in reproduction.files)
+    assert {f"{stem}.png", f"{stem}.json"} < {p.name for p in reproduction.files}
+    for key, table in reproduction.outcome.tables.items():
         assert len(pd.read_csv(folder / f"{stem}-{key}.csv")) == len(table) > 0
     record = json.loads((folder / f"{stem}.json").read_text())
     assert record["command"] == f"gatelab reproduce {name} --quick"
     parts = {"what", "paper", "ours", "verdict", "because", "interval", "place"}
     assert record["claims"] and all(set(c) == parts for c in record["claims"])
     assert all(c["because"] and "nan" not in c["because"] for c in record["claims"])
-    assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
+    assert progress == [(i + 1, len(progress)) for i in range(len(progress))]
 
 
 @pytest.mark.parametrize("name", NAMES)

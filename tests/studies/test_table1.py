@@ -107,15 +107,15 @@ def test_the_paper_has_a_row_for_each_of_ours_and_no_more() -> None:
 
 
 def test_protocols_are_labelled_and_not_mixed() -> None:
-    found = made_up(SYNTHETIC[0])
-    assert set(PROTOCOLS) == set(get_args(Protocol)) == set(found.curves)
-    slopes = {(c.unit, c.protocol): c.ours.value for c in cells_of(found)}
+    fitted = made_up(SYNTHETIC[0])
+    assert set(PROTOCOLS) == set(get_args(Protocol)) == set(fitted.curves)
+    slopes = {(c.unit, c.protocol): c.ours.value for c in cells_of(fitted)}
     for unit in UNITS:
         assert slopes[unit, "split"] == pytest.approx(-1.5)
         assert slopes[unit, "paper"] == pytest.approx(-2.0)
-    table = slopes_table(cells_of(found))
+    table = slopes_table(cells_of(fitted))
     assert table.groupby("protocol")["slope"].nunique().to_dict() == {"paper": 1, "split": 1}
-    assert found.curves["paper"].problem == problem("friedman1", n=20, protocol="paper").name.replace(
+    assert fitted.curves["paper"].problem == problem("friedman1", n=20, protocol="paper").name.replace(
         "friedman1", "sin4x-sin4y"
     )
 
@@ -123,10 +123,10 @@ def test_protocols_are_labelled_and_not_mixed() -> None:
 def test_of_synthetic_problems_both_protocols_are_the_same_fits() -> None:
     """What is read off as the paper's protocol equals a fit that is asked for under it."""
     row = ProblemRow("friedman1", "Friedman 1", 5, (2, 3), seeds=1, data={"n": 120}, options=QUICK)
-    found = fit_row(Request(jobs=1), row, lambda *_: None)
+    row_fits = fit_row(Request(jobs=1), row, lambda *_: None)
     asked = scaling(UNITS, row.problem("paper"), row.widths, jobs=1, **QUICK)
-    assert found.curves["paper"].problem == asked.problem
-    for read, fitted in zip(found.curves["paper"].points, asked.points, strict=True):
+    assert row_fits.curves["paper"].problem == asked.problem
+    for read, fitted in zip(row_fits.curves["paper"].points, asked.points, strict=True):
         assert read.test_rmse == fitted.test_rmse == fitted.train_rmse
 
 
@@ -134,8 +134,8 @@ def test_of_measured_data_the_protocols_train_on_different_rows() -> None:
     x = np.random.default_rng(0).uniform(size=(60, 2))
     split, paper = (Problem.from_arrays(x, x[:, 0], protocol=protocol) for protocol in PROTOCOLS)
     assert split.train.n < paper.train.n == 60 and paper.test is paper.train
-    found = made_up(REAL[0])
-    table = fits_table([found, made_up(SYNTHETIC[0])])
+    fitted = made_up(REAL[0])
+    table = fits_table([fitted, made_up(SYNTHETIC[0])])
     assert set(table.loc[table["problem"] == "airfoil", "trained_on"]) == {"all rows", "training part"}
     assert set(table.loc[table["problem"] == "sin4x-sin4y", "trained_on"]) == {"training part"}
     assert REAL[0].fits == sum(table["problem"] == "airfoil")
@@ -175,13 +175,13 @@ def test_the_figure_keeps_its_range_when_an_error_rises() -> None:
 def test_reasons_hold_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_reasons, "UNITS", ("mlp",))
     monkeypatch.setattr(row_reasons, "pair_errors", lambda unit, widths: {n: 0.1 * n**-2.0 for n in widths})
-    said = row_reason(made_up(SYNTHETIC[0]))
-    assert "mlp -2.00 (5.0 times at n = 64)" in said
-    assert "n = 8..64" in said and "-1.50 is steeper than the worst case -1.25" in said and "ridge" in said
+    reason = row_reason(made_up(SYNTHETIC[0]))
+    assert "mlp -2.00 (5.0 times at n = 64)" in reason
+    assert "n = 8..64" in reason and "-1.50 is steeper than the worst case -1.25" in reason and "ridge" in reason
     row = replace(REAL[0], seeds=1)
-    said = protocols_reason(made_up(row, test=-0.2, train=-0.5))
-    assert "the test RMSE still falls at n = 32 (0.5)" in said and "paper's protocol reports 0.0884" in said
-    assert "a floor E + A/P^a" in said
+    reason = protocols_reason(made_up(row, test=-0.2, train=-0.5))
+    assert "the test RMSE still falls at n = 32 (0.5)" in reason and "paper's protocol reports 0.0884" in reason
+    assert "a floor E + A/P^a" in reason
     assert set(floors_table(made_up(row, test=-0.2, train=-0.5))["protocol"]) == set(PROTOCOLS)
 
 
@@ -193,14 +193,14 @@ def test_two_ridges_are_the_target_and_their_errors_add_in_squares() -> None:
     assert np.abs(line.train.x).max() <= 2
     # The density of x + y: 20 000 points have this quarter of the mass within 1.5 % with 99.9 % and more.
     assert np.mean(np.abs(line.train.x) < 2 - 3**0.5) == pytest.approx(0.25, abs=0.015)
-    one = pair_errors("mlp", [28], 1000)[28]
-    assert one == pytest.approx(2**0.5 * fit("mlp", ridge_problem(1000), 14).test_rmse)
+    error = pair_errors("mlp", [28], 1000)[28]
+    assert error == pytest.approx(2**0.5 * fit("mlp", ridge_problem(1000), 14).test_rmse)
 
 
 def test_what_was_fitted_is_said_for_every_row() -> None:
-    said = fits_note(ROWS)
-    assert all(f"{row.label}: {len(row.widths)} widths n = {row.widths[0]}.." in said for row in ROWS)
-    assert "starts 1, rounds 6" in said and "1 seed, every width" in said
+    note = fits_note(ROWS)
+    assert all(f"{row.label}: {len(row.widths)} widths n = {row.widths[0]}.." in note for row in ROWS)
+    assert "starts 1, rounds 6" in note and "1 seed, every width" in note
 
 
 def test_where_the_test_error_turns() -> None:
@@ -229,12 +229,16 @@ def test_the_gap_is_that_of_one_fit_and_not_of_two_protocols() -> None:
 def test_facts_count_repeated_rows_and_caps(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([[0.0, 0], [0, 0], [1, 0], [2, 1], [3, 1], [4, 2]])
     y = np.array([1.0, 3.0, 5.0, 5.0, 5.0, 2.0])
-    made = Problem.from_arrays(x, y, protocol="paper", columns=("frequency", "angle"))
-    monkeypatch.setattr(ProblemRow, "problem", lambda *_: made)
-    found = row_facts(ProblemRow("airfoil", "airfoil", 2, (2,)))
-    assert (found.rows, found.repeated, found.spread, found.at_maximum, found.settings) == (6, 2, 1.0, 3, 3)
-    said = found.sentence("airfoil")
-    assert "2 share their inputs" in said and "3 have the largest target, 50.0%" in said and "3 settings" in said
+    data = Problem.from_arrays(x, y, protocol="paper", columns=("frequency", "angle"))
+    monkeypatch.setattr(ProblemRow, "problem", lambda *_: data)
+    facts = row_facts(ProblemRow("airfoil", "airfoil", 2, (2,)))
+    assert (facts.rows, facts.repeated, facts.spread, facts.at_maximum, facts.settings) == (6, 2, 1.0, 3, 3)
+    sentence = facts.sentence("airfoil")
+    assert (
+        "2 share their inputs" in sentence
+        and "3 have the largest target, 50.0%" in sentence
+        and "3 settings" in sentence
+    )
 
 
 def test_outliers_carry_their_share() -> None:
@@ -243,16 +247,16 @@ def test_outliers_carry_their_share() -> None:
     target = Problem.from_arrays(np.arange(5.0), np.arange(5.0) ** 2, test=(x, x + 1))
     values = target.test.y + 0.1
     values[7] += 10.0
-    found = outliers_in(target, values, "glu", 8)
-    assert found.share == found.alone == pytest.approx(10.1**2 / (10.1**2 + 99 * 0.01))
-    assert found.without == pytest.approx(0.1) and found.reach == pytest.approx(9.007)
-    assert "glu of 8 neurons" in found.sentence
+    outlying = outliers_in(target, values, "glu", 8)
+    assert outlying.share == outlying.alone == pytest.approx(10.1**2 / (10.1**2 + 99 * 0.01))
+    assert outlying.without == pytest.approx(0.1) and outlying.reach == pytest.approx(9.007)
+    assert "glu of 8 neurons" in outlying.sentence
 
 
 def test_the_fit_that_is_looked_at_is_that_of_the_study() -> None:
     row = replace(STAND_IN, widths=(2,), seeds=1, data={"n": 120, "noise": 1.0}, options=QUICK)
-    found = fit_row(Request(jobs=1), row, lambda *_: None)
-    assert outliers(found).rmse == pytest.approx(widest_gap(found.curves["split"]).test_rmse)
+    fitted = fit_row(Request(jobs=1), row, lambda *_: None)
+    assert outliers(fitted).rmse == pytest.approx(widest_gap(fitted.curves["split"]).test_rmse)
 
 
 def test_the_widest_gap_is_looked_for_among_small_networks() -> None:
@@ -265,8 +269,8 @@ def test_the_widest_gap_is_looked_for_among_small_networks() -> None:
 
 def test_data_that_are_not_there_are_said_before_any_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    kept, lacking = rows_with_data((*SYNTHETIC[:1], *REAL))
-    assert [row.name for row in kept] == ["sin4x-sin4y"]
+    at_hand, lacking = rows_with_data((*SYNTHETIC[:1], *REAL))
+    assert [row.name for row in at_hand] == ["sin4x-sin4y"]
     assert len(lacking) == 2 and all("is left out" in said and "GATELAB_DATA" in said for said in lacking)
     with pytest.raises(GatelabError, match="California is left out"):
         study("scaling/fig8").run(Request(progress=lambda *_: pytest.fail("a fit was made")))

@@ -68,9 +68,9 @@ def test_reasons_say_which_way_the_line_bends() -> None:
 
 def test_the_reference_sentence_compares_on_its_own_widths() -> None:
     ours = {n: 1.0 / n**3 for n in (1, 5, 50)}
-    said = reference_sentence({5: 2.0 / 5**3, 50: 2.0 / 50**3}, ours, ours)
-    assert "2.00 times the limit at n = 5, where ours is 1.00 times" in said
-    assert "its slope is -3.00 and ours -3.00" in said
+    sentence = reference_sentence({5: 2.0 / 5**3, 50: 2.0 / 50**3}, ours, ours)
+    assert "2.00 times the limit at n = 5, where ours is 1.00 times" in sentence
+    assert "its slope is -3.00 and ours -3.00" in sentence
     assert reference_sentence({5: 1.0}, ours, ours) == ""
 
 

@@ -25,7 +25,18 @@ Tables = Mapping[str, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Stroke:
-    """One series of a sketch: a line, or with `marks` points; `low` and `high` are the ends of intervals."""
+    """One series of a sketch.
+
+    Attributes:
+        label: Its name in the legend.
+        x: Where its points lie.
+        y: Their values.
+        colour: Its colour.
+        dashed: Whether its line is dashed.
+        marks: Whether it is points and not a line.
+        low: The lower ends of intervals, where there are any.
+        high: The upper ends of intervals, where there are any.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -42,7 +53,17 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A figure with one message. `places` names positions on the x axis; `level` draws a line across at that value."""
+    """A figure with one message.
+
+    Attributes:
+        x: What its x axis has.
+        y: What its y axis has.
+        strokes: Its series.
+        log_x: Whether its x axis is logarithmic.
+        log_y: Whether its y axis is logarithmic.
+        places: Names of the positions 0, 1, 2, ... on the x axis.
+        level: A value at which a line is drawn across.
+    """
 
     x: str
     y: str
@@ -58,7 +79,14 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence that says what is undecided, the sizes and data that it is true of, and a topic of a few words."""
+    """What a study says to a reader in a hurry.
+
+    Attributes:
+        topic: What it is about, in a few words.
+        sentence: What was measured; what the numbers do not decide is called undecided.
+        sizes: The sizes and the data that it is true of.
+        sketch: Its figure.
+    """
 
     topic: str
     sentence: str
@@ -187,10 +215,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Request:
-    """How to run: `quick` takes few widths and points; `progress(done, total)` is called after each fit.
+    """How to run a study.
 
-    `sweep` holds what `gatelab.scaling` takes beside the study's own arguments: store, backend, address, retry_failed,
-    max_hours. The hours are for the whole study, from when it was asked for.
+    Attributes:
+        quick: Whether to take few widths and points.
+        jobs: How many processes fit at once; by default as many as there are cores.
+        progress: Called after each fit with how many are finished and how many there are.
+        sweep: What `gatelab.scaling` takes beside the study's own arguments: store, backend, address, retry_failed,
+            max_hours. The hours are for the whole study, from when it was asked for.
+        began: When it was asked for, by a clock that only goes forward.
     """
 
     quick: bool = False

@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Scaling, slope
@@ -130,7 +131,7 @@ def count_claim(name: str) -> Claim:
     )
 
 
-def recurrence(f: Mapping[int, float], h: float, *, printed: bool) -> np.ndarray:
+def recurrence(f: Mapping[int, float], h: float, *, printed: bool) -> Array:
     """The weights D_i from values f at the knots 0, h, 2h, ...: by eq. 6 as printed, or divided by h throughout.
 
     D_0 and D_1, which the paper works out before it states eq. 6, are those of the second form.

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from gatelab.arrays import Array
 from gatelab.feedforward import Unit, unit
 from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
 from gatelab.studies.definition import Claim, Outcome, Request, Study
@@ -38,7 +39,7 @@ def run(request: Request) -> Outcome:
     return Outcome(figure, {"gates": table}, (dead_claim(table), cells_claim(table)), notes())
 
 
-def activations(init: str, x: np.ndarray, neurons: int = NEURONS) -> tuple[np.ndarray, np.ndarray]:
+def activations(init: str, x: Array, neurons: int = NEURONS) -> tuple[Array, Array]:
     """relu(Gx + g) of each neuron, (N, neurons), and the knots."""
     chosen = unit("mlp")
     assert isinstance(chosen, Unit)

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from gatelab.arrays import Array
 from gatelab.plotting import Curve, scaling_figure
 from gatelab.scaling_laws import Scaling, slope, spline_baseline
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
@@ -59,13 +60,13 @@ def error_curve(name: str, errors: Errors) -> Curve:
     return Curve(name, sizes, values, note=note, look=unit, line=LINES[way])
 
 
-def spline_ratios(name: str, way: str, errors: Mapping[str, Errors]) -> np.ndarray:
+def spline_ratios(name: str, way: str, errors: Mapping[str, Errors]) -> Array:
     """Errors over those of the spline counterpart, from ten neurons on, where both have left their first plateau."""
     ours, theirs = errors[f"{name} {way}"], errors[COUNTERPART[name]]
     return np.array([ours[w] / theirs[w] for w in ours if w >= 10])
 
 
-def gain_verdict(ratios: np.ndarray) -> Verdict:
+def gain_verdict(ratios: Array) -> Verdict:
     """Slightly smaller errors than the spline's at every width are what the paper says; less than half is more.
 
     >>> gain_verdict(np.array([0.8, 0.9])), gain_verdict(np.array([0.9, 1.2])), gain_verdict(np.array([0.1, 0.4]))
