@@ -32,7 +32,7 @@ from gatelab.plotting.kernels import (
     parts_figure,
 )
 from gatelab.plotting.kernels import LossCurve as Loss
-from gatelab.plotting.maps import FloorPanel, Method, approximation_figure, floor_figure, training_figure
+from gatelab.plotting.maps import FloorPanel, MethodErrors, approximation_figure, floor_figure, training_figure
 from gatelab.studies import study
 from gatelab.studies.definition import Request
 
@@ -73,7 +73,7 @@ def parts() -> Figure:
 
 def floors() -> Figure:
     panel = FloorPanel(
-        "d = 2", N, 1 / N, (Method("hermite", N, 2 / N, 1.9 / N, 2.1 / N),), 0.9, level=(0.3, "the paper's loss")
+        "d = 2", N, 1 / N, (MethodErrors("hermite", N, 2 / N, 1.9 / N, 2.1 / N),), 0.9, level=(0.3, "the paper's loss")
     )
     return floor_figure([panel, panel], "floors")
 

@@ -27,7 +27,7 @@ def small():
     embedder = models.small_bert()
     text = models.texts(True, 24, 12)
     known = models.trace_sentences(embedder, embedder.model, text.calibration)
-    layers = [parts.Layer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
+    layers = [parts.TracedLayer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
     return embedder, text, layers, parts.plain(embedder, text.measured)
 
 
@@ -208,6 +208,6 @@ def test_the_given_model():
     assert float(e[0] @ e[1]) > 0.7 > 0.3 > float(e[0] @ e[2])
     assert [tuple(b.W1.shape) for b in blocks(embedder.model)] == [(1536, 384)] * 6
     at = parts.plain(embedder, (*near, *far))
-    layers = [parts.Layer(b, x) for b, x in zip(at.blocks, at.traced.inputs, strict=True)]
+    layers = [parts.TracedLayer(b, x) for b, x in zip(at.blocks, at.traced.inputs, strict=True)]
     assert parts.measure("puma", layers, at)[1]["cosine"] > 0.999
     assert parts.measure("taylor 10", layers, at)[1]["cosine"] < 0.5

@@ -88,7 +88,7 @@ def problem(
         ...
     gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
-    request = Request(interval=interval, n=n, n_test=n_test, sampling=sampling, noise=noise, seed=seed)
+    request = ProblemRequest(interval=interval, n=n, n_test=n_test, sampling=sampling, noise=noise, seed=seed)
     if isinstance(spec, Problem):
         options = request.changed() + ["standardise"] * (standardise is not None) + ["protocol"] * (protocol != "split")
         if options:
@@ -128,7 +128,7 @@ def problem(
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class ProblemRequest:
     """Which rows are wanted: the options of `problem`, and the problems that they make, each with its recipe."""
 
     interval: tuple[float, float] | None = None

@@ -38,7 +38,7 @@ FLOOR = "the floor: no maps of m features are below"
 
 
 @dataclass(frozen=True, eq=False)
-class Method:
+class MethodErrors:
     """RMSE of one method at some m, with intervals where it was run more than once."""
 
     name: str
@@ -58,7 +58,7 @@ class FloorPanel:
     title: str
     floor_m: Array
     floor: Array
-    methods: tuple[Method, ...]
+    methods: tuple[MethodErrors, ...]
     highest: float
     level: tuple[float, str] | None = None
 

@@ -229,7 +229,7 @@ def polish(logs: Logs, weights: Array, x: Array, delta: float, *, steps: int = 3
 
 def best(logs: Logs, weights: Array, delta: float, terms: Sequence[int] = TERMS) -> Array:
     """The row of the least loss for the given weights (n,), with no term that it can do without."""
-    race = Race(logs, weights, delta, terms)
+    race = SearchRace(logs, weights, delta, terms)
     x = race.winners(np.concatenate([starts(logs, weights, terms), starts(tame(logs), weights, terms)]))
     # Once more from the grid with the weights of the points as the loss sees them from the best so far.
     off = np.abs(log_law(logs, x[:1])[0][0] - logs.y)
@@ -242,7 +242,7 @@ def best(logs: Logs, weights: Array, delta: float, terms: Sequence[int] = TERMS)
 
 
 @dataclass(frozen=True, eq=False)
-class Race:
+class SearchRace:
     """Many starts for one table and one set of weights (n,): what all of its stages share."""
 
     logs: Logs

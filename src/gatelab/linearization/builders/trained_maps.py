@@ -40,7 +40,7 @@ _WIDER = 1.5
 
 
 @dataclass(frozen=True)
-class Training:
+class MapTraining:
     """How the two networks are trained.
 
     Attributes:
@@ -60,7 +60,7 @@ class Training:
     lr: float = 1e-3
     epochs: int = 30
 
-    def sized(self, m: int, d: int) -> Training:
+    def sized(self, m: int, d: int) -> MapTraining:
         """The same with the width and the layers that maps of m features of d inputs get, checked."""
         width, layers = self.width, self.layers
         if width is None:
@@ -73,7 +73,7 @@ class Training:
         return sized
 
 
-@maps_method("learned", more=Training)
+@maps_method("learned", more=MapTraining)
 def learned_maps(
     activation: Activation,
     d: int,
@@ -97,7 +97,7 @@ def learned_maps(
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
-        **training: fields of `Training`.
+        **training: fields of `MapTraining`.
 
     Returns:
         The maps.
@@ -108,7 +108,7 @@ def learned_maps(
     torch.Size([3, 5])
     """
     m = whole_number("m", m, 1)
-    settings = Training(**training).sized(m, d)
+    settings = MapTraining(**training).sized(m, d)
     width, layers = settings.width or 0, settings.layers or 0
     # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
     out = d + 2 + min(width, d * (d + 1)) + width
@@ -208,7 +208,7 @@ class TrainingPairs:
         return scale * rows, (2 / (1 + log.exp())).sqrt()
 
 
-def _fresh(data: TrainingPairs, m: int, settings: Training, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
+def _fresh(data: TrainingPairs, m: int, settings: MapTraining, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
     """Phi and Psi by the recipe "fresh": training on new pairs, then the best last layers."""
     steps = settings.steps
     generator = torch.Generator().manual_seed(check_seed(seed))

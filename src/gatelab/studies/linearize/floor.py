@@ -16,9 +16,9 @@ from gatelab.arrays import Array
 from gatelab.feedforward import activation
 from gatelab.linearization import Linearization, floor_curve, linearize
 from gatelab.plotting import GREY, NEURON_COLOURS
-from gatelab.plotting.maps import FloorPanel, Method, floor_figure
+from gatelab.plotting.maps import FloorPanel, MethodErrors, floor_figure
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
-from gatelab.studies.scaling.errors import ticker
+from gatelab.studies.progress import ticker
 
 ROWS = 2000
 SEED = 20_000  # of the rows and inputs that errors are measured on; no method has seen them
@@ -193,9 +193,9 @@ def panel(setting: Setting, points: Sequence[FloorPoint]) -> FloorPanel:
         part = sorted((p for p in points if p.method == name and p.m <= 1.5 * top), key=lambda p: p.m)
         m, rmse, low, high = (np.array([getattr(p, c) for p in part], float) for c in ("m", "rmse", "low", "high"))
         if (high > low).any():
-            methods.append(Method(name, m, rmse, low, high))
+            methods.append(MethodErrors(name, m, rmse, low, high))
         else:
-            methods.append(Method(name, m, rmse, None, None))
+            methods.append(MethodErrors(name, m, rmse, None, None))
     return FloorPanel(setting.title, ms.astype(float), setting.floor(ms.tolist()), tuple(methods), setting.highest)
 
 

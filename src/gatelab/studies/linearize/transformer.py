@@ -25,7 +25,16 @@ from gatelab.studies.linearize.transformer_training import (
     training,
     training_rows,
 )
-from gatelab.studies.linearize.transformer_ways import DIRECTIONS, MAPS, Layer, judge, measure, measure_gpt, plain, ways
+from gatelab.studies.linearize.transformer_ways import (
+    DIRECTIONS,
+    MAPS,
+    TracedLayer,
+    judge,
+    measure,
+    measure_gpt,
+    plain,
+    ways,
+)
 from gatelab.studies.progress import ticker
 
 COLLAPSED = 0.5  # of the cosine: unrelated sentences are near 0 to 0.2
@@ -46,7 +55,7 @@ def run(request: Request) -> Outcome:
     text = texts(request.quick, *SENTENCES[kind])
     embedder = small_bert() if request.quick else minilm()
     known = trace_sentences(embedder, embedder.model, text.calibration)
-    layers = [Layer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
+    layers = [TracedLayer(b, x) for b, x in zip(blocks(embedder.model), known.inputs, strict=True)]
     model = plain(embedder, text.measured)
     rows: dict[str, list[dict[str, Any]]] = {"layers": [], "cosines": []}
     for way in chosen:

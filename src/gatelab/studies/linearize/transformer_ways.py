@@ -37,7 +37,7 @@ DRAWS = 1000  # of sentences, for intervals
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class TracedLayer:
     """A block, what entered it in the calibration text, and its pre-activations there by narrow cells: mean and count.
 
     All of them are counted: the few that lie far out decide what a polynomial does, and no sample has enough of them.
@@ -99,7 +99,7 @@ def ways(quick: bool) -> tuple[str, ...]:
     return (*(f"{method} {n}" for method, degrees in POLYNOMIALS.items() for n in degrees), *PUBLISHED, *MAPS)
 
 
-def make(way: str, layer: Layer) -> Substitute:
+def make(way: str, layer: TracedLayer) -> Substitute:
     """One way at one layer, out of nothing but the calibration text."""
     if way in PUBLISHED:
         return Substitute(ModelPieces(find_published(way)), None)
@@ -133,7 +133,7 @@ class ModelPieces:
         return out
 
 
-def whole_map(way: str, layer: Layer) -> LinearMap:
+def whole_map(way: str, layer: TracedLayer) -> LinearMap:
     """A map in place of the whole block: its linearisation folded with its weights, or a fit to its outputs."""
     block, X = layer.block, layer.X
     d = X.shape[1]
@@ -200,7 +200,7 @@ def plain(embedder: Embedder, sentences: tuple[str, ...]) -> Plain:
 
 
 @torch.no_grad()
-def measure(way: str, layers: Sequence[Layer], model: Plain) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def measure(way: str, layers: Sequence[TracedLayer], model: Plain) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A row for each layer, and one for the embeddings, of the model with that way in every block."""
     substitutes = {i: make(way, layer) for i, layer in enumerate(layers)}
     changed = replaced(model.embedder.model, substitutes)
@@ -241,7 +241,7 @@ def measure_gpt(way: str, models: Sequence[Any], data: TextData, windows: int) -
     rows = []
     for seed, model in enumerate(models):
         inputs = [a.flatten(0, 1) for a in trace(model, lambda m: m(known)).inputs]
-        layers = [Layer(block, a) for block, a in zip(blocks(model), inputs, strict=True)]
+        layers = [TracedLayer(block, a) for block, a in zip(blocks(model), inputs, strict=True)]
         substitutes = {i: make(way, layer) for i, layer in enumerate(layers)}
         changed: Any = replaced(model, substitutes)
         before, after = (trace(m, lambda m: m(x)) for m in (model, changed))
@@ -302,7 +302,7 @@ def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
     }
 
 
-def judge(number: int, layer: Layer, most: int) -> dict[str, Any]:
+def judge(number: int, layer: TracedLayer, most: int) -> dict[str, Any]:
     """Range of the pre-activations, and what `verdict` says of act(W1 x + b1): errors relative to its own size."""
     block = layer.block
     size = layer.rms(values(meant("gelu")[0], layer.z).numpy())

@@ -17,8 +17,8 @@ from gatelab.data.text import TextData
 from gatelab.plotting.kernels import Cloud
 from gatelab.studies.definition import Request
 from gatelab.studies.ntk.gaussian import PAPER_NAMES
-from gatelab.studies.records import record_path
 from gatelab.studies.progress import ticker
+from gatelab.studies.records import record_path
 from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
