@@ -18,9 +18,9 @@ from gatelab.linearization.builders.trained_maps import learned_maps, population
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting import GREY, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 PAPER_LOSS = 2.013
 D = 16

@@ -16,10 +16,10 @@ from gatelab.linearization.builders.trained_maps import learned_maps, population
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting.kernels import Series
 from gatelab.plotting.maps import training_figure
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import monte_carlo_claims
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 PAPER = {3: 0.1245, 10: 0.0822, 30: 0.0891}  # RMSE on one random pair (W, x)
 M, D = 16, 2

@@ -17,9 +17,9 @@ from gatelab.linearization import Polynomial, bound, linearize, monte_carlo, mon
 from gatelab.linearization.polynomials import values
 from gatelab.plotting import NEURON_COLOURS, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 # As printed; mantissas are compared in as many digits.
 PAPER = {1.0: "9e-06", 3.0: "3.0e+00", 5.0: "7.8e+02", 7.0: "2.7e+04"}

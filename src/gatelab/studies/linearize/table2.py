@@ -13,10 +13,10 @@ from torch import Tensor
 from gatelab.linearization import Linearization, linearize
 from gatelab.linearization.polynomials import meant, values
 from gatelab.plotting import new_figure, style
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.linearize.table1 import DEGREE, five_terms
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 # Table 2 as printed.
 Z = (-2.48, 1.55, 2.23)

@@ -13,11 +13,11 @@ from gatelab.linearization import linearize
 from gatelab.linearization.polynomials import meant, values
 from gatelab.plotting import new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
 from gatelab.studies.linearize.table2 import FEATURES, Z, layer, product
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 # Table 3 as printed.
 TAYLOR_TANH, LINEARIZED_TAYLOR = 0.21182, 0.00000

@@ -19,9 +19,9 @@ from gatelab.ntk import analytic
 from gatelab.plotting import GREY, look
 from gatelab.plotting.kernels import Series, draw_series, legend_below, size_ticks
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim
 from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, samples
+from gatelab.studies.verdicts import reproduced_if
 
 UNITS = ("mlp", "glu")
 RATIOS = (0.5, 1, 2, 5, 10, 20, 50)  # m / d

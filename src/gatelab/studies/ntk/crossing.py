@@ -29,9 +29,9 @@ from gatelab.dynamics import (
 )
 from gatelab.errors import GatelabError
 from gatelab.ntk import Kernel, analytic
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim
 from gatelab.studies.ntk.gaussian import PAPER_NAMES, samples
+from gatelab.studies.verdicts import reproduced_if
 
 NEW_PAIRS = (("mlp", "gqu"), ("relu2", "glu"))
 OUTPUTS = 10

@@ -17,7 +17,6 @@ from gatelab.ntk import Estimate, analytic, estimate
 from gatelab.plotting import GREY, look, new_figure, style
 from gatelab.plotting.kernels import draw_histogram
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import (
     Claim,
     Finding,
@@ -42,6 +41,7 @@ from gatelab.studies.ntk.gaussian import (
     samples,
 )
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 SIZE, QUICK_SIZE = (1000, 500), (120, 60)  # n, d
 SEEDS, QUICK_SEEDS = 5, 3

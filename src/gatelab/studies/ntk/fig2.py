@@ -16,7 +16,6 @@ from gatelab.ntk import estimate
 from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values, size_ticks
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.ntk.gaussian import (
     CLOSE,
@@ -30,6 +29,7 @@ from gatelab.studies.ntk.gaussian import (
     samples,
 )
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 UNITS = ("mlp", "glu")
 SEEDS, MORE_SEEDS, FEW_ROWS, QUICK_SEEDS = 5, 20, 400, 3  # values vary most where rows are few, and cost least there

@@ -25,11 +25,11 @@ from gatelab.ntk import empirical, spectrum
 from gatelab.plotting import look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval, interval_columns
 from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record
+from gatelab.studies.verdicts import reproduced_if
 
 RECORD = "ntk/models.json"
 COMMAND = "python benchmarks/gpu_kernels.py results/ntk/models.json --only figure3"

@@ -15,7 +15,6 @@ from gatelab.ntk import analytic
 from gatelab.plotting import new_figure, style
 from gatelab.plotting.kernels import draw_heat
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.angles import (
     RATIOS,
@@ -31,6 +30,7 @@ from gatelab.studies.ntk.angles import (
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, interval, samples
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels
 ANGLE_ROWS, ANGLE_INPUTS, SEEDS = 200, 100, 8

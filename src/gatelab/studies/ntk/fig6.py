@@ -16,7 +16,6 @@ from gatelab.errors import GatelabError
 from gatelab.plotting import GREY, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing, plain_values, size_ticks
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, only, stroke
 from gatelab.studies.ntk.crossing import (
     NEW_PAIRS,
@@ -34,6 +33,7 @@ from gatelab.studies.ntk.crossing import (
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES
 from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import reproduced_if
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)
 NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}

@@ -12,7 +12,6 @@ from gatelab.arrays import Array
 from gatelab.plotting import GREY, look, looks
 from gatelab.plotting.kernels import Difference, gap_figure
 from gatelab.statistics import LEVEL, Interval, t_reach
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import (
     Claim,
     Finding,
@@ -40,6 +39,7 @@ from gatelab.studies.ntk.gaps import (
     setting_name,
     unit_name,
 )
+from gatelab.studies.verdicts import reproduced_if
 from gatelab.train import Comparison, Gap
 from gatelab.train.comparison import Matched
 

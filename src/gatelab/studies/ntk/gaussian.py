@@ -20,8 +20,8 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic, spectrum
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim
+from gatelab.studies.verdicts import reproduced_if
 
 # What the paper calls the units, by their names here.
 PAPER_NAMES = {

@@ -20,7 +20,6 @@ from gatelab.plotting import look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, plain_values, size_ticks
 from gatelab.scaling_laws import Slope, local_slopes, slope
 from gatelab.statistics import Interval
-from gatelab.studies.agreement import reproduced_if
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.ntk.gaussian import (
     CLOSE,
@@ -34,7 +33,7 @@ from gatelab.studies.ntk.gaussian import (
     table_claims,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import slope_ends
+from gatelab.studies.verdicts import reproduced_if, slope_ends
 
 UNITS = ("mlp", "glu")
 SEEDS, QUICK_SEEDS = 5, 3
