@@ -4,11 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
-.PHONY: help demo test lint unit bench docs release wheel reproduce report notebooks browser clean
+.PHONY: help demo test test-all lint unit unit-all bench docs release wheel reproduce report notebooks browser clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -29,15 +29,21 @@ $(VENV)/.bench: $(VENV)/.dev
 demo: $(VENV)/.installed ## five units, widths 1 to 50, slopes beside the paper's and the limit
 	$(BIN)/gatelab demo
 
-test: lint unit ## linters, types, layers, doctests, tests
+test: lint unit ## linters, types, layers, doctests, tests but the long ones
 
-lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract
+test-all: lint unit-all ## the same with the long tests: proofs at full size, Ray, notebooks, killed processes
+
+lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's own rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/python tools/house.py
 
 unit: $(VENV)/.dev ## pytest with doctests, on all cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
+
+unit-all: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables

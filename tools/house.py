@@ -1,6 +1,7 @@
 """Facts about the package's walls and names, read from its source alone: `python tools/house.py`.
 
-Each row has the number that is wanted. Every rule is a plain count over the syntax trees; none of them needs tuning.
+Each row has the number that is wanted and the most that is allowed: what the tree has reached, it keeps. More than that
+ends the script with exit code 1, as part of `make lint`. Every rule is a plain count over the syntax trees.
 """
 
 from __future__ import annotations
@@ -40,12 +41,20 @@ class Module:
 
 @dataclass(frozen=True)
 class Fact:
-    """A row of the table: the number of the tree, the largest that is wanted, and what counts towards it."""
+    """A row of the table: the number of the tree, the largest that is wanted, what counts towards it, and the most.
+
+    The most that is allowed is what is wanted, unless the tree is not there yet.
+    """
 
     point: str
     number: float
     wanted: float
     which: tuple[str, ...] = ()
+    most: float | None = None
+
+    @property
+    def allowed(self) -> float:
+        return self.wanted if self.most is None else self.most
 
 
 def read(root: Path) -> tuple[Module, ...]:
@@ -113,12 +122,18 @@ def repeated_classes(modules: tuple[Module, ...]) -> tuple[str, ...]:
 
 
 def interval_classes(modules: tuple[Module, ...]) -> tuple[str, ...]:
-    """Classes with fields value, low and high, or with low and high and no other field than a number."""
+    """Classes whose fields value, low and high are numbers."""
     classes = []
     for module in modules:
         for node in module.nodes(ast.ClassDef):
             assert isinstance(node, ast.ClassDef)
-            fields = {n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+            fields = {
+                n.target.id
+                for n in node.body
+                if isinstance(n, ast.AnnAssign)
+                and isinstance(n.target, ast.Name)
+                and "float" in ast.unparse(n.annotation)
+            }
             if fields >= INTERVAL:
                 classes.append(f"{module.name}.{node.name}")
     return tuple(classes)
@@ -141,14 +156,15 @@ def parameters(function: Function) -> int:
 
 
 def undocumented(modules: tuple[Module, ...]) -> tuple[str, ...]:
-    """Public functions and methods of exported names whose docstring does not name every argument."""
-    exported = {name for m in modules if m.path.name == "__init__.py" for name in _all(m.tree)}
+    """Functions that a room exports and whose docstring does not list every argument and what is returned."""
+    rooms = {m.path.parent: _all(m.tree) for m in modules if m.path.name == "__init__.py"}
     missing = []
     for module in modules:
+        exported = rooms.get(module.path.parent, set())
         if module.path.parts[0] == "cli":
             continue
         for node in module.tree.body:
-            if isinstance(node, Function) and node.name in exported:
+            if isinstance(node, Function) and node.name in exported and not _is_overload(node):
                 names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
                 text = ast.get_docstring(node) or ""
                 absent = [name for name in names if f"{name}" not in text]
@@ -157,6 +173,10 @@ def undocumented(modules: tuple[Module, ...]) -> tuple[str, ...]:
                 ):
                     missing.append(f"{module.name}.{node.name}")
     return tuple(missing)
+
+
+def _is_overload(node: Function) -> bool:
+    return any(_dotted(decorator).endswith("overload") for decorator in node.decorator_list)
 
 
 def _returns_nothing(node: Function) -> bool:
@@ -196,9 +216,9 @@ def facts(modules: tuple[Module, ...]) -> tuple[Fact, ...]:
         Fact("most parameters of a function", parameters(widest[1]), 12, (f"{widest[0].name}.{widest[1].name}",)),
         Fact(f"calls with {POSITIONALS} or more positional arguments", len(long_calls), 0, tuple(long_calls)),
         Fact("private functions in a thousand lines", 1000 * private / lines, 15),
-        Fact("public functions without arguments and returns", len(bare), 0, bare),
-        Fact("files", len(modules), 230),
-        Fact("lines", lines, 38_000),
+        Fact("public functions without arguments and returns", len(bare), 0, bare, most=30),
+        Fact("files", len(modules), 230, most=255),
+        Fact("lines", lines, 38_000, most=51_500),
     )
 
 
@@ -206,12 +226,16 @@ def main(root: Path = ROOT, show: Callable[[str], object] = print) -> int:
     """Print the table; with `--all`, every place that counts."""
     table = facts(read(root))
     for fact in table:
-        mark = "" if fact.number <= fact.wanted else "  <- not yet"
-        show(f"{fact.point:55} {fact.number:8.4g}   wanted {fact.wanted:6.4g}{mark}")
+        mark = ""
+        if fact.number > fact.allowed:
+            mark = f"  <- at most {fact.allowed:g} are allowed; python tools/house.py --all says which they are"
+        elif fact.number > fact.wanted:
+            mark = "  <- not yet"
+        show(f"{fact.point:55} {fact.number:8.6g}   wanted {fact.wanted:6g}{mark}")
         if "--all" in sys.argv:
             for place in fact.which:
                 show(f"    {place}")
-    return 0
+    return int(any(fact.number > fact.allowed for fact in table))
 
 
 if __name__ == "__main__":

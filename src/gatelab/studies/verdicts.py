@@ -132,12 +132,3 @@ def reference_sentence(reference: Mapping[int, float], ours: Mapping[int, float]
         f"The reference code's error is {ratios}; over its widths {common[0]}..{common[-1]} its slope is {theirs:.2f} "
         f"and ours {own:.2f}."
     )
-
-
-def reproduced_if(agrees: bool | np.bool_) -> Verdict:
-    """The verdict where there is nothing between agreeing with the paper and differing from it.
-
-    >>> reproduced_if(True), reproduced_if(False)
-    ('reproduced', 'differs')
-    """
-    return "reproduced" if agrees else "differs"
