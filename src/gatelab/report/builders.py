@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
+from gatelab.plotting import style
 from gatelab.plotting.chart import chart_of
 from gatelab.report.findings import opening
-from gatelab.report.pages import Markup, Section, escape, page, points, table
+from gatelab.report.pages import Markup, Section, escape, page, points, small_picture, table
 from gatelab.report.records import StudyRecord, read_records
 from gatelab.report.summary import PAPERS, accounted, address, all_claims, counted, filters, own_claims, paper_of
 from gatelab.scorecard import Line, Score, Scorecard, ScoreInterval
@@ -85,11 +88,9 @@ def _accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Sec
 
 
 def _study(record: StudyRecord) -> Section:
-    picture = (
-        f'<figure class="picture"><img src="{escape(record.picture)}" alt="{escape(record.title)}"></figure>'
-        if record.picture
-        else ""
-    )
+    picture = ""
+    if record.picture and record.chart is None:
+        picture = f'<figure class="picture"><img src="{escape(record.picture)}" alt="{escape(record.title)}"></figure>'
     return Section(
         id=address(record.study),
         title=record.title,
@@ -101,7 +102,8 @@ def _study(record: StudyRecord) -> Section:
         notes=record.notes,
         part=PAPERS.get(paper_of(record.study), ("", paper_of(record.study)))[1],
         kicker=f"{record.study}{' · a quick run, few sizes and points' if record.quick else ''}",
-        made=record.made,
+        origin=record.origin,
+        picture=record.picture,
     )
 
 
@@ -129,15 +131,17 @@ def demo_page(found: Demo, command: str = "gatelab demo") -> str:
     ]
     headings = ("unit", "slope in n", "paper", "slope in P", "paper", "over the limit", "test RMSE")
     body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+    figure = draw(found.scaling)
     shown = Section(
         "slopes",
         "Slopes, and the limit",
         f"Least-squares lines through all widths with intervals of 95 %; the last two columns are at width {widest}.",
         body,
-        chart_of(draw(found.scaling)),
+        chart_of(figure),
         {"fits": found.scaling.table(), "slopes": found.slopes},
         command,
-        made=f"{len(points)} networks in {found.seconds:.1f} s.",
+        origin=f"{len(points)} networks in {found.seconds:.1f} s.",
+        picture=_picture(figure),
     )
     why = Section("why", "Why the slopes are not the orders", found.reason)
     lead = (
@@ -248,7 +252,16 @@ def _others(s: Score) -> list[object]:
 
 
 def _figure(card: Scorecard) -> Section:
-    return Section("figure", "The figure", chart=chart_of(card.plot()), tables={"fits": card.scaling.table()})
+    figure = card.plot()
+    fits = card.scaling.table()
+    return Section("figure", "The figure", chart=chart_of(figure), tables={"fits": fits}, picture=_picture(figure))
+
+
+def _picture(figure: Figure) -> str:
+    file = BytesIO()
+    with style():
+        figure.savefig(file, format="png", dpi=100)
+    return small_picture(file.getvalue())
 
 
 def _networks(card: Scorecard) -> Section:

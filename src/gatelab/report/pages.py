@@ -13,9 +13,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from io import BytesIO
 from typing import Any
 
 import pandas as pd
+from PIL import Image
 
 from gatelab._version import __version__
 from gatelab.glossary import definitions
@@ -108,13 +110,35 @@ def points(lines: Iterable[object]) -> Markup:
     return Markup(f"<ul>{''.join(f'<li>{prose(line)}</li>' for line in distinct)}</ul>" if distinct else "")
 
 
+def small_picture(image: bytes, width: int = 720) -> str:
+    """A picture as an address that holds it, made small: it stands in a page only for browsers that run no scripts.
+
+    Args:
+        image: A file of a format that Pillow reads.
+        width: The greatest width in pixels.
+
+    Returns:
+        A `data:` address; empty where the file is no picture.
+    """
+    file = BytesIO()
+    try:
+        with Image.open(BytesIO(image)) as opened:
+            picture = opened.convert("RGB")
+    except OSError:
+        return ""
+    picture.thumbnail((width, 4 * width))
+    picture.save(file, "webp", quality=40)
+    return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+
+
 @dataclass(frozen=True, eq=False)
 class Section:
     """A part of a page. `id` is its address within the page; `body` is HTML, all other text is plain and is escaped.
 
-    `chart` is what `gatelab.plotting.chart.chart` reads from a figure. `tables` are the numbers behind it, by name;
+    `chart` is what `gatelab.plotting.chart.chart_of` reads from a figure, and `picture` its picture as an address, for
+    a browser that runs no scripts. `tables` are the numbers behind it, by name;
     they are embedded whole and can be downloaded. `part` is the heading in the contents under which the section
-    stands, `kicker` the small line above its title, `made` says how, when and where.
+    stands, `kicker` the small line above its title, `origin` says how, when and where it was computed.
     """
 
     id: str
@@ -127,7 +151,8 @@ class Section:
     notes: Sequence[str] = ()
     part: str = ""
     kicker: str = ""
-    made: str = ""
+    origin: str = ""
+    picture: str = ""
 
 
 def page(
@@ -141,11 +166,14 @@ def page(
     >>> made.startswith("<!doctype html>"), "Slopes &amp; limits" in made
     (True, True)
     """
-    theme, script = _asset("theme.js"), "".join(map(_asset, ("chart.js", "figure.js", "page.js")))
-    # Only these two scripts may run, whatever text a record holds; nothing may be fetched.
+    theme, script = _asset("theme.js"), _asset("charts.js") + _asset("page.js")
+    scripts = [theme, script]
+    if any(section.chart is not None for section in sections):
+        scripts.insert(1, _plotly())
+    # Only these scripts may run, whatever text a record holds; nothing may be fetched.
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; "
-        f"style-src 'unsafe-inline'; script-src {_hash(theme)} {_hash(script)}"
+        f"style-src 'unsafe-inline'; script-src {' '.join(map(_hash, scripts))}"
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -161,13 +189,19 @@ def page(
         + "".join(_section(one) for one in sections)
         + f"</div>\n</div>\n</main>\n<footer>{_words()}<p>{escape(foot)}</p>"
         f"<p>Made by gatelab {escape(__version__)}.</p></footer>\n"
-        f'<div id="said" class="unseen" role="status" aria-live="polite"></div>\n<script>{script}</script>\n'
-        "</body>\n</html>\n"
+        f'<div id="said" class="unseen" role="status" aria-live="polite"></div>\n'
+        + "".join(f"<script>{text}</script>\n" for text in scripts[1:])
+        + "</body>\n</html>\n"
     )
 
 
 def _asset(name: str) -> str:
     return (files("gatelab.report") / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    """The library that draws the charts, below its licence."""
+    return f"/*\n{_asset('vendor/plotly-LICENSE.txt')}*/\n{_asset('vendor/plotly-cartesian.min.js')}"
 
 
 def _hash(script: str) -> str:
@@ -214,7 +248,7 @@ def _section(one: Section) -> str:
     if one.lead:
         parts.append(f'<p class="lead">{prose(one.lead)}</p>')
     if one.chart is not None:
-        parts.append(_chart(one.chart, one.id))
+        parts.append(_figure(one))
     parts.append(one.body)
     if one.notes:
         parts.append(f'<div class="notes"><h3>Notes</h3>{points(one.notes)}</div>')
@@ -224,32 +258,38 @@ def _section(one: Section) -> str:
             f'<div class="command"><code>{escape(one.command)}</code>'
             f'<button type="button" class="quiet copy" aria-label="Copy the command">Copy</button></div>'
         )
-    if one.made:
-        parts.append(f'<p class="made">{escape(one.made)}</p>')
+    if one.origin:
+        parts.append(f'<p class="made">{escape(one.origin)}</p>')
     return "".join(parts) + "</section>\n"
 
 
-def _chart(chart: dict[str, Any], at: str) -> str:
-    name = escape(chart.get("title") or "figure")
+def _figure(section: Section) -> str:
+    """The values that a script draws; where none runs, the picture of the figure stands in their place."""
+    assert section.chart is not None
+    name = escape(section.chart.get("title") or "figure")
+    instead = "<p>The figure is drawn by JavaScript, which this browser does not run.</p>"
+    if section.picture:
+        instead = f'<img src="{escape(section.picture)}" alt="{name}">'
+    place = escape(section.id)
     return (
-        f'<div class="chart" id="{escape(at)}-figure" data-name="{escape(at)}" role="group" aria-label="{name}">'
-        f'<script type="application/json">{embed(chart)}</script>'
-        "<noscript><p>The figure is drawn by JavaScript, which this browser does not run.</p></noscript></div>"
+        f'<div class="chart" id="{place}-figure" data-name="{place}" role="group" aria-label="{name}">'
+        f'<script type="application/json">{embed(section.chart)}</script><noscript>{instead}</noscript></div>'
     )
 
 
-def _numbers(one: Section) -> Markup:
-    """The tables as text within the page: a row is made HTML when a reader asks to see it."""
-    made = []
-    for name, frame in one.tables.items():
+def _numbers(section: Section) -> str:
+    """The tables as text within the page: a table is made of it when a reader asks to see it."""
+    if not section.tables:
+        return ""
+    parts = []
+    for name, frame in section.tables.items():
         rows, columns = frame.shape
         size = f"{rows} row{'s' * (rows != 1)}, {columns} column{'s' * (columns != 1)}"
-        csv = frame.to_csv(index=False, lineterminator="\n")
-        made.append(
-            f'<details class="numbers"><summary><span class="name">{escape(name)}</span> <span class="size">{size}'
-            f'</span></summary><div class="sheet" tabindex="0" role="region" aria-label="Table {escape(name)}"></div>'
-            f'<script type="application/json">{embed({"file": f"{one.id}-{name}.csv", "csv": csv})}</script>'
-            "</details>"
+        csv = escape(frame.to_csv(index=False, lineterminator="\n"))
+        parts.append(
+            f'<details class="numbers" data-file="{escape(f"{section.id}-{name}.csv")}"><summary>'
+            f'<span class="name">{escape(name)}</span> <span class="size">{size}</span></summary>'
+            f'<div class="sheet" tabindex="0" role="region" aria-label="Table {escape(name)}">'
+            f'<pre class="csv">\n{csv}</pre></div></details>'
         )
-    heading = "<h3>The numbers behind it</h3>" if made else ""
-    return Markup(f'<div class="tables">{heading}{"".join(made)}</div>' if made else "")
+    return f'<div class="tables"><h3>The numbers behind it</h3>{"".join(parts)}</div>'

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from gatelab.errors import GatelabError
+from gatelab.report.pages import small_picture
 from gatelab.studies import Claim
 
 VERDICTS = ("reproduced", "exceeded", "differs", "new")
@@ -21,7 +22,12 @@ VERDICTS = ("reproduced", "exceeded", "differs", "new")
 
 @dataclass(frozen=True, eq=False)
 class StudyRecord:
-    """One study that was run. `picture` is its PNG as an address, where there are no values to draw it from."""
+    """One study that was run.
+
+    `chart` is what a script draws the figure from, where the record has it. `picture` is the figure's PNG as address:
+    whole where there is no chart, else a small one for browsers that run no scripts. `origin` says how, when and where
+    it was computed.
+    """
 
     study: str
     title: str
@@ -30,7 +36,7 @@ class StudyRecord:
     quick: bool
     claims: tuple[Claim, ...]
     notes: tuple[str, ...]
-    made: str
+    origin: str
     chart: dict[str, Any] | None = None
     picture: str = ""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -74,9 +80,9 @@ def _record(path: Path, held: dict[str, Any]) -> StudyRecord:
             quick=bool(held["quick"]),
             claims=tuple(_claim(claim) for claim in held["claims"]),
             notes=tuple(str(note) for note in held["notes"]),
-            made=how_made(held),
+            origin=how_made(held),
             chart=_json(drawn) if drawn.exists() else None,
-            picture="" if drawn.exists() or not picture.exists() else _address(picture),
+            picture=_address(picture, small=drawn.exists()),
             tables=dict(_tables(path, stem, held)),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -100,7 +106,11 @@ def _tables(path: Path, stem: str, held: dict[str, Any]) -> Iterator[tuple[str, 
             yield file.stem.removeprefix(f"{stem}-"), pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
-def _address(picture: Path) -> str:
+def _address(picture: Path, small: bool) -> str:
+    if not picture.exists():
+        return ""
+    if small:
+        return small_picture(picture.read_bytes())
     return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
 
 
