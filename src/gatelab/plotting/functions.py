@@ -128,15 +128,15 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
     return place.figure
 
 
-def agreement_figure(exact: Array, made: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
+def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
     """One value against the other, with the line on which they are equal."""
     rows = thinned(len(exact))
     with style():
         place = canvas(3.9, 3.6, 1, ax)
         panel = place.panels[0]
-        ends = [min(exact.min(), made.min()), max(exact.max(), made.max())]
+        ends = [min(exact.min(), computed.min()), max(exact.max(), computed.max())]
         panel.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-        panel.plot(exact[rows], made[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
+        panel.plot(exact[rows], computed[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
         panel.set_xlabel(labels[0])
         panel.set_ylabel(labels[1])
         place.title(title)

@@ -1,6 +1,6 @@
-"""Every table and figure of the papers: where it is in the report, and what became of it.
+"""The claims of the papers beside what we measure: all of them with filters, and those of one study with its reasons.
 
-Claims beside ours: the table of all of them with its filters, and that of one study with its reasons.
+The inventory says of every table and figure of the papers where it is in the report, and what became of it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from gatelab.report.pages import Markup, escape, prose
+from gatelab.report.pages import Markup, between, escape, prose
 from gatelab.report.records import VERDICTS, StudyRecord
 from gatelab.studies import Claim
 from gatelab.studies.inventory import Item, in_quick
@@ -19,7 +19,7 @@ WORDS = {"differs": "differ", "schematic": "without numbers", "missing": "not in
 
 def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Markup:
     """A table a paper, folded; below each place its rows: the printed value, ours, the verdict of the claim on it."""
-    made = []
+    folds = []
     for paper in dict.fromkeys(item.paper for item in items):
         own = [item for item in items if item.paper == paper]
         rows = []
@@ -29,45 +29,49 @@ def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Mark
                 f"{escape(place[:1].upper() + place[1:])}</th></tr>"
             )
             rows += [_row(item, records) for item in own if item.place == place]
-        made.append(
+        folds.append(
             f'<details class="fold"><summary><span class="name">{escape(PAPERS.get(paper, ("", paper))[1])}</span> '
             f"{_counts(own, records)}</summary>{_account_table(rows)}</details>"
         )
-    return Markup("".join(made))
+    return Markup("".join(folds))
 
 
 def _counts(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     """What became of them, in the order of the verdicts."""
-    found = Counter(_state(item, records)[0] for item in items)
-    return " ".join(chip(state, f"{found[state]} {WORDS.get(state, state)}") for state in SIGNS if found[state])
+    states = Counter(_state(item, records)[0] for item in items)
+    return " ".join(chip(state, f"{states[state]} {WORDS.get(state, state)}") for state in SIGNS if states[state])
 
 
 def counted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     """How many there are, and how many of them have a claim in these records."""
     measured = [item for item in items if item.claim]
-    found = sum(answer(item, records) is not None for item in measured)
+    answered = sum(answer(item, records) is not None for item in measured)
     return (
-        f"{len(items)} rows and panels, as the papers have them. {len(measured)} can be measured, {found} of these are "
-        f"in these records; {len(items) - len(measured)} are definitions and pictures without numbers."
+        f"{len(items)} rows and panels, as the papers have them. {len(measured)} can be measured, {answered} of these "
+        f"are in these records; {len(items) - len(measured)} are definitions and pictures without numbers."
     )
 
 
 def answer(item: Item, records: Mapping[str, StudyRecord]) -> Claim | None:
     """The claim that answers for the item, if its study was run and makes it."""
-    claims = records[item.study].claims if item.study in records else ()
-    return next((claim for claim in claims if claim.what == item.claim), None)
+    if item.study not in records:
+        return None
+    return next((claim for claim in records[item.study].claims if claim.what == item.claim), None)
 
 
 def _row(item: Item, records: Mapping[str, StudyRecord]) -> str:
-    claim = answer(item, records)
-    ours = "–" if claim is None else f"{claim.ours} {claim.interval}".strip()
-    what = f'<span class="aside">{prose(item.claim)}</span>' if item.claim and item.claim != item.row else ""
+    claim, ours, what = answer(item, records), "–", Markup("")
+    if claim is not None:
+        ours = f"{claim.ours} {claim.interval}".strip()
+    if item.claim != item.row:
+        what = between('<span class="aside">', prose(item.claim), "</span>")
     cells = (prose(item.printed or "–"), prose(ours), _verdict(item, records), _link(item, records))
+    kinds = ("value", "value", "verdict", "value")
     return (
         f'<tr role="row"><th role="rowheader" scope="row">{prose(item.row or "the whole")}{what}</th>'
         + "".join(
-            f'<td role="cell" class="{"verdict" if name == "Verdict" else "value"}" data-label="{name}">{cell}</td>'
-            for name, cell in zip(ACCOUNT_COLUMNS[1:], cells, strict=True)
+            f'<td role="cell" class="{kind}" data-label="{name}">{cell}</td>'
+            for name, kind, cell in zip(ACCOUNT_COLUMNS[1:], kinds, cells, strict=True)
         )
         + "</tr>"
     )
@@ -82,20 +86,23 @@ def _state(item: Item, records: Mapping[str, StudyRecord]) -> tuple[str, str]:
         return claim.verdict, claim.verdict
     if item.study not in records:
         return "missing", "not run"
-    return "missing", "in the full run alone" if records[item.study].quick and not in_quick(item) else "missing"
+    if records[item.study].quick and not in_quick(item):
+        return "missing", "in the full run alone"
+    return "missing", "missing"
 
 
 def _verdict(item: Item, records: Mapping[str, StudyRecord]) -> Markup:
-    why = f'<span class="aside">{prose(item.why)}</span>' if item.why else ""
+    why = between('<span class="aside">', prose(item.why), "</span>")
     return Markup(chip(*_state(item, records)) + why)
 
 
 def _link(item: Item, records: Mapping[str, StudyRecord]) -> Markup:
     if not item.study:
         return Markup("–")
-    name = Markup(f"<code>{escape(item.study)}</code>")
-    at = address(item.study) if item.study in records else "not-run"
-    return Markup(f'<a href="#{escape(at)}">{name}</a>')
+    section = "not-run"
+    if item.study in records:
+        section = address(item.study)
+    return Markup(f'<a href="#{escape(section)}"><code>{escape(item.study)}</code></a>')
 
 
 def _account_table(rows: Sequence[str]) -> str:
@@ -173,14 +180,14 @@ def all_claims(records: Iterable[StudyRecord], table: str) -> Markup:
     """Every claim of every study, those of a study below its name."""
     rows = []
     for record in records:
-        at = escape(record.study)
+        name = escape(record.study)
         rows.append(
-            f'<tr role="row" class="study" data-heading="{at}"><th role="rowheader" scope="rowgroup" colspan="5">'
-            f'<a href="#{escape(address(record.study))}">{escape(record.title)}</a> <code>{at}</code></th></tr>'
+            f'<tr role="row" class="study" data-heading="{name}"><th role="rowheader" scope="rowgroup" colspan="5">'
+            f'<a href="#{escape(address(record.study))}">{escape(record.title)}</a> <code>{name}</code></th></tr>'
         )
         rows += [
             f'<tr role="row" data-verdict="{escape(c.verdict)}" data-paper="{escape(paper_of(record.study))}" '
-            f'data-study="{at}">{_cells(c, _why(c))}</tr>'
+            f'data-study="{name}">{_cells(c, _why(c))}</tr>'
             for c in record.claims
         ]
     return _table(rows, table)
@@ -191,43 +198,42 @@ def own_claims(record: StudyRecord) -> Markup:
     if not record.claims:
         return Markup("")
     reasons = list(dict.fromkeys(c.because for c in record.claims if c.because))
-    at = address(record.study)
+    section = escape(address(record.study))
     rows = []
     for c in record.claims:
-        place = reasons.index(c.because) + 1 if c.because else 0
-        link = f' <a class="why" href="#{escape(at)}-why-{place}">why<span class="unseen"> number</span> {place}</a>'
-        rows.append(f'<tr role="row">{_cells(c, Markup(link if place else ""))}</tr>')
-    listed = "".join(f'<li id="{escape(at)}-why-{i}">{prose(r)}</li>' for i, r in enumerate(reasons, start=1))
-    said = f'<div class="reasons"><h3>Because</h3><ol>{listed}</ol></div>' if reasons else ""
+        link = ""
+        if c.because:
+            place = reasons.index(c.because) + 1
+            link = f' <a class="why" href="#{section}-why-{place}">why<span class="unseen"> number</span> {place}</a>'
+        rows.append(f'<tr role="row">{_cells(c, Markup(link))}</tr>')
+    listed = "".join(f'<li id="{section}-why-{i}">{prose(r)}</li>' for i, r in enumerate(reasons, start=1))
+    because = between('<div class="reasons"><h3>Because</h3><ol>', Markup(listed), "</ol></div>")
     counts = Counter(c.verdict for c in record.claims)
     shown = " ".join(chip(v, f"{counts[v]} {v}") for v in VERDICTS if counts[v])
     return Markup(
         f'<details class="fold own"><summary><span class="name">What the paper says, and what we measure</span> {shown}'
-        f"</summary>{_table(rows, f'{at}-claims')}{said}</details>"
+        f"</summary>{_table(rows, f'{section}-claims')}{because}</details>"
     )
 
 
 def _why(claim: Claim) -> Markup:
-    if not claim.because:
-        return Markup("")
-    return Markup(f'<details class="because"><summary>because</summary><p>{prose(claim.because)}</p></details>')
+    return between('<details class="because"><summary>because</summary><p>', prose(claim.because), "</p></details>")
 
 
 def _cells(claim: Claim, why: Markup) -> str:
-    values = (claim.paper, claim.ours, claim.interval)
-    cells = "".join(
-        f'<td role="cell" class="{"value" if value else "none"}" data-label="{name}">{prose(value or "–")}</td>'
-        for name, value in zip(COLUMNS[1:4], values, strict=True)
-    )
+    cells = ""
+    for name, value in zip(COLUMNS[1:4], (claim.paper, claim.ours, claim.interval), strict=True):
+        kind = "value" if value else "none"
+        cells += f'<td role="cell" class="{kind}" data-label="{name}">{prose(value or "–")}</td>'
     return (
         f'<th role="rowheader" scope="row">{prose(claim.what)}</th>{cells}'
         f'<td role="cell" class="verdict" data-label="Verdict">{chip(claim.verdict)}{why}</td>'
     )
 
 
-def _table(rows: Sequence[str], at: str) -> Markup:
+def _table(rows: Sequence[str], place: str) -> Markup:
     head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
     return Markup(
-        f'<table class="cards claims" role="table" id="{escape(at)}"><thead role="rowgroup"><tr role="row">{head}</tr>'
-        f'</thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
+        f'<table class="cards claims" role="table" id="{escape(place)}"><thead role="rowgroup"><tr role="row">{head}'
+        f'</tr></thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
     )

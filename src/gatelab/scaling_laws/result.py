@@ -92,7 +92,7 @@ def _curve(
         label=name,
         sizes=sizes,
         errors=errors,
-        kept=_kept(study, name, widths, flagged),
+        fitted=_kept(study, name, widths, flagged),
         limit=_limits(study, name),
         note=f"slope {slope}" if slope else "too few points for a slope",
         paper=None if published is None else f"{published:.2f}",

@@ -73,7 +73,7 @@ def _curve(label: str, found: Measured, errors: dict[int, float], ours: Slope, u
         label,
         np.array(list(errors), float),
         np.array(list(errors.values()))[:, None],
-        kept=np.array([found.row.every or not flags[width] for width in errors])[:, None],
+        fitted=np.array([found.row.every or not flags[width] for width in errors])[:, None],
         note=f"slope {ours}",
         paper=f"{paper:.2f}" if own and paper is not None else None,
         look=unit,
