@@ -202,9 +202,9 @@ const charts = (() => {
   function frame(panel, width, tall, alone) { // what surrounds the values, in pixels
     const bare = { x: panel.x.bare && !alone, y: panel.y.bare && !alone };
     const above = panel.y.label || alone ? labelOf(panel.y) : "", below = panel.x.label || alone ? labelOf(panel.x) : "";
-    const beside = Math.max(0, ...panel.texts.filter(beyond).map((text) => measure(text.text))), roomy = beside < 0.45 * width;
+    const beside = Math.max(0, ...panel.texts.filter(beyond).map((text) => measure(text.text)));
     const named = panel.y.ticks ? Math.max(...panel.y.ticks.labels.map((text) => measure(text)), 0) + 12 : 44;
-    const left = bare.y ? 10 : named, right = beside && roomy ? beside + 16 : 14;
+    const left = bare.y ? 10 : named, roomy = width - left - beside - 16 > 0.4 * width, right = beside && roomy ? beside + 16 : 14;
     const lines = { above: above ? wrap(above, width - 8) : [], below: below ? wrap(below, width - left - right) : [] };
     const top = lines.above.length * 15 + 12, deep = bare.x ? 8 : 26 + 13 * (Math.max(1, ...(panel.x.ticks?.labels ?? []).map((text) => text.split("\n").length)) - 1);
     const bottom = deep + lines.below.length * 15;
