@@ -36,7 +36,7 @@ def test_a_band_spans_the_seeds_only_where_there_are_several() -> None:
 
 def test_points_left_out_are_hollow_and_named_in_the_legend() -> None:
     kept = np.array([[False], [True], [True], [True]])
-    panel = scaling_figure([("n", [curve(kept=kept)])]).axes[0]
+    panel = scaling_figure([("n", [curve(fitted=kept)])]).axes[0]
     hollow = [line for line in panel.get_lines() if line.get_markerfacecolor() == "white"]
     assert [len(line.get_xdata()) for line in hollow] == [1]  # pyright: ignore[reportArgumentType]
     assert "left out of the slope" in legend_of(panel)

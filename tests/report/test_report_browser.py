@@ -20,9 +20,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed on this machine")
 FIGURE = "#scaling-fig2-figure"
 # Pairs of texts of one figure that lie upon each other.
-OVERLAPS = """selector => [...document.querySelectorAll(selector)].flatMap(svg => {
-    const texts = [...svg.querySelectorAll('text')].filter(t => t.textContent);
-    const boxes = texts.map(t => [t.textContent, t.getBBox()]);
+OVERLAPS = """selector => [...document.querySelectorAll(selector)].flatMap(figure => {
+    const texts = [...figure.querySelectorAll('text')].filter(t => t.textContent && t.getBoundingClientRect().width);
+    const boxes = texts.map(t => [t.textContent, t.getBoundingClientRect()]);
     const meet = (p, q, length, start, free) =>
         p[start] < q[start] + q[length] - free && q[start] < p[start] + p[length] - free;
     return boxes.flatMap(([a, p], i) => boxes.slice(i + 1)
@@ -35,16 +35,16 @@ CONTRASTS = """async selector => {
         .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
         .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
     const made = [];
-    for (const image of document.querySelectorAll(`${selector} .plot image`)) {
+    for (const image of document.querySelectorAll(`${selector} .plot .imagelayer image`)) {
         const picture = new Image();
-        picture.src = image.getAttribute('href');
+        picture.src = image.href.baseVal;
         await picture.decode();
         const canvas = document.createElement('canvas');
         [canvas.width, canvas.height] = [picture.width, picture.height];
         const pen = canvas.getContext('2d', { willReadFrequently: true });
         pen.drawImage(picture, 0, 0);
         const area = image.getBoundingClientRect();
-        for (const text of image.ownerSVGElement.querySelectorAll('text')) {
+        for (const text of image.closest('.plot').querySelectorAll('.annotation-text')) {
             const box = text.getBoundingClientRect();
             const x = (box.left + box.width / 2 - area.left) / area.width;
             const y = (box.top + box.height / 2 - area.top) / area.height;
@@ -57,6 +57,35 @@ CONTRASTS = """async selector => {
     }
     return made;
 }"""
+# Where a point of a series lies in the window.
+PLACE = """([selector, group, point]) => {
+    const plot = document.querySelector(selector), box = plot.getBoundingClientRect();
+    const series = plot.data.find(t => t.meta?.includes(group) && t.mode?.includes('markers'));
+    const [x, y] = ['x', 'y'].map(name => {
+        const axis = plot._fullLayout[`${name}axis`];
+        return box[name] + axis._offset + axis.d2p(series[name][point]);
+    });
+    return { x, y };
+}"""
+HOVER = ".hoverlayer .hovertext tspan.line"
+LABEL = f"document.querySelector('{FIGURE} .plot .xtick text')"
+
+
+def show(page: Any, figure: str = FIGURE) -> Any:
+    """Scroll to a figure, wait until all its panels are drawn, and hand back the first one."""
+    page.locator(figure).scroll_into_view_if_needed()
+    page.wait_for_function(
+        """figure => {
+            const plots = [...document.querySelectorAll(`${figure} .plot:not(.picture)`)];
+            const next = plots.find(plot => !plot.data);
+            if (next) next.scrollIntoView();
+            return plots.length && !next;
+        }""",
+        arg=figure,
+    )
+    first = page.locator(f"{figure} .plot").first
+    first.scroll_into_view_if_needed()
+    return first
 
 
 @pytest.fixture(scope="module")
@@ -101,84 +130,122 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
     assert wrong == []
 
 
+def test_charts_are_drawn_when_they_come_into_view(visit: Any) -> None:
+    page = visit()
+    drawn = "[...document.querySelectorAll('.plot')].map(plot => Boolean(plot.data))"
+    assert not all(page.evaluate(drawn))
+    for figure in (FIGURE, "#ntk-fig4-figure", "#linearize-table1-figure"):
+        show(page, figure)
+    assert all(page.evaluate(drawn))
+
+
 def test_pointing_at_a_place_shows_series_value_and_interval(visit: Any) -> None:
     page = visit()
-    plot = page.locator(f"{FIGURE} .plot").first
-    plot.scroll_into_view_if_needed()
-    tip = plot.locator(".tip")
-    assert tip.is_hidden()
-    mark = plot.locator("svg g[data-groups='1'] polygon").nth(1)  # the second square of the glu: n = 4
-    box = mark.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2 + 1, box["y"] + box["height"] / 2)
-    assert tip.inner_text().split("\n") == ["glu", "neurons n: 4", "test RMSE: 0.01563 [0.01563, 0.02344]"]
+    show(page)
+    hover = page.locator(f"{FIGURE} {HOVER}")
+    assert hover.count() == 0
+    place = page.evaluate(PLACE, [f"{FIGURE} .plot", 1, 1])  # the second square of the glu: n = 4
+    page.mouse.move(place["x"] + 1, place["y"])
+    hover.first.wait_for()
+    assert hover.all_text_contents() == ["glu", "neurons n: 4", "test RMSE: 0.01563 [0.01563, 0.02344]"]
     page.mouse.move(5, 5)
-    assert tip.is_hidden()
+    hover.first.wait_for(state="detached")
 
 
 def test_arrow_keys_go_from_point_to_point_and_are_said_aloud(visit: Any) -> None:
     page = visit()
-    plot = page.locator(f"{FIGURE} .plot").first
+    plot = show(page)
     plot.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert page.locator("#said").inner_text() == "mlp, neurons n: 4, test RMSE: 0.0625 [0.0625, 0.09375]"
+    page.locator(f"{FIGURE} {HOVER}").first.wait_for()
     page.keyboard.press("Escape")
-    assert plot.locator(".tip").is_hidden()
+    page.locator(f"{FIGURE} {HOVER}").first.wait_for(state="detached")
+
+
+def test_keys_zoom_and_all_is_shown_again(visit: Any) -> None:
+    page = visit()
+    plot = show(page)
+    ends = f"document.querySelector('{FIGURE} .plot')._fullLayout.xaxis.range"
+    marks = f"document.querySelector('{FIGURE} .plot').layout.xaxis.ticktext"
+    whole, texts = page.evaluate(ends), page.evaluate(marks)
+    button = page.locator(f"{FIGURE} button[data-act='reset']")
+    assert button.is_hidden()
+    plot.focus()
+    for _ in range(3):
+        page.keyboard.press("+")
+    low, high = page.evaluate(ends)
+    assert high - low == pytest.approx((whole[1] - whole[0]) * 0.7**3)
+    assert page.evaluate(marks) != texts  # a logarithmic axis has marks of its own at each size
+    button.click()
+    button.wait_for(state="hidden")
+    assert page.evaluate(ends) == pytest.approx(whole)
+    assert page.evaluate(marks) == texts
 
 
 def test_the_legend_hides_a_unit_in_every_panel_and_shows_it_again(visit: Any) -> None:
     page = visit()
-    shown = f"{FIGURE} svg g[data-groups='1']"
+    plot = show(page)
     button = page.locator(f"{FIGURE} .legend button", has_text="glu").first
-    seen = lambda: page.evaluate(  # noqa: E731
-        "s => [...document.querySelectorAll(s)].filter(g => g.style.display !== 'none').length", shown
-    )
-    before = seen()
+    series = """figure => [...document.querySelectorAll(`${figure} .plot`)].flatMap(plot => plot.data)
+        .filter(t => t.meta.includes(1) && t.visible !== false).length"""
+    before = page.evaluate(series, FIGURE)
     assert before >= 4
     button.click()
-    assert seen() == 0
+    assert page.evaluate(series, FIGURE) == 0
     assert page.locator(f"{FIGURE} button[data-group='1'][aria-pressed='false']").count() == 2
-    plot = page.locator(f"{FIGURE} .plot").first
     plot.focus()
     page.keyboard.press("End")
     assert page.locator("#said").inner_text().startswith("mlp")
     button.click()
-    assert seen() == before
+    assert page.evaluate(series, FIGURE) == before
 
 
 def test_the_switch_shows_panels_against_n_or_p_or_both(visit: Any) -> None:
     page = visit()
-
-    def labels() -> list[str]:
-        return [t for t in page.locator(f"{FIGURE} .plot svg text").all_text_contents() if t[:4] in ("neur", "para")]
-
-    assert labels() == ["neurons n", "parameters P"]
+    labels = page.locator(f"{FIGURE} .plot .xtitle")
+    show(page)
+    assert labels.all_text_contents() == ["neurons n", "parameters P"]
     for view, expected in (("P", ["parameters P"]), ("n", ["neurons n"]), ("both", ["neurons n", "parameters P"])):
         page.locator(f"{FIGURE} button[data-view='{view}']").click()
-        assert labels() == expected
+        show(page)
+        assert labels.all_text_contents() == expected
         assert page.locator(f"{FIGURE} button[data-view='{view}']").get_attribute("aria-pressed") == "true"
     assert page.locator("#ntk-fig4-figure .switch").count() == 0
 
 
 def test_a_cell_of_a_heat_map_says_its_value(visit: Any) -> None:
     page = visit()
-    image = page.locator("#ntk-fig4-figure image")
-    image.scroll_into_view_if_needed()
-    box = image.bounding_box()
+    show(page, "#ntk-fig4-figure")
+    box = page.locator("#ntk-fig4-figure .imagelayer image").bounding_box()
     page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.9 * box["height"])  # column 1 of row 3
-    assert page.locator("#ntk-fig4-figure .tip").inner_text().split("\n") == ["sample j: 1", "sample i: 3", "value: 13"]
+    hover = page.locator(f"#ntk-fig4-figure {HOVER}")
+    hover.first.wait_for()
+    assert hover.all_text_contents() == ["sample j: 1", "sample i: 3", "value: 13"]
+
+
+def test_the_values_of_a_figure_are_a_table_too(visit: Any) -> None:
+    page = visit()
+    page.locator(f"{FIGURE} details.values summary").click()
+    page.locator(f"{FIGURE} .values td").first.wait_for()
+    rows = [row.inner_text().split("\t") for row in page.locator(f"{FIGURE} .values tr").all()]
+    assert rows[0] == ["panel", "series", "x", "y", "low", "high"]
+    assert ["test RMSE against neurons n", "glu", "4", "0.01563", "0.015625", "0.0234375"] in rows
 
 
 def test_the_theme_goes_round_is_remembered_and_redraws(visit: Any) -> None:
     page = visit(theme="light")
     background = "getComputedStyle(document.body).backgroundColor"
-    stroke = f"document.querySelector('{FIGURE} .plot text').getAttribute('fill')"
+    stroke = f"getComputedStyle({LABEL}).fill"
+    show(page)
     light, ink = page.evaluate(background), page.evaluate(stroke)
     button = page.locator("#theme")
     for expected in ("Theme: light", "Theme: dark"):
         button.click()
         assert button.inner_text() == expected
     assert page.evaluate(background) != light
+    show(page)
     assert page.evaluate(stroke) != ink
     page.reload()
     assert button.inner_text() == "Theme: dark"
@@ -237,6 +304,18 @@ def test_without_scripts_the_table_is_plain_and_whole(browser: Any, address: str
     assert page.locator("#all-claims tbody tr[data-verdict]:visible").count() == 6
     assert page.get_by_label("Search the claims").is_hidden()
     assert page.locator("button[data-key]:visible").count() == 0
+    page.locator("#scaling-fig2 details.numbers summary").click()
+    assert page.locator("#scaling-fig2 .csv").inner_text().splitlines()[:2] == ["n,rmse,unit", f"2,0.1,{EVIL}"]
+    context.close()
+
+
+def test_without_scripts_figures_are_pictures(browser: Any, recorded: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(recorded)
+    picture = page.locator("#linearize-transformer-figure noscript img")
+    assert picture.bounding_box()["width"] > 600
+    assert picture.get_attribute("alt").startswith("Feed-forward blocks")
     context.close()
 
 
@@ -265,13 +344,13 @@ def test_the_first_screen_shows_a_finding_with_its_figure(visit: Any, recorded: 
 
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (800, "light")])
 def test_numbers_on_a_heat_map_can_be_read(visit: Any, recorded: str, width: int, theme: str) -> None:
-    """Contrast of every number with the pixels of its own cell, and no edge about it; 4.5 is WCAG's level AA."""
+    """Contrast of every number with the pixels of its own cell, 4.5 is WCAG's level AA."""
     page = visit(width=width, theme=theme, where=recorded)
+    show(page, "#linearize-transformer-figure")
     contrasts = page.evaluate(CONTRASTS, "#linearize-transformer-figure")
     assert len(contrasts) >= 126
     assert min(contrasts) >= 4.5
-    assert page.locator("#linearize-transformer-figure svg:has(image) text[stroke]").count() == 0
-    assert page.evaluate(OVERLAPS, "#linearize-transformer-figure .plot svg") == []
+    assert page.evaluate(OVERLAPS, "#linearize-transformer-figure .plot") == []
 
 
 @pytest.mark.parametrize("width", [1400, 1900])
@@ -303,14 +382,14 @@ def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> N
     assert EVIL in csv.decode()
     page.locator(f"{FIGURE} button[data-view='P']").click()
     page.locator(f"{FIGURE} .legend button", has_text="mlp").first.click()
-    name, svg = saved(f"{FIGURE} button[data-save='svg']")
+    name, svg = saved(f"{FIGURE} button[data-act='svg']")
     assert name == "scaling-fig2.svg"
     text = svg.decode()
     assert "parameters P" in text
     assert "neurons n" not in text
     assert "glu: slope" in text
     assert "mlp: slope" not in text
-    name, png = saved(f"{FIGURE} button[data-save='png']")
+    name, png = saved(f"{FIGURE} button[data-act='png']")
     image = Image.open(BytesIO(png)).convert("RGB")
     assert name == "scaling-fig2.png"
     assert (213, 94, 0) in {colour for _, colour in image.getcolors(1 << 24)}  # the glu is drawn
@@ -319,11 +398,13 @@ def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> N
 def test_tables_open_as_tables_and_long_ones_say_so(visit: Any) -> None:
     page = visit()
     page.locator("#scaling-fig2 details.numbers summary").click()
-    cells = page.locator("#scaling-fig2 .sheet td").all_inner_texts()
+    page.locator("#scaling-fig2 .numbers td").first.wait_for()
+    cells = page.locator("#scaling-fig2 .numbers td").all_inner_texts()
     assert cells == ["2", "0.1", EVIL, "4", "0.333333", EVIL]
     page.locator("#linearize-table1 details.numbers summary").click()
-    assert page.locator("#linearize-table1 .sheet tbody tr").count() == 500
-    assert "first 500 of 700 rows" in page.locator("#linearize-table1 .sheet").inner_text()
+    page.locator("#linearize-table1 .numbers td").first.wait_for()
+    assert page.locator("#linearize-table1 .numbers tbody tr").count() == 500
+    assert "first 500 of 700 rows" in page.locator("#linearize-table1 .numbers .sheet").inner_text()
 
 
 def test_the_command_can_be_copied(visit: Any) -> None:
@@ -345,6 +426,8 @@ def test_hostile_text_does_nothing(visit: Any) -> None:
 def test_axe_finds_nothing(visit: Any, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = visit(theme=theme)
+    for figure in (FIGURE, "#ntk-fig4-figure", "#linearize-table1-figure"):
+        show(page, figure)
     # All but the table of 700 rows, one like the other, which would take most of the time.
     folded = "details:not(#linearize-table1 *)"
     page.evaluate("folded => document.querySelectorAll(folded).forEach(d => { d.open = true; })", folded)
@@ -364,9 +447,11 @@ def test_axe_finds_nothing_among_findings(visit: Any, recorded: str, theme: str)
 @pytest.mark.parametrize("width", [400, 800, 1400])
 def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     page = visit(width=width)
+    for figure in (FIGURE, "#ntk-fig4-figure", "#linearize-table1-figure"):
+        show(page, figure)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    beyond = """() => [...document.querySelectorAll('.plot svg')].filter(
+    beyond = """() => [...document.querySelectorAll('.plot')].filter(
         s => s.getBoundingClientRect().right > document.documentElement.clientWidth).length"""
     assert page.evaluate(beyond) == 0
 
@@ -381,19 +466,25 @@ def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) ->
 
 def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
     for width in (400, 800, 1400):
-        assert visit(width=width).evaluate(OVERLAPS, ".plot svg") == []
+        page = visit(width=width)
+        for figure in (FIGURE, "#ntk-fig4-figure", "#linearize-table1-figure"):
+            show(page, figure)
+        assert page.evaluate(OVERLAPS, ".plot") == []
 
 
 def test_on_paper_it_is_light_and_whole(visit: Any) -> None:
     page = visit(theme="dark")
-    dark = page.evaluate(f"document.querySelector('{FIGURE} .plot text').getAttribute('fill')")
+    colour = f"getComputedStyle({LABEL}).fill"
+    show(page)
+    dark = page.evaluate(colour)
     assert page.pdf()[:4] == b"%PDF"
-    colour = f"document.querySelector('{FIGURE} .plot text').getAttribute('fill')"
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("#theme").is_hidden()
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(colour) != dark
+    assert page.evaluate("[...document.querySelectorAll('.plot')].every(plot => plot.data)")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
+    show(page)
     assert page.evaluate(colour) == dark

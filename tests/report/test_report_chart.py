@@ -45,7 +45,7 @@ def scaling() -> Figure:
             unit,
             N,
             np.outer(N**-order, [1.0, 1.5]),
-            kept=np.array([[True, True]] * 3 + [[False, False]]),
+            fitted=np.array([[True, True]] * 3 + [[False, False]]),
             limit=0.8 * N**-order,
             note=f"slope -{order}.0",
             paper=f"-{order}.1",

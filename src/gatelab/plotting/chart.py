@@ -1,8 +1,9 @@
 """A figure as plain values: what a page needs to draw it again and to answer when a reader points at it.
 
-The values are those of the artists, not of whoever drew them: every figure of the studies can be read, whichever
-function made it. Four parts: this file has figure, panels and axes; `chart_series` lines, bands, points and areas;
-`chart_pictures` what has no outline worth keeping (maps, surfaces); `chart_legend` which entry stands for what.
+The values are read from matplotlib's artists, so every figure of the studies can be read, whichever function drew it.
+This file reads figure, panels and axes; `chart_series` reads lines, bands, points and areas; `chart_pictures` turns
+what has no outline worth keeping (maps, surfaces) into small pictures; `chart_legend` tells which entry stands for
+which series.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ def chart_of(figure: Figure) -> dict[str, Any]:
 
 def _panel(axes: Axes, groups: Groups, reading: Reading) -> dict[str, Any]:
     title = plain(" ".join(filter(None, (axes.get_title(loc) for loc in ("left", "center", "right")))))
-    made: dict[str, Any] = {"title": title, "legend": groups.of_panel(axes)}
+    values: dict[str, Any] = {"title": title, "legend": groups.of_panel(axes)}
     if axes.name != "rectilinear":
-        return made | {"picture": picture(axes), "series": [], "maps": [], "texts": []}
+        return values | {"picture": picture(axes), "series": [], "maps": [], "texts": []}
     reading.where = title or plain(axes.get_xlabel()) or "a panel without a title"
-    return made | {
+    return values | {
         "x": _axis(axes, "x", reading),
         "y": _axis(axes, "y", reading),
         "equal": axes.get_aspect() != "auto",
@@ -79,51 +80,50 @@ def _axis(axes: Axes, which: Literal["x", "y"], reading: Reading) -> dict[str, A
     Panels that share an axis have its label and its numbers at one of them. `shared` is that label, for a page that
     has to put the panels below each other; `bare` says that this one has no numbers.
     """
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    limits = axes.get_xlim() if which == "x" else axes.get_ylim()
+    axis = getattr(axes, f"{which}axis")
+    limits = getattr(axes, f"get_{which}lim")()
     scale = axis.get_scale()
     if scale not in SCALES:
         reading.leave(f"{scale} scale")
-    siblings = (axes.get_shared_x_axes() if which == "x" else axes.get_shared_y_axes()).get_siblings(axes)
-    labels = [axes.get_xlabel() if which == "x" else axes.get_ylabel()]
-    labels += [one.get_xlabel() if which == "x" else one.get_ylabel() for one in siblings]
+    siblings = getattr(axes, f"get_shared_{which}_axes")().get_siblings(axes)
+    labels = [getattr(panel, f"get_{which}label")() for panel in (axes, *siblings)]
     locator, ticks = axis.get_major_locator(), None
     if isinstance(locator, FixedLocator):
-        at = [float(v) for v in locator() if min(limits) <= v <= max(limits)]
-        ticks = {"at": numbers(at), "labels": [plain(t) for t in axis.get_major_formatter().format_ticks(at)]}
-    made: dict[str, Any] = {
+        places = [float(v) for v in locator() if min(limits) <= v <= max(limits)]
+        ticks = {"at": numbers(places), "labels": [plain(t) for t in axis.get_major_formatter().format_ticks(places)]}
+    values: dict[str, Any] = {
         "label": plain(labels[0]),
         "shared": plain(next((label for label in labels if label), "")),
         "scale": scale,
         "limits": numbers(limits),
         "ticks": ticks,
-        "bare": not axis.get_tick_params().get("labelbottom" if which == "x" else "labelleft", True),
+        "bare": not axis.get_tick_params().get({"x": "labelbottom", "y": "labelleft"}[which], True),
         "grid": bool(axis.get_tick_params().get("gridOn", False)),
     }
     if scale == "symlog":
-        made["threshold"] = numbers([getattr(axis.get_transform(), "linthresh", 1.0)])[0]
-    return made
+        values["threshold"] = numbers([getattr(axis.get_transform(), "linthresh", 1.0)])[0]
+    return values
 
 
 def _texts(axes: Axes, reading: Reading) -> list[dict[str, Any]]:
     """Texts with their places as parts of the panel: 0 is its left and lower edge, 1 its right and upper one."""
-    made = []
+    texts = []
     for text in axes.texts:
         if not text.get_visible() or not text.get_text():
             continue
         if isinstance(text, Annotation) and text.arrow_patch is not None:
             reading.leave(f"the arrow of {text.get_text()!r}")
-        at = axes.transAxes.inverted().transform(text.get_transform().transform(text.get_position()))
-        made.append(
+        place = axes.transAxes.inverted().transform(text.get_transform().transform(text.get_position()))
+        texts.append(
             {
                 "text": plain(text.get_text()),
-                "at": numbers(at),
+                "at": numbers(place),
                 "across": text.get_horizontalalignment(),
                 "up": text.get_verticalalignment(),
                 "colour": hexadecimal(text.get_color()),
             }
         )
-    return made
+    return texts
 
 
 def _places(axes: list[Axes]) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def _places(axes: list[Axes]) -> list[dict[str, Any]]:
     Grids below each other, as those of subfigures are, become one with as many columns as all of them divide.
     """
     grids = _grids(axes)
-    columns = math.lcm(*(grid.get_geometry()[1] for grid in grids)) if grids else 1
+    columns = math.lcm(*(grid.get_geometry()[1] for grid in grids))
     rows = list(accumulate((grid.get_geometry()[0] for grid in grids), initial=0))
     places = []
     for i, one in enumerate(axes):
@@ -161,8 +161,9 @@ def _grids(axes: list[Axes]) -> list[GridSpecBase]:
         boxes.setdefault(spec.get_gridspec(), []).append(one.get_window_extent())
     spans = {grid: (min(b.y0 for b in parts), max(b.y1 for b in parts)) for grid, parts in boxes.items()}
     ordered = sorted(spans, key=lambda grid: -spans[grid][1])
-    stacked = all(spans[upper][0] >= spans[lower][1] for upper, lower in pairwise(ordered))
-    return ordered if stacked else []
+    if any(spans[upper][0] < spans[lower][1] for upper, lower in pairwise(ordered)):
+        return []
+    return ordered
 
 
 def _beside(figure: Figure, reading: Reading) -> None:
@@ -172,6 +173,6 @@ def _beside(figure: Figure, reading: Reading) -> None:
     for text in figure.texts:
         if text.get_text() and text.get_text() != title:
             reading.leave(f"the text {text.get_text()!r}")
-    for kind, found in (("an image", figure.images), ("a line", figure.lines), ("a patch", figure.patches)):
-        for _ in found:
+    for kind, artists in (("an image", figure.images), ("a line", figure.lines), ("a patch", figure.patches)):
+        for _ in artists:
             reading.leave(kind)

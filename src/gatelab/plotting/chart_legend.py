@@ -30,29 +30,30 @@ class Groups:
 
     def __init__(self, figure: Figure, axes: list[Axes]) -> None:
         self.entries: list[dict[str, Any]] = []
-        self.of_figure = [found for legend in figure.legends for found in self._read(legend)]
-        legends = {one: one.get_legend() for one in axes}
-        self._panels = {one: self._read(legend) if legend is not None else [] for one, legend in legends.items()}
+        self.of_figure = [entry for legend in figure.legends for entry in self._read(legend)]
+        self._panels = {panel: self._read(panel.get_legend()) for panel in axes}
 
     def of_panel(self, axes: Axes) -> list[dict[str, Any]]:
         """What the panel's own legend says: group and text of each entry."""
         return self._panels[axes]
 
-    def assign(self, axes: Axes, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def assign(self, axes: Axes, series: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Give each series the groups that it belongs to. A panel without a legend is read by those of the others."""
-        shown = [*self._panels[axes], *self.of_figure] or [e for found in self._panels.values() for e in found]
+        shown = [*self._panels[axes], *self.of_figure] or [e for entries in self._panels.values() for e in entries]
         known = sorted({entry["group"] for entry in shown})
-        tied = {one["interval"]: one for one in made if "interval" in one}
-        for one in made:
+        tied = {one["interval"]: one for one in series if "interval" in one}
+        for one in series:
             one["groups"] = _matches(one, {g: self.entries[g] for g in known})
         for i, line in tied.items():
-            made[i]["groups"] = line["groups"]
-        for one in made:
+            series[i]["groups"] = line["groups"]
+        for one in series:
             for group in one["groups"]:
                 self.entries[group]["used"] = True
-        return made
+        return series
 
-    def _read(self, legend: Legend) -> list[dict[str, Any]]:
+    def _read(self, legend: Legend | None) -> list[dict[str, Any]]:
+        if legend is None:
+            return []
         texts = [plain(text.get_text()) for text in legend.get_texts()]
         return [
             {"group": self._group(_handle(handle), text), "text": text}
@@ -71,15 +72,20 @@ class Groups:
 def _handle(handle: Any) -> dict[str, Any]:
     if isinstance(handle, Line2D):
         return style_of(handle)
-    face = "#000000"
+    colour, patch, marker = "#000000", False, "o"
     if isinstance(handle, Patch):
-        face = hexadecimal(handle.get_facecolor() if handle.get_fill() else handle.get_edgecolor())
+        colour, patch, marker = colour_of(handle), True, ""
     elif isinstance(handle, Collection):
-        shown = handle.get_facecolor()
-        face = hexadecimal(shown[0] if len(shown) else handle.get_edgecolor()[0])
-    marker = "" if isinstance(handle, Patch) else "o"
+        colour = hexadecimal([*handle.get_facecolor(), *handle.get_edgecolor()][0])
     blank = {"dash": "none", "width": 1.0, "alpha": 1.0, "size": 4.0, "hollow": False}
-    return {"colour": face, "marker": marker, "patch": isinstance(handle, Patch), **blank}
+    return {"colour": colour, "marker": marker, "patch": patch, **blank}
+
+
+def colour_of(patch: Patch) -> str:
+    """The colour that a patch is seen in: that of its face where it is filled, else that of its edge."""
+    if patch.get_fill():
+        return hexadecimal(patch.get_facecolor())
+    return hexadecimal(patch.get_edgecolor())
 
 
 def _grey(colour: str) -> bool:
@@ -90,9 +96,11 @@ def _matches(one: dict[str, Any], known: dict[int, dict[str, Any]]) -> list[int]
     """The groups of one series: the one of its colour, and the one that says what its dashes or markers mean."""
     same = [g for g, entry in known.items() if entry["colour"] == one["colour"]]
     if one["kind"] in ("band", "segments", "area", "steps", "span", "bars"):
-        return same[:1] if len(same) == 1 else []
+        if len(same) > 1:
+            return []
+        return same
     scores = {g: _score(one, known[g]) for g in same if not _grey(one["colour"]) or _score(one, known[g]) >= 2}
-    own = [max(scores, key=lambda g: scores[g])] if scores else []
+    own = sorted(scores, key=lambda g: -scores[g])[:1]
     if own and scores[own[0]] == 3:
         return own
     rest = {g: entry for g, entry in known.items() if g not in same and (_grey(entry["colour"]) or not own)}

@@ -29,26 +29,28 @@ def maps(axes: Axes) -> list[dict[str, Any]]:
     `extent` is (left, right, bottom, top); `values`, row by row from the top, are there for a reader who points at a
     cell, unless there are more than 4096 of them.
     """
-    made: list[dict[str, Any]] = []
+    pictures: list[dict[str, Any]] = []
     for image in axes.images:
-        held = np.ma.asarray(image.get_array(), float)
-        values, rows = np.ma.filled(held, np.nan), image.to_rgba(held, bytes=True)
+        array = np.ma.asarray(image.get_array(), float)
+        values, rows = np.ma.filled(array, np.nan), image.to_rgba(array, bytes=True)
         if image.origin == "lower":
             values, rows = values[::-1], rows[::-1]
-        few = values.ndim == 2 and values.size <= MOST_CELLS
-        made.append(
+        cells = None
+        if values.ndim == 2 and values.size <= MOST_CELLS:
+            cells = [float(f"{v:.4g}") if np.isfinite(v) else None for v in values.ravel()]
+        pictures.append(
             {
                 "png": _png(np.asarray(rows, np.uint8)),
                 "extent": numbers(image.get_extent()),
                 "shape": list(values.shape[:2]),
-                "values": [float(f"{v:.4g}") if np.isfinite(v) else None for v in values.ravel()] if few else None,
+                "values": cells,
             }
         )
     levels = [one for one in axes.collections if isinstance(one, ContourSet)]
     if levels:
         drawn = _drawn(axes, levels, axes.bbox)
-        made.append({"png": drawn, "extent": numbers([*axes.get_xlim(), *axes.get_ylim()]), "values": None})
-    return made
+        pictures.append({"png": drawn, "extent": numbers([*axes.get_xlim(), *axes.get_ylim()]), "values": None})
+    return pictures
 
 
 def picture(axes: Axes) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def picture(axes: Axes) -> dict[str, Any]:
 def colour_bars(figure: Figure) -> tuple[list[dict[str, Any]], list[Axes]]:
     """Colour bars with the panels that they speak for, and the axes that hold them."""
     drawn = [(one, m) for one in figure.axes for m in _mappables(one)]
-    made: list[dict[str, Any]] = []
+    bars: list[dict[str, Any]] = []
     beside: list[Axes] = []
     for _, mappable in drawn:
         bar = mappable.colorbar
@@ -76,7 +78,7 @@ def colour_bars(figure: Figure) -> tuple[list[dict[str, Any]], list[Axes]]:
         low, high = mappable.get_clim()
         alike = [one for one, m in drawn if m.get_cmap() == mappable.get_cmap() and m.get_clim() == (low, high)]
         stops = mappable.get_cmap()(np.linspace(0, 1, STOPS))
-        made.append(
+        bars.append(
             {
                 "label": plain(bar.ax.get_ylabel() or bar.ax.get_xlabel()),
                 "limits": numbers([low, high]),
@@ -85,15 +87,15 @@ def colour_bars(figure: Figure) -> tuple[list[dict[str, Any]], list[Axes]]:
             }
         )
     panels = [one for one in figure.axes if one not in beside and one.get_visible()]
-    for bar in made:
+    for bar in bars:
         owners = bar.pop("owners")
         bar["panels"] = [i for i, one in enumerate(panels) if one in owners]
-    return made, beside
+    return bars, beside
 
 
 def _mappables(axes: Axes) -> list[ScalarMappable]:
-    found = [*axes.images, *axes.collections]
-    return [one for one in found if isinstance(one, ScalarMappable) and one.get_array() is not None]
+    artists = [*axes.images, *axes.collections]
+    return [one for one in artists if isinstance(one, ScalarMappable) and one.get_array() is not None]
 
 
 def _drawn(axes: Axes, artists: list[Any], box: Bbox) -> str:

@@ -54,8 +54,8 @@ def plain(text: str) -> str:
     ('x₁', 'D = 1.4×10¹²', 'P → ∞')
     """
 
-    def simple(found: re.Match[str]) -> str:
-        inner = re.sub(r"\\mathdefault\{([^}]*)\}", r"\1", found[1])
+    def simple(formula: re.Match[str]) -> str:
+        inner = re.sub(r"\\mathdefault\{([^}]*)\}", r"\1", formula[1])
         for name, sign in _MATH.items():
             inner = inner.replace(name, sign)
         inner = re.sub(r"\^\{([^}]*)\}|\^(.)", lambda m: (m[1] or m[2]).translate(_UP), inner)
@@ -71,11 +71,14 @@ def numbers(values: ArrayLike) -> list[float | int | None]:
     >>> numbers([1.0, 2 / 3, float("nan"), 1e-7])
     [1, 0.666667, None, 1e-07]
     """
-    made: list[float | int | None] = []
+    rounded: list[float | int | None] = []
     for value in np.asarray(np.ma.filled(np.ma.asarray(values, float), np.nan), float).ravel():
-        short = float(f"{value:.6g}") if np.isfinite(value) else None
-        made.append(int(short) if short is not None and short.is_integer() and abs(short) < 1e15 else short)
-    return made
+        if not np.isfinite(value):
+            rounded.append(None)
+            continue
+        short = float(f"{value:.6g}")
+        rounded.append(int(short) if short.is_integer() and abs(short) < 1e15 else short)
+    return rounded
 
 
 def hexadecimal(colour: Any) -> str:
@@ -95,18 +98,18 @@ def thin(values: NDArray[np.float64], most: int = MOST) -> NDArray[np.intp]:
     """
     if len(values) <= most:
         return np.arange(len(values))
-    kept: set[int] = set()
+    indices: set[int] = set()
     for stretch in np.array_split(np.arange(len(values)), most // 2):
-        seen = np.where(np.isfinite(values[stretch]), values[stretch], 0.0)
-        kept |= {int(stretch[seen.argmin()]), int(stretch[seen.argmax()])}
-    return np.array(sorted(kept))
+        finite = np.where(np.isfinite(values[stretch]), values[stretch], 0.0)
+        indices |= {int(stretch[finite.argmin()]), int(stretch[finite.argmax()])}
+    return np.array(sorted(indices))
 
 
 def read_series(axes: Axes, reading: Reading) -> list[dict[str, Any]]:
     """Everything in the panel that has values, from the hindmost to the foremost."""
     in_bars = {patch: box for box in axes.containers if isinstance(box, BarContainer) for patch in box.patches}
     caps = {cap for box in axes.containers if isinstance(box, ErrorbarContainer) for cap in box.lines[1]}
-    found: list[tuple[float, dict[str, Any]]] = []
+    layers: list[tuple[float, dict[str, Any]]] = []
     for artist in axes.get_children():
         if not artist.get_visible() or artist in caps or artist in in_bars:
             continue
@@ -120,19 +123,20 @@ def read_series(axes: Axes, reading: Reading) -> list[dict[str, Any]]:
             if artist in (*axes.tables, *axes.artists) or (artist in axes.images and not isinstance(artist, AxesImage)):
                 reading.leave(type(artist).__name__)
             continue
-        found += [(artist.get_zorder(), one) for one in read]
+        layers += [(artist.get_zorder(), one) for one in read]
     for box in dict.fromkeys(in_bars.values()):
-        found.append((box.patches[0].get_zorder(), _bars(box)))
-    made = [one for _, one in sorted(found, key=lambda pair: pair[0])]
-    _tie(made)
-    return made
+        layers.append((box.patches[0].get_zorder(), _bars(box)))
+    ordered = [one for _, one in sorted(layers, key=lambda pair: pair[0])]
+    _tie(ordered)
+    return ordered
 
 
 def style_of(line: Line2D) -> dict[str, Any]:
     """How a line and its markers look."""
-    marker = line.get_marker()
-    mark = CARETS.get(marker, "") if isinstance(marker, int) else str(marker)
-    mark = "" if mark in ("None", "none", " ") else mark
+    marker: Any = line.get_marker()
+    mark = str(CARETS.get(marker, marker))
+    if mark in ("None", "none", " ") or (isinstance(marker, int) and marker not in CARETS):
+        mark = ""
     face = line.get_markerfacecolor()
     return {
         "colour": hexadecimal(line.get_color()),
@@ -151,7 +155,9 @@ def _alpha(value: Any) -> float:
 
 def _label(artist: Any) -> str:
     label = str(artist.get_label())
-    return "" if label.startswith("_") else plain(label)
+    if label.startswith("_"):
+        return ""
+    return plain(label)
 
 
 def _line(axes: Axes, line: Line2D, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -164,54 +170,59 @@ def _line(axes: Axes, line: Line2D, reading: Reading) -> Iterator[dict[str, Any]
         return
     x, y = (np.ma.filled(np.ma.asarray(v, float), np.nan) for v in (line.get_xdata(False), line.get_ydata(False)))
     if not across or not up:
-        yield look | {"kind": "level", "axis": "x" if across else "y", "at": numbers([x[0] if across else y[0]])[0]}
+        axis, place = ("x", x[0]) if across else ("y", y[0])
+        yield look | {"kind": "level", "axis": axis, "at": numbers([place])[0]}
     elif len(x):
-        kept = _thinned(y, look["label"], reading)
-        yield look | {"kind": "line", "x": numbers(x[kept]), "y": numbers(y[kept])}
+        indices = _thinned(y, look["label"], reading)
+        yield look | {"kind": "line", "x": numbers(x[indices]), "y": numbers(y[indices])}
 
 
 def _thinned(y: NDArray[np.float64], label: str, reading: Reading) -> NDArray[np.intp]:
-    kept = thin(y)
-    if len(kept) < len(y):
-        reading.thinned.append(f"{reading.where}{': ' if label else ''}{label}: {len(kept)} of {len(y)} points")
-    return kept
+    indices = thin(y)
+    if len(indices) < len(y):
+        parts = (reading.where, label, f"{len(indices)} of {len(y)} points")
+        reading.thinned.append(": ".join(filter(None, parts)))
+    return indices
 
 
-def _collection(axes: Axes, found: Collection, reading: Reading) -> Iterator[dict[str, Any]]:
-    if isinstance(found, ContourSet):
+def _collection(axes: Axes, collection: Collection, reading: Reading) -> Iterator[dict[str, Any]]:
+    if isinstance(collection, ContourSet):
         return  # a map: `chart_pictures` has it
-    label = _label(found)
-    own = all(found.get_transform().contains_branch_seperately(axes.transData)) and not np.any(found.get_offsets())
-    if isinstance(found, LineCollection) and own:
-        ends = [np.asarray(s)[[0, -1]].ravel() for s in found.get_segments() if len(s)]
-        look = {"label": label, "colour": _first(found.get_edgecolor()), "alpha": _alpha(found.get_alpha())}
+    label = _label(collection)
+    transform = collection.get_transform()
+    own = all(transform.contains_branch_seperately(axes.transData)) and not np.any(collection.get_offsets())
+    if isinstance(collection, LineCollection) and own:
+        ends = [np.asarray(s)[[0, -1]].ravel() for s in collection.get_segments() if len(s)]
+        look = {"label": label, "colour": _first(collection.get_edgecolor()), "alpha": _alpha(collection.get_alpha())}
         if ends:
-            width = round(float(np.ravel(found.get_linewidth())[0]), 2)
+            width = round(float(np.ravel(collection.get_linewidth())[0]), 2)
             yield look | {"kind": "segments", "width": width, "ends": [numbers(e) for e in ends]}
-    elif isinstance(found, PathCollection):
-        places = np.ma.filled(np.ma.asarray(found.get_offsets(), float), np.nan)
-        kept = _thinned(places[:, 1], label, reading)
-        faces = [hexadecimal(c) for c in found.get_facecolor()] or ["#ffffff"]
-        edges = [hexadecimal(c) for c in found.get_edgecolor()]
-        many = len(set(faces)) > 1
+    elif isinstance(collection, PathCollection):
+        places = np.ma.filled(np.ma.asarray(collection.get_offsets(), float), np.nan)
+        indices = _thinned(places[:, 1], label, reading)
+        faces = [hexadecimal(c) for c in collection.get_facecolor()]
+        edges = [hexadecimal(c) for c in collection.get_edgecolor()]
+        colours = None
+        if len(set(faces)) > 1:
+            colours = [faces[i % len(faces)] for i in indices]
         yield {
             "kind": "points",
             "label": label,
-            "colour": faces[0] if len(found.get_facecolor()) else edges[0],
-            "colours": [faces[i % len(faces)] for i in kept] if many else None,
-            "hollow": not len(found.get_facecolor()),
+            "colour": [*faces, *edges][0],
+            "colours": colours,
+            "hollow": not faces,
             "marker": "o",
-            "size": round(float(np.sqrt(np.mean(found.get_sizes()))), 2),
-            "alpha": _alpha(found.get_alpha()),
-            "x": numbers(places[kept, 0]),
-            "y": numbers(places[kept, 1]),
+            "size": round(float(np.sqrt(np.mean(collection.get_sizes()))), 2),
+            "alpha": _alpha(collection.get_alpha()),
+            "x": numbers(places[indices, 0]),
+            "y": numbers(places[indices, 1]),
         }
-    elif isinstance(found, PolyCollection) and own:
-        look = {"label": label, "colour": _first(found.get_facecolor()), "alpha": _alpha(found.get_alpha())}
-        for path in found.get_paths():
+    elif isinstance(collection, PolyCollection) and own:
+        look = {"label": label, "colour": _first(collection.get_facecolor()), "alpha": _alpha(collection.get_alpha())}
+        for path in collection.get_paths():
             yield look | _band(np.asarray(path.vertices, float))
     else:
-        reading.leave(type(found).__name__)
+        reading.leave(type(collection).__name__)
 
 
 def _first(rows: Any) -> str:
@@ -226,18 +237,19 @@ def _band(corners: NDArray[np.float64]) -> dict[str, Any]:
     there, back = corners[1 : half + 1], corners[half + 2 :][::-1]
     if len(corners) % 2 or half < 1 or not np.array_equal(there[:, 0], back[:, 0]):
         return {"kind": "area", "x": numbers(corners[:, 0]), "y": numbers(corners[:, 1])}
-    low, high = np.minimum(there[:, 1], back[:, 1]), np.maximum(there[:, 1], back[:, 1])
-    kept = np.arange(half) if half <= MOST else np.unique([*thin(low), *thin(high)])
-    return {"kind": "band", "x": numbers(there[kept, 0]), "low": numbers(low[kept]), "high": numbers(high[kept])}
+    x, low, high = there[:, 0], np.minimum(there[:, 1], back[:, 1]), np.maximum(there[:, 1], back[:, 1])
+    indices = np.unique([*thin(low), *thin(high)])
+    return {"kind": "band", "x": numbers(x[indices]), "low": numbers(low[indices]), "high": numbers(high[indices])}
 
 
 def _patch(axes: Axes, patch: Patch) -> Iterator[dict[str, Any]]:
     face, edge = colors.to_rgba(patch.get_facecolor()), colors.to_rgba(patch.get_edgecolor())
     filled = patch.get_fill() and face[3] > 0
+    colour = face if filled else edge
     look = {
         "label": _label(patch),
-        "colour": hexadecimal(face if filled else edge),
-        "alpha": round(float((face if filled else edge)[3]), 3),
+        "colour": hexadecimal(colour),
+        "alpha": round(float(colour[3]), 3),
         "fill": bool(filled),
         "width": round(float(patch.get_linewidth()), 2),
     }
@@ -248,8 +260,10 @@ def _patch(axes: Axes, patch: Patch) -> Iterator[dict[str, Any]]:
         return
     across, up = patch.get_transform().contains_branch_seperately(axes.transData)
     if isinstance(patch, Rectangle) and across != up:
-        at, wide = (patch.get_x(), patch.get_width()) if across else (patch.get_y(), patch.get_height())
-        yield look | {"kind": "span", "axis": "x" if across else "y", "ends": numbers([at, at + wide])}
+        axis, start, length = "y", patch.get_y(), patch.get_height()
+        if across:
+            axis, start, length = "x", patch.get_x(), patch.get_width()
+        yield look | {"kind": "span", "axis": axis, "ends": numbers([start, start + length])}
         return
     drawn = patch.get_transform().transform_path(patch.get_path())
     for corners in drawn.to_polygons(closed_only=False):
@@ -271,16 +285,16 @@ def _bars(box: BarContainer) -> dict[str, Any]:
     }
 
 
-def _tie(made: list[dict[str, Any]]) -> None:
+def _tie(series: list[dict[str, Any]]) -> None:
     """Bands and strokes that are the interval of a line are named by it, so that a point can say its interval."""
-    taken: set[int] = set()
-    for line in (one for one in made if one["kind"] in ("line", "points")):
-        for i, other in enumerate(made):
-            if i in taken or other["colour"] != line["colour"] or other["kind"] not in ("band", "segments"):
+    tied: set[int] = set()
+    for line in (one for one in series if one["kind"] in ("line", "points")):
+        for i, other in enumerate(series):
+            if i in tied or other["colour"] != line["colour"] or other["kind"] not in ("band", "segments"):
                 continue
             if _same_places(line, other):
                 line["interval"] = i
-                taken.add(i)
+                tied.add(i)
                 break
 
 
@@ -290,5 +304,9 @@ def _same_places(line: dict[str, Any], other: dict[str, Any]) -> bool:
     ends: Iterable[list[Any]] = other["ends"]
     upright = all(e[0] == e[2] for e in ends) and line["x"] == [e[0] for e in ends]
     level = all(e[1] == e[3] for e in ends) and line["y"] == [e[1] for e in ends]
-    other["along"] = "y" if upright else "x" if level else ""
+    other["along"] = ""
+    if upright:
+        other["along"] = "y"
+    elif level:
+        other["along"] = "x"
     return upright or level

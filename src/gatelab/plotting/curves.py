@@ -27,15 +27,16 @@ Local = tuple[str, Array, Array]
 class Curve:
     """One series of a log-log panel.
 
-    `errors` and `kept` are (sizes, seeds); NaN errors are not drawn. `note` and `paper` stand in the legend: what was
-    measured, and what the paper reports. `reference` holds sizes and errors of someone else's runs, drawn as crosses.
-    `look` names the unit whose colour and marker the curve takes, its own label by default.
+    `errors` and `fitted` are (sizes, seeds); NaN errors are not drawn, and `fitted` says which take part in the slope.
+    `note` and `paper` stand in the legend: what was measured, and what the paper reports. `reference` holds sizes and
+    errors of someone else's runs, drawn as crosses. `look` names the unit whose colour and marker the curve takes, its
+    own label by default.
     """
 
     label: str
     sizes: Array
     errors: Array
-    kept: NDArray[np.bool_] | None = None
+    fitted: NDArray[np.bool_] | None = None
     limit: Array | None = None
     note: str = ""
     paper: str | None = None
@@ -54,8 +55,17 @@ class Curve:
         >>> Curve("glu", np.ones(1), np.ones((1, 1)), note="slope -2.6 [-2.7, -2.5]", paper="-3.08").legend
         'glu: slope −2.6 [−2.7, −2.5], paper −3.08'
         """
-        said = ", ".join(part for part in (self.note, f"paper {self.paper}" if self.paper else "") if part)
-        return f"{self.label}: {said.replace('-', '−')}" if said else self.label
+        remarks = [self.note]
+        if self.paper:
+            remarks.append(f"paper {self.paper}")
+        text = ", ".join(filter(None, remarks))
+        if not text:
+            return self.label
+        return f"{self.label}: {text.replace('-', '−')}"
+
+    def handle(self, look: Look) -> Line2D:
+        """What stands for it in a legend."""
+        return Line2D([], [], color=look.colour, marker=look.marker, linestyle=self.line, label=self.legend)
 
 
 def scaling_figure(
@@ -71,6 +81,17 @@ def scaling_figure(
 
     Points are the best of the seeds, bands reach from the least to the greatest. Hollow points take no part in the
     slope. Dashed thin lines are limits. Legends stand below their panels, where they cover nothing.
+
+    Args:
+        panels: The label of the x-axis and the curves of each panel.
+        title: A line above all panels.
+        local: Name, sizes and slopes of each curve of local slopes.
+        local_orders: The order that theory expects of each name, drawn as a dashed line.
+        error_label: The label of the y-axis.
+        ax: Axes of the caller's to draw into, one for each panel.
+
+    Returns:
+        The figure that holds the panels.
     """
     count = len(panels) + bool(local)
     names = [c.key for _, curves in panels for c in curves] + [name for name, _, _ in local or ()]
@@ -98,10 +119,10 @@ def draw_curves(panel: Axes, curves: Sequence[Curve], appearance: Mapping[str, L
     for order, curve in enumerate(curves):
         _draw_curve(panel, curve, chosen[curve.key], order)
     _fit_to_errors(panel, curves)
-    handles = [_handle(c, chosen[c.key]) for c in curves]
+    handles = [c.handle(chosen[c.key]) for c in curves]
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
         handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label="free-knot limit"))
-    if any(c.kept is not None and not _best_kept(c)[1].all() for c in curves):
+    if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
         label = "left out of the slope"
         handles.append(Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none", label=label))
     if any(c.reference is not None for c in curves):
@@ -111,7 +132,7 @@ def draw_curves(panel: Axes, curves: Sequence[Curve], appearance: Mapping[str, L
 
 
 def _draw_curve(panel: Axes, curve: Curve, look: Look, order: int) -> None:
-    best, kept = _best_kept(curve)
+    best, fitted = _best_fitted(curve)
     there = np.isfinite(best)
     sizes = np.asarray(curve.sizes, float)
     errors = np.asarray(curve.errors, float)
@@ -121,7 +142,7 @@ def _draw_curve(panel: Axes, curve: Curve, look: Look, order: int) -> None:
     panel.plot(sizes[there], best[there], color=look.colour, linestyle=curve.line, label=curve.label)
     shown = np.zeros(len(sizes), bool)
     shown[_spaced(sizes, np.flatnonzero(there), order)] = True
-    for which, face in ((shown & kept, look.colour), (there & ~kept, "white")):
+    for which, face in ((shown & fitted, look.colour), (there & ~fitted, "white")):
         marks = {"color": look.colour, "markerfacecolor": face, "markeredgewidth": 0.9, "zorder": 3}
         panel.plot(sizes[which], best[which], look.marker, **marks)
     if curve.limit is not None:
@@ -139,30 +160,28 @@ def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> 
     """
     if len(of) <= marks:
         return [int(i) for i in of]
-    at = np.log(sizes[of])
-    wanted = np.linspace(at[0], at[-1], marks + 1)[:-1] + (at[-1] - at[0]) / marks * (order % 4) / 4
-    return sorted({int(of[np.abs(at - place).argmin()]) for place in wanted})
+    logs = np.log(sizes[of])
+    wanted = np.linspace(logs[0], logs[-1], marks + 1)[:-1] + (logs[-1] - logs[0]) / marks * (order % 4) / 4
+    return sorted({int(of[np.abs(logs - place).argmin()]) for place in wanted})
 
 
 def _fit_to_errors(panel: Axes, curves: Sequence[Curve]) -> None:
     """The range of what was measured: limits of the smallest networks lie far above and would press it together."""
-    seen = [np.asarray(c.errors, float).ravel() for c in curves] + [c.reference[1] for c in curves if c.reference]
-    values = np.concatenate(seen) if seen else np.empty(0)
+    parts = [np.asarray(c.errors, float).ravel() for c in curves] + [c.reference[1] for c in curves if c.reference]
+    values = np.concatenate([*parts, np.empty(0)])
     values = values[np.isfinite(values) & (values > 0)]
     if len(values):
         panel.set_ylim(0.5 * values.min(), 2 * values.max())
 
 
-def _best_kept(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
+def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
     """The least error of each size, and whether any seed of that size takes part in the slope."""
     errors = np.asarray(curve.errors, float)
     best = np.where(np.isfinite(errors), errors, np.inf).min(axis=1)
-    kept = np.ones(len(best), bool) if curve.kept is None else np.asarray(curve.kept, bool).any(axis=1)
-    return np.where(np.isinf(best), np.nan, best), np.atleast_1d(kept)
-
-
-def _handle(curve: Curve, look: Look) -> Line2D:
-    return Line2D([], [], color=look.colour, marker=look.marker, linestyle=curve.line, label=curve.legend)
+    fitted = np.ones(len(best), bool)
+    if curve.fitted is not None:
+        fitted = np.asarray(curve.fitted, bool).any(axis=1)
+    return np.where(np.isinf(best), np.nan, best), np.atleast_1d(fitted)
 
 
 def draw_local_slopes(
@@ -171,9 +190,9 @@ def draw_local_slopes(
     """The slope about each size, with a dashed line for every order that theory expects."""
     panel.set_xscale("log")
     for order, (name, sizes, slopes) in enumerate(local):
-        colour, at = appearance[name].colour, _spaced(sizes, np.arange(len(sizes)), order)
+        colour, marked = appearance[name].colour, _spaced(sizes, np.arange(len(sizes)), order)
         panel.plot(sizes, slopes, color=colour, linewidth=1.1)
-        panel.plot(sizes[at], slopes[at], appearance[name].marker, color=colour, markersize=3)
+        panel.plot(sizes[marked], slopes[marked], appearance[name].marker, color=colour, markersize=3)
     expected = sorted(set(orders.values()) or {2, 3, 4})
     for order in expected:
         panel.axhline(-order, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
@@ -181,17 +200,13 @@ def draw_local_slopes(
     panel.set_ylim(-max(expected) - 1.7, 0.5)
     panel.set_xlabel("neurons n")
     panel.set_ylabel("local slope against n")
-    handles = [
-        Line2D([], [], color=appearance[n].colour, marker=appearance[n].marker, label=_with_order(n, orders))
-        for n, _, _ in local
-    ]
+    handles = []
+    for name, _, _ in local:
+        label = f"{name}: order {orders[name]}" if name in orders else name
+        handles.append(Line2D([], [], color=appearance[name].colour, marker=appearance[name].marker, label=label))
     handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label="minus the order"))
     _legend_below(panel, handles)
     _plain_sizes(panel)
-
-
-def _with_order(name: str, orders: Mapping[str, int]) -> str:
-    return f"{name}: order {orders[name]}" if name in orders else name
 
 
 def _legend_below(panel: Axes, handles: Sequence[Line2D]) -> None:
@@ -246,11 +261,13 @@ def law_figure(
         place = canvas(width, height, len(axes), ax, sharey=True)
         panels = place.panels
         for panel, along in zip(panels, axes, strict=True):
-            across = "D" if along == "P" else "P"
-            flipped = predict if along == "P" else lambda x, z: predict(z, x)
-            bounds = band if band is None or along == "P" else lambda x, z: band(z, x)
+            across, caption, flipped, bounds = "D", captions[0], predict, band
+            if along == "D":
+                across, caption, flipped = "P", captions[1], lambda x, z: predict(z, x)
+                if band is not None:
+                    bounds = lambda x, z: band(z, x)  # noqa: E731
             handles = _draw(panel, columns[along], columns[across], L, flipped, bounds, across)
-            panel.set_title(captions[0 if along == "P" else 1])
+            panel.set_title(caption)
             panel.set_xlabel(AXES[along])
             _sizes(panel)
             if floor > 0.5 * L.min():
@@ -312,7 +329,9 @@ def size_text(value: float) -> str:
         return f"{float(f'{value:.4g}'):g}"
     mantissa, exponent = f"{value:.1e}".split("e")
     power = f"10^{{{int(exponent)}}}"
-    return f"${power}$" if float(mantissa) == 1 else f"${float(mantissa):g}\\times{power}$"
+    if float(mantissa) == 1:
+        return f"${power}$"
+    return f"${float(mantissa):g}\\times{power}$"
 
 
 def _sizes(panel: Axes) -> None:
@@ -333,8 +352,9 @@ def _losses(panel: Axes, L: Array, least: float) -> None:
     panel.set_ylim(low / margin, high * margin)
     if high > 30 * low:
         return
-    locator = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]) if high < 4 * low else LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7))
-    panel.yaxis.set_major_locator(locator)
+    panel.yaxis.set_major_locator(LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7)))
+    if high < 4 * low:
+        panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.yaxis.set_minor_locator(NullLocator())
 

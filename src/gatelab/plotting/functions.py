@@ -32,7 +32,17 @@ class Plane:
 
 
 def draw_plane(panel: Axes, plane: Plane, title: str, *, scale: float | None = None) -> Any:
-    """A filled map, symmetric about zero, with thin level lines, which are straight where the function is linear."""
+    """A filled map, symmetric about zero, with thin level lines, which are straight where the function is linear.
+
+    Args:
+        panel: The axes to draw into.
+        plane: The function on a grid, with its hinges.
+        title: A line above the panel.
+        scale: The value at both ends of the colours; by default the greatest of the plane.
+
+    Returns:
+        The map, for a colour bar.
+    """
     reach = scale or float(np.abs(plane.values).max()) or 1.0
     levels = np.linspace(-reach, reach, 24)  # an odd number of bands: the middle one, about zero, is white
     filled = panel.contourf(plane.x, plane.y, plane.values, levels=levels, cmap=MAP)
@@ -54,7 +64,17 @@ def _draw_hinges(panel: Axes, hinges: Sequence[Array]) -> None:
 
 
 def draw_surface(panel: Any, plane: Plane, title: str, *, view: tuple[float, float] = (35.0, -60.0)) -> None:
-    """The surface on three-dimensional axes, with the hinges lying on it."""
+    """The surface on three-dimensional axes, with the hinges lying on it.
+
+    Args:
+        panel: Three-dimensional axes to draw into.
+        plane: The function on a grid, with its hinges.
+        title: A line above the panel.
+        view: Elevation and azimuth in degrees.
+
+    Returns:
+        Nothing: the surface is drawn.
+    """
     # Depth cannot be sorted between a surface and a line upon it: the lines are drawn last.
     panel.computed_zorder = False
     x, y = np.meshgrid(plane.x, plane.y)
@@ -128,15 +148,15 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
     return place.figure
 
 
-def agreement_figure(exact: Array, made: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
+def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], title: str, *, ax: Any = None) -> Figure:
     """One value against the other, with the line on which they are equal."""
     rows = thinned(len(exact))
     with style():
         place = canvas(3.9, 3.6, 1, ax)
         panel = place.panels[0]
-        ends = [min(exact.min(), made.min()), max(exact.max(), made.max())]
+        ends = [min(exact.min(), computed.min()), max(exact.max(), computed.max())]
         panel.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-        panel.plot(exact[rows], made[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
+        panel.plot(exact[rows], computed[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
         panel.set_xlabel(labels[0])
         panel.set_ylabel(labels[1])
         place.title(title)

@@ -133,7 +133,7 @@ def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: 
         panel = place.panels[0]
         for curve in curves:
             colour = appearance[curve.label].colour
-            legend = f"{curve.label}: {curve.note}" if curve.note else curve.label
+            legend = ": ".join(filter(None, (curve.label, curve.note)))
             panel.plot(curve.x, curve.density, curve.line, color=colour, label=legend)
             panel.fill_between(curve.x, curve.density, color=colour, alpha=0.12, linewidth=0)
             for end in curve.ends:
@@ -160,10 +160,16 @@ class LossCurve:
     colour: str = ""
     predicted: bool = False
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """How its line is drawn."""
+        if self.predicted:
+            return {"linestyle": (0, (4, 2)), "linewidth": 1.1, "zorder": 4}
+        return {"linestyle": "-", "linewidth": 1.5, "zorder": 3}
+
     def handle(self, colour: str = GREY) -> Line2D:
         """What stands for it in a legend."""
-        dashes = (0, (4, 2)) if self.predicted else "-"
-        return Line2D([], [], color=self.colour or colour, linestyle=dashes, label=self.label)
+        return Line2D([], [], color=self.colour or colour, linestyle=self.line["linestyle"], label=self.label)
 
 
 def draw_losses(panel: Axes, curves: Sequence[LossCurve], *, log: bool = True) -> None:
@@ -176,14 +182,7 @@ def draw_losses(panel: Axes, curves: Sequence[LossCurve], *, log: bool = True) -
         if c.low is not None and c.high is not None and np.isfinite(c.low).all():
             panel.fill_between(c.steps, np.maximum(c.low, 1e-300), c.high, color=colour, alpha=0.18, linewidth=0)
         shown = np.isfinite(c.loss)
-        panel.plot(
-            c.steps[shown],
-            c.loss[shown],
-            color=colour,
-            linestyle=(0, (4, 2)) if c.predicted else "-",
-            linewidth=1.1 if c.predicted else 1.5,
-            zorder=4 if c.predicted else 3,
-        )
+        panel.plot(c.steps[shown], c.loss[shown], color=colour, **c.line)
     panel.set_xlabel("step")
     panel.set_ylabel("training loss")
 
@@ -221,19 +220,23 @@ def parts_figure(
     ax: Any = None,
 ) -> Figure:
     """An expected loss with its two parts, and one deviation of single networks around it."""
-    band = (None, None) if deviation is None else (np.maximum(loss - deviation, 1e-3 * loss), loss + deviation)
+    low, high, title = None, None, label
+    if deviation is not None:
+        low, high = np.maximum(loss - deviation, 1e-3 * loss), loss + deviation
+        title = f"{label}; band: one deviation of a single network"
     curves = [
-        LossCurve("expected loss", steps, loss, *band, colour=look("mlp").colour),
+        LossCurve("expected loss", steps, loss, low, high, colour=look("mlp").colour),
         LossCurve("bias: of the targets", steps, bias, colour=look("glu").colour, predicted=True),
         LossCurve("variance: of initial outputs", steps, variance, colour=look("gqu").colour, predicted=True),
     ]
-    about = "" if deviation is None else "; band: one deviation of a single network"
-    return losses_figure(curves, f"{label}{about}", ax=ax)
+    return losses_figure(curves, title, ax=ax)
 
 
 def crossing_figure(curves: Sequence[LossCurve], step: float | None, loss: float | None, *, ax: Any = None) -> Figure:
     """Two expected losses and their crossing."""
-    title = "no crossing" if step is None else f"crossing at step {step:.1f}"
+    title = "no crossing"
+    if step is not None:
+        title = f"crossing at step {step:.1f}"
     with style():
         place = canvas(5.4, 3.8, 1, ax)
         losses_figure(curves, title, ax=place.panels[0])
@@ -295,13 +298,13 @@ def draw_differences(panel: Axes, rows: Sequence[Difference], title: str) -> Non
     """Values as points with their intervals, a line each from the top down; the remark stands at the right."""
     places = np.arange(len(rows))[::-1]
     panel.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
-    for at, row in zip(places, rows, strict=True):
+    for place, row in zip(places, rows, strict=True):
         if np.isfinite(row.low):
-            panel.hlines(at, row.low, row.high, color=row.colour, linewidth=1.6, zorder=2)
-        panel.plot([row.value], [at], marker="o", color=row.colour, markersize=4.5, zorder=3)
+            panel.hlines(place, row.low, row.high, color=row.colour, linewidth=1.6, zorder=2)
+        panel.plot([row.value], [place], marker="o", color=row.colour, markersize=4.5, zorder=3)
         panel.annotate(
             row.remark,
-            xy=(1.02, at),
+            xy=(1.02, place),
             xycoords=("axes fraction", "data"),
             va="center",
             fontsize=7.5,
@@ -335,7 +338,9 @@ def gap_figure(
         return place.figure
     columns = max(1, min(columns, len(panels)))
     rows = -(-len(panels) // columns)
-    below = [1.0 + 0.36 * len(differences)] if differences else []
+    below = []
+    if differences:
+        below = [1.0 + 0.36 * len(differences)]
     with style():
         figure = new_figure(max(5.4, 4.0 * columns), 0.5 + 4.2 * rows + sum(below))
         grid = figure.add_gridspec(rows + len(below), columns, height_ratios=[4.2] * rows + below)

@@ -189,7 +189,7 @@ def mark_levels(panel: Axes, levels: Sequence[tuple[str, float]]) -> None:
 def approximation_figure(
     z: Array,
     exact: Array,
-    made: Sequence[tuple[str, Array]],
+    approximations: Sequence[tuple[str, Array]],
     interval: tuple[float, float],
     levels: Sequence[tuple[str, float]],
     title: str,
@@ -202,13 +202,13 @@ def approximation_figure(
         left, right = place.panels
         left.plot(z, exact, color="#222222", linewidth=2.2, label="exact")
         inside = (z >= interval[0]) & (z <= interval[1])
-        for i, (name, values) in enumerate(made):
+        for i, (name, values) in enumerate(approximations):
             left.plot(z, values, color=NEURON_COLOURS[i % len(NEURON_COLOURS)], label=name)
         room = 0.25 * (np.ptp(exact[inside]) or 1.0)
         left.set_ylim(exact[inside].min() - room, exact[inside].max() + room)
         left.set_xlabel("z")
         left.set_ylabel("act(z)")
-        draw_errors(right, [ErrorCurve(name, z, values - exact) for name, values in made], floor=1e-14)
+        draw_errors(right, [ErrorCurve(name, z, values - exact) for name, values in approximations], floor=1e-14)
         mark_levels(right, levels)
         for panel in (left, right):
             for a, b in ((z[0], interval[0]), (interval[1], z[-1])):
@@ -293,16 +293,18 @@ def _heat(panel: Axes, errors: Array) -> AxesImage:
 def _short(value: float) -> str:
     if not np.isfinite(value):
         return "inf"
-    return f"{value:.2g}" if value >= 1e-3 else f"{value:.0e}".replace("e-0", "e-")
+    if value >= 1e-3:
+        return f"{value:.2g}"
+    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def _dots(panel: Axes, ways: Sequence[Replacement]) -> None:
     least = 1e-6
     for row, way in enumerate(ways):
         mean, low, high, worst = (max(v, least) for v in way.cosine)
-        kept = 1 - way.cosine[2]  # the lower end of the interval is what a level is kept by
+        loss = 1 - way.cosine[2]  # the lower end of the interval is what a level is kept by
         colour = next(
-            (NEURON_COLOURS[k] for k, level in zip((2, 0), LEVELS, strict=True) if kept > level), NEURON_COLOURS[1]
+            (NEURON_COLOURS[k] for k, level in zip((2, 0), LEVELS, strict=True) if loss > level), NEURON_COLOURS[1]
         )
         panel.plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.5)
         panel.plot([mean], [row], "o", color=colour)

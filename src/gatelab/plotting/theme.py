@@ -87,6 +87,13 @@ _OTHERS = (
 def look(name: str, order: int = 0) -> Look:
     """The look of a unit, or, for any other name, the one in place `order` of those that are left.
 
+    Args:
+        name: What the series is called.
+        order: Which of the looks that no unit has, if the name is no unit's.
+
+    Returns:
+        Colour and marker.
+
     >>> look("glu").marker, look("mine").marker, look("mine", 1).marker
     ('s', 'P', 'X')
     """
@@ -96,12 +103,19 @@ def look(name: str, order: int = 0) -> Look:
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """A look for every name; names that are not units take theirs by order.
 
+    Args:
+        names: What the series are called; a name may come more than once.
+
+    Returns:
+        The look of each name.
+
     >>> [shape.marker for shape in looks(["b", "mlp", "a"]).values()]
     ['P', 'o', 'X']
     """
     distinct = list(dict.fromkeys(names))
     others = [name for name in distinct if name not in _FIXED]
-    return {name: look(name, others.index(name) if name in others else 0) for name in distinct}
+    orders = {name: order for order, name in enumerate(others)}
+    return {name: look(name, orders.get(name, 0)) for name in distinct}
 
 
 def ink_on(colour: Any) -> str:
@@ -112,12 +126,18 @@ def ink_on(colour: Any) -> str:
     """
     parts = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
     light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-    return "#000000" if (light + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+    if (light + 0.05) ** 2 > 1.05 * 0.05:
+        return "#000000"
+    return "#ffffff"
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The style, for as long as the block lasts; the caller's own settings return afterwards."""
+    """The style, for as long as the block lasts; the caller's own settings return afterwards.
+
+    Yields:
+        Nothing: matplotlib's settings are changed within the block.
+    """
     with mpl.rc_context(RC):
         yield
 
@@ -133,7 +153,15 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that size in inches whose panels, labels and legends keep out of each other's way."""
+    """An empty figure whose panels, labels and legends keep out of each other's way.
+
+    Args:
+        width: In inches.
+        height: In inches.
+
+    Returns:
+        The figure, which shows itself in a notebook.
+    """
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
@@ -164,7 +192,18 @@ class Canvas:
 def canvas(
     width: float, height: float, count: int = 1, ax: Any = None, *, rows: int = 1, sharey: bool = False
 ) -> Canvas:
-    """`count` panels in a new figure of that size, or those of `ax`: one pair of axes, or an array or list of `count`.
+    """Panels in a new figure, or those that the caller gives.
+
+    Args:
+        width: Of a new figure, in inches.
+        height: Of a new figure, in inches.
+        count: How many panels the plot has.
+        ax: Axes of the caller's to draw into: one pair of axes, or an array or list of `count`.
+        rows: In how many rows the panels of a new figure stand.
+        sharey: Whether the panels of a new figure share the y-axis.
+
+    Returns:
+        The figure and its panels.
 
     >>> mine = Figure().subplots(1, 2)
     >>> canvas(4, 3, 2, mine).figure is mine[0].figure
@@ -181,9 +220,13 @@ def canvas(
     panels: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
     axes = [panel for panel in panels if isinstance(panel, Axes)]
     if len(axes) != count or len(axes) < len(panels):
-        wanted = "1 of matplotlib's axes" if count == 1 else f"an array or list of {count} of matplotlib's axes"
-        held = f"holds {len(axes)} axes" if axes or not panels else f"is of type {type(ax).__name__}"
-        raise GatelabError(f"ax {held} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
+        wanted = "1 of matplotlib's axes"
+        if count != 1:
+            wanted = f"an array or list of {count} of matplotlib's axes"
+        content = f"holds {len(axes)} axes"
+        if panels and not axes:
+            content = f"is of type {type(ax).__name__}"
+        raise GatelabError(f"ax {content} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
     # The figure of axes may be a part of another one, whose own figure is the whole.
     whole: Any = panels[0].figure
     return Canvas(whole.figure, axes, own=False)
@@ -202,6 +245,13 @@ def save(figure: Figure, path: str | Path) -> Path:
     """Write the figure as PNG (200 dpi), SVG or PDF, by the suffix of the path.
 
     The file appears under its name when it is complete: whoever reads it sees the old figure or the new one.
+
+    Args:
+        figure: What to write.
+        path: Where; its suffix is the format.
+
+    Returns:
+        The path of the file.
     """
     target = Path(path)
     kind = target.suffix.lower()
@@ -218,7 +268,15 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to `path` if there is one: what every `.plot()` ends with."""
+    """The figure, written to `path` if there is one: what every `.plot()` ends with.
+
+    Args:
+        figure: What to write.
+        path: Where, or None for nowhere.
+
+    Returns:
+        The figure itself.
+    """
     if path is not None:
         save(figure, path)
     return figure
@@ -241,8 +299,12 @@ def html(
     >>> "a &lt; b" in html("a < b", [])
     True
     """
-    lines = ([_row("th", columns)] if columns else []) + [_row("td", row) for row in rows]
-    picture = "" if figure is None else f'<img alt="{escape(heading)}" src="{_picture(figure)}">'
+    lines = [_row("td", row) for row in rows]
+    if columns:
+        lines.insert(0, _row("th", columns))
+    picture = ""
+    if figure is not None:
+        picture = f'<img alt="{escape(heading)}" src="{picture_address(figure)}">'
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start">'
         f"<div><strong>{escape(heading)}</strong><table>{''.join(lines)}</table></div>{picture}</div>"
@@ -253,7 +315,15 @@ def _row(kind: str, cells: Iterable[str]) -> str:
     return "<tr>" + "".join(f'<{kind} style="{_CELL}">{escape(cell)}</{kind}>' for cell in cells) + "</tr>"
 
 
-def _picture(figure: Figure) -> str:
+def picture_address(figure: Figure) -> str:
+    """The figure as a small PNG within a `data:` address, for a notebook or a page.
+
+    Args:
+        figure: What to draw.
+
+    Returns:
+        The address, which holds the whole picture.
+    """
     buffer, small = BytesIO(), BytesIO()
     with style():
         figure.savefig(buffer, format="png", dpi=NOTEBOOK_DPI)

@@ -1,8 +1,7 @@
-"""The report: everything that was reproduced, on one page.
+"""The three pages: the report of everything that was reproduced, the demonstration, and a scorecard.
 
-The page of the demonstration: the figure, the slopes beside the paper's, and why they are what they are.
-
-The page of a scorecard: what to take and why, the numbers side by side, the figure, how it was measured.
+The page of the demonstration has the figure, the slopes beside the paper's, and why they are what they are; that of a
+scorecard says what to take and why, with the numbers side by side, the figure, and how it was measured.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import pandas as pd
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting.chart import chart_of
+from gatelab.plotting.theme import picture_address
 from gatelab.report.findings import opening
 from gatelab.report.pages import Markup, Section, escape, page, points, table
 from gatelab.report.records import StudyRecord, read_records
@@ -36,7 +36,15 @@ TABLE = "all-claims"
 
 
 def build(out: Path, items: Sequence[Item] = ITEMS) -> Path:
-    """Write `report.html` into the folder that has the records below it."""
+    """Write `report.html` into the folder that has the records below it.
+
+    Args:
+        out: The folder that `gatelab reproduce` wrote into.
+        items: The tables and figures of the papers that the page accounts for.
+
+    Returns:
+        The path of the page.
+    """
     records = read_records(out)
     if not records:
         raise GatelabError(f"{out} holds no records; run gatelab reproduce all --out {out}, then gatelab report again")
@@ -64,7 +72,9 @@ def _remarks(records: Sequence[StudyRecord], missing: Sequence[Study]) -> list[s
     quick = [r.study for r in records if r.quick]
     remarks = []
     if quick:
-        which = "All studies were" if len(quick) == len(records) else f"Of the studies {', '.join(quick)} were"
+        which = "All studies were"
+        if len(quick) < len(records):
+            which = f"Of the studies {', '.join(quick)} were"
         remarks.append(f"{which} run quickly, with few sizes and points: verdicts are not those of the papers' ranges.")
     if missing:
         link = Markup(f'<a href="#not-run">{len(missing)} of {len(missing) + len(records)} studies were not run</a>')
@@ -85,28 +95,32 @@ def _accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Sec
 
 
 def _study(record: StudyRecord) -> Section:
-    picture = (
-        f'<figure class="picture"><img src="{escape(record.picture)}" alt="{escape(record.title)}"></figure>'
-        if record.picture
-        else ""
-    )
+    picture = ""
+    if record.picture and record.chart is None:
+        picture = f'<figure class="picture"><img src="{escape(record.picture)}" alt="{escape(record.title)}"></figure>'
+    lead, kicker = "", record.study
+    if record.paper:
+        lead = f"In the paper: {record.paper}"
+    if record.quick:
+        kicker += " · a quick run, few sizes and points"
     return Section(
         id=address(record.study),
         title=record.title,
-        lead=f"In the paper: {record.paper}" if record.paper else "",
+        lead=lead,
         body=picture + own_claims(record),
         chart=record.chart,
         tables=record.tables,
         command=record.command,
         notes=record.notes,
         part=PAPERS.get(paper_of(record.study), ("", paper_of(record.study)))[1],
-        kicker=f"{record.study}{' · a quick run, few sizes and points' if record.quick else ''}",
-        made=record.made,
+        kicker=kicker,
+        origin=record.origin,
+        picture=record.picture,
     )
 
 
-def _missing(found: Iterable[Study]) -> Section:
-    rows = [(s.title, s.paper, Markup(f"<code>gatelab reproduce {escape(s.name)}</code>")) for s in found]
+def _missing(studies: Iterable[Study]) -> Section:
+    rows = [(s.title, s.paper, Markup(f"<code>gatelab reproduce {escape(s.name)}</code>")) for s in studies]
     body = table(("Study", "In the paper", "Command"), rows)
     return Section("not-run", "Not run", "These studies have no record in this folder.", body, part="Not run")
 
@@ -118,28 +132,30 @@ NEXT = (
 )
 
 
-def demo_page(found: Demo, command: str = "gatelab demo") -> str:
+def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
     """The demonstration as one HTML document that needs nothing else."""
-    points = found.scaling.points
+    points = demo.scaling.points
     widest = max(p.width for p in points)
     errors = {p.unit: p.test_rmse for p in points if p.width == widest}
     rows = [
         (r["unit"], *_axis(r, "n"), *_axis(r, "P"), f"{r['ratio_to_limit']:.2f}", f"{errors[r['unit']]:.1e}")
-        for r in found.slopes.to_dict("records")
+        for r in demo.slopes.to_dict("records")
     ]
     headings = ("unit", "slope in n", "paper", "slope in P", "paper", "over the limit", "test RMSE")
     body = table(headings, rows, right=(1, 2, 3, 4, 5, 6))
+    figure = draw(demo.scaling)
     shown = Section(
         "slopes",
         "Slopes, and the limit",
         f"Least-squares lines through all widths with intervals of 95 %; the last two columns are at width {widest}.",
         body,
-        chart_of(draw(found.scaling)),
-        {"fits": found.scaling.table(), "slopes": found.slopes},
+        chart_of(figure),
+        {"fits": demo.scaling.table(), "slopes": demo.slopes},
         command,
-        made=f"{len(points)} networks in {found.seconds:.1f} s.",
+        origin=f"{len(points)} networks in {demo.seconds:.1f} s.",
+        picture=picture_address(figure),
     )
-    why = Section("why", "Why the slopes are not the orders", found.reason)
+    why = Section("why", "Why the slopes are not the orders", demo.reason)
     lead = (
         f"{len(points)} networks of widths 1 to {widest}, trained to their optimum; errors on data they have not seen."
     )
@@ -148,10 +164,45 @@ def demo_page(found: Demo, command: str = "gatelab demo") -> str:
 
 def _axis(row: dict[Any, Any], axis: str) -> tuple[str, str]:
     value, low, high, paper = (row[f"{what}_{axis}"] for what in ("slope", "low", "high", "paper"))
-    said = "-" if math.isnan(value) else f"{value:.2f}"
-    if not math.isnan(low):
-        said += f" [{low:.2f}, {high:.2f}]"
-    return said, "-" if math.isnan(paper) else f"{paper:.2f}"
+    return with_interval(value, low, high, ".2f"), number(paper, ".2f")
+
+
+def number(value: float, digits: str) -> str:
+    """The value in the format, or a hyphen where there is none.
+
+    Args:
+        value: The number; NaN stands for none.
+        digits: How Python's `format` writes it.
+
+    Returns:
+        The text.
+
+    >>> number(-2.5, ".2f"), number(math.nan, ".2f")
+    ('-2.50', '-')
+    """
+    if math.isnan(value):
+        return "-"
+    return format(value, digits)
+
+
+def with_interval(value: float, low: float, high: float, digits: str) -> str:
+    """The value with its interval behind it, where it has one.
+
+    Args:
+        value: The number; NaN stands for none.
+        low: The lower end; NaN where there is no interval.
+        high: The upper end.
+        digits: How Python's `format` writes each of them.
+
+    Returns:
+        The text.
+
+    >>> with_interval(-2.5, -2.7, -2.4, ".1f"), with_interval(-2.5, math.nan, math.nan, ".1f")
+    ('-2.5 [-2.7, -2.4]', '-2.5')
+    """
+    if math.isnan(low):
+        return number(value, digits)
+    return f"{number(value, digits)} [{low:{digits}}, {high:{digits}}]"
 
 
 LIMITED = {
@@ -190,7 +241,9 @@ def _advice(card: Scorecard, command: str) -> Section:
 def _side(line: Line, rival: str) -> str:
     if not line.decided:
         return f"undecided: {line.text}"
-    return f"{'against' if line.favours == rival else 'for'}: {line.text}"
+    if line.favours == rival:
+        return f"against: {line.text}"
+    return f"for: {line.text}"
 
 
 def _numbers(card: Scorecard) -> Section:
@@ -214,25 +267,25 @@ def _numbers(card: Scorecard) -> Section:
 
 
 def _errors(s: Score, card: Scorecard) -> list[object]:
-    slope = "-" if math.isnan(s.slope) else f"{s.slope:.2f}"
-    if not math.isnan(s.slope_low):
-        slope += f" [{s.slope_low:.2f}, {s.slope_high:.2f}]"
+    order, limit = "-" if s.order is None else s.order, "-"
+    if card.floor is None:  # from noisy rows a limit would be that of the noise
+        limit = number(s.limit, ".2g")
     return [
         _name(s, card),
         s.width,
         s.parameters,
         str(s.rmse_interval),
         str(s.behind_interval),
-        slope,
-        "-" if s.order is None else s.order,
-        # From noisy rows a limit is that of the noise.
-        "-" if card.floor is not None or math.isnan(s.limit) else f"{s.limit:.2g}",
+        with_interval(s.slope, s.slope_low, s.slope_high, ".2f"),
+        order,
+        limit,
     ]
 
 
 def _name(s: Score, card: Scorecard) -> Markup:
-    name = escape(s.unit)
-    return Markup(f"<strong>{name}</strong>") if s.unit == card.recommendation.unit else name
+    if s.unit == card.recommendation.unit:
+        return Markup(f"<strong>{escape(s.unit)}</strong>")
+    return escape(s.unit)
 
 
 def _others(s: Score) -> list[object]:
@@ -241,14 +294,17 @@ def _others(s: Score) -> list[object]:
         f"{s.condition:.3g}" if s.resolved else f"above {s.condition_low:.1g}",
         f"{s.steps:.3g}" if math.isfinite(s.steps) else "never",
         "-" if math.isnan(s.linear_error) else f"{s.linear_error:.2g} [{s.linear_low:.2g}, {s.linear_high:.2g}]",
-        "-" if math.isnan(s.minimax_error) else f"{s.minimax_error:.2g}",
+        number(s.minimax_error, ".2g"),
         f"{s.block_flops:,}",
         f"{s.rows_per_second:,.0f} [{s.rows_per_second_low:,.0f}, {s.rows_per_second_high:,.0f}]",
     ]
 
 
 def _figure(card: Scorecard) -> Section:
-    return Section("figure", "The figure", chart=chart_of(card.plot()), tables={"fits": card.scaling.table()})
+    figure = card.plot()
+    fits = card.scaling.table()
+    picture = picture_address(figure)
+    return Section("figure", "The figure", chart=chart_of(figure), tables={"fits": fits}, picture=picture)
 
 
 def _networks(card: Scorecard) -> Section:

@@ -1,6 +1,6 @@
-"""Small figures as SVG within the page: no script, few marks, names beside the lines.
+"""The first screen of the report: what the studies found, each a sentence, a small figure and a link to the study.
 
-The first screen: what the studies found, each a sentence, a small figure and a link to the study.
+The small figures are SVG within the page: no script, few marks, names beside the lines.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gatelab.report.pages import Markup, escape, prose
+from gatelab.report.pages import Markup, between, escape, prose
 from gatelab.report.records import VERDICTS, StudyRecord
 from gatelab.report.summary import address, chip
 from gatelab.studies import Finding, Sketch, Stroke, all_studies
@@ -34,8 +34,10 @@ class Axis:
     log: bool
 
     def __call__(self, value: float) -> float:
-        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
-        return self.start + (at - low) / (high - low) * (self.end - self.start)
+        low, high, position = self.low, self.high, value
+        if self.log:
+            low, high, position = math.log10(low), math.log10(high), math.log10(position)
+        return self.start + (position - low) / (high - low) * (self.end - self.start)
 
 
 def draw(sketch: Sketch) -> Markup:
@@ -43,7 +45,7 @@ def draw(sketch: Sketch) -> Markup:
     strokes = [stroke for stroke in sketch.strokes if stroke.x]
     names = [stroke.label for stroke in strokes if stroke.label]
     right = WIDTH - RIGHT - max((LETTER * len(name) + SWATCH for name in names), default=0.0)
-    margin = 0.5 if sketch.places else 0.0
+    margin = 0.5 * bool(sketch.places)
     xs = [value for stroke in strokes for value in stroke.x]
     ys = [value for stroke in strokes for part in (stroke.y, stroke.low, stroke.high) for value in part]
     if sketch.level is not None:
@@ -59,9 +61,11 @@ def draw(sketch: Sketch) -> Markup:
     ]
     if sketch.level is not None:
         parts.append(f'<path class="level" d="M{LEFT:g},{y(sketch.level):.1f}H{right:.1f}"/>')
-    said = f"{sketch.y} against {sketch.x or 'the models'}" + (f": {', '.join(dict.fromkeys(names))}" if names else "")
+    label = f"{sketch.y} against {sketch.x or 'the models'}"
+    if names:
+        label += f": {', '.join(dict.fromkeys(names))}"
     return Markup(
-        f'<svg class="sketch" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(said)}">'
+        f'<svg class="sketch" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"
     )
 
@@ -118,26 +122,27 @@ def short(value: float) -> str:
 
 
 def _stroke(stroke: Stroke, x: Axis, y: Axis) -> str:
-    at = [(x(a), y(b)) for a, b in zip(stroke.x, stroke.y, strict=True)]
+    places = [(x(a), y(b)) for a, b in zip(stroke.x, stroke.y, strict=True)]
     spans = "".join(
-        f"M{px:.1f},{y(low):.1f}V{y(high):.1f}" for (px, _), low, high in zip(at, stroke.low, stroke.high, strict=False)
+        f"M{px:.1f},{y(low):.1f}V{y(high):.1f}"
+        for (px, _), low, high in zip(places, stroke.low, stroke.high, strict=False)
     )
-    inside = f'<path class="span" d="{spans}"/>' if spans else ""
+    inside: str = between('<path class="span" d="', spans, '"/>')
     if stroke.marks:
-        inside += "".join(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3"/>' for px, py in at)
+        inside += "".join(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3"/>' for px, py in places)
     else:
-        line = "M" + "L".join(f"{px:.1f},{py:.1f}" for px, py in _thin(at))
-        inside += f'<path class="{"dashed" if stroke.dashed else "line"}" d="{line}"/>'
+        line = "M" + "L".join(f"{px:.1f},{py:.1f}" for px, py in _thin(places))
+        inside += f'<path class="{_kind(stroke)}" d="{line}"/>'
     return f'<g style="--series: {escape(stroke.colour)}">{inside}</g>'
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Points that are half a pixel apart or more, and both ends: a small figure shows no others."""
-    kept = [points[0]]
+    apart = [points[0]]
     for point in points[1:-1]:
-        if math.dist(point, kept[-1]) >= 0.5:
-            kept.append(point)
-    return [*kept, points[-1]] if len(points) > 1 else kept
+        if math.dist(point, apart[-1]) >= 0.5:
+            apart.append(point)
+    return [*apart, *points[1:][-1:]]
 
 
 def _names(strokes: Sequence[Stroke], x: Axis, y: Axis) -> list[str]:
@@ -155,18 +160,24 @@ def _names(strokes: Sequence[Stroke], x: Axis, y: Axis) -> list[str]:
 def _swatch(stroke: Stroke, x: float, y: float) -> str:
     if stroke.marks:
         return f'<circle cx="{x + 5:.1f}" cy="{y:.1f}" r="3"/>'
-    return f'<path class="{"dashed" if stroke.dashed else "line"}" d="M{x:.1f},{y:.1f}h10"/>'
+    return f'<path class="{_kind(stroke)}" d="M{x:.1f},{y:.1f}h10"/>'
 
 
-def spread(at: Sequence[float], least: float, low: float, high: float) -> list[float]:
+def _kind(stroke: Stroke) -> str:
+    return "dashed" if stroke.dashed else "line"
+
+
+def spread(places: Sequence[float], least: float, low: float, high: float) -> list[float]:
     """Ascending places moved as little as it takes to be `least` apart, within the ends.
 
     >>> spread([10.0, 12.0, 50.0], 13.0, 0.0, 100.0), spread([95.0, 99.0], 13.0, 0.0, 100.0)
     ([10.0, 23.0, 50.0], [87.0, 100.0])
     """
     moved: list[float] = []
-    for place in at:
-        moved.append(max(place, moved[-1] + least if moved else low))
+    lowest = low
+    for place in places:
+        moved.append(max(place, lowest))
+        lowest = moved[-1] + least
     ceiling = high
     for i in reversed(range(len(moved))):
         moved[i] = min(moved[i], ceiling)
@@ -203,12 +214,12 @@ def opening(records: Sequence[StudyRecord], table: str, remarks: Sequence[str] =
     counts = Counter(claim.verdict for record in records for claim in record.claims)
     verdicts = " ".join(chip(verdict, f"{counts[verdict]} {verdict}") for verdict in VERDICTS if counts[verdict])
     claims = f'<a href="#{escape(table)}">{sum(counts.values())} claims in {len(records)} studies</a>'
-    said = "".join(f'<p class="remark">{escape(remark)}</p>' for remark in (*remarks, *lacking))
-    body = f'<div class="findings">{cards}</div>' if cards else ""
+    sentences = "".join(f'<p class="remark">{escape(remark)}</p>' for remark in (*remarks, *lacking))
+    body = between('<div class="findings">', Markup(cards), "</div>")
     return Markup(
         '<section id="findings" class="opening" aria-labelledby="findings-title">'
         f'<h2 id="findings-title">What was found</h2>{body}'
-        f'<p class="verdicts">{claims}: {verdicts}</p>{said}</section>\n'
+        f'<p class="verdicts">{claims}: {verdicts}</p>{sentences}</section>\n'
     )
 
 

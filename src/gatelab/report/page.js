@@ -79,22 +79,29 @@
     });
   }
 
-  // ---- tables: made when they are opened; a download is always whole
+  // ---- tables: made of their text when they are opened; a download is always whole
   const MOST = 500;
+  function sheet(box, all, remark) {
+    const [head, ...rows] = all, table = node("table");
+    table.append(node("thead", {}, node("tr", {}, ...head.map((name) => node("th", { scope: "col" }, name)))));
+    table.append(node("tbody", {}, ...rows.slice(0, MOST).map((row) => node("tr", {}, ...row.map((value) => node("td", {}, short(value)))))));
+    box.replaceChildren(table);
+    if (rows.length > MOST) box.append(node("p", { class: "remark" }, `The first ${MOST} of ${rows.length} rows; ${remark}.`));
+  }
+  const whenOpened = (box, fill) => box.addEventListener("toggle", () => { if (box.open) fill(); }, { once: true });
   for (const box of document.querySelectorAll("details.numbers")) {
-    const { file, csv } = JSON.parse(box.querySelector("script").textContent), sheet = box.querySelector(".sheet");
+    const { file } = box.dataset, csv = box.querySelector(".csv").textContent;
     const button = node("button", { type: "button", class: "quiet", "aria-label": `Download ${file}` }, "↓ CSV");
     button.addEventListener("click", () => charts.save(new Blob([csv], { type: "text/csv" }), file));
     box.before(node("div", { class: "table-row" }, button));
     box.previousElementSibling.prepend(box);
-    box.addEventListener("toggle", () => {
-      if (!box.open || sheet.childElementCount) return;
-      const [head, ...rows] = parse(csv), table = node("table");
-      table.append(node("thead", {}, node("tr", {}, ...head.map((name) => node("th", { scope: "col" }, name)))));
-      table.append(node("tbody", {}, ...rows.slice(0, MOST).map((row) => node("tr", {}, ...row.map((value) => node("td", {}, short(value)))))));
-      sheet.append(table);
-      if (rows.length > MOST) sheet.append(node("p", { class: "remark" }, `The first ${MOST} of ${rows.length} rows; the download has all.`));
-    });
+    whenOpened(box, () => sheet(box.querySelector(".sheet"), parse(csv), "the download has all"));
+  }
+  for (const host of document.querySelectorAll(".chart")) {
+    const place = node("div", { class: "sheet", tabindex: 0, role: "region", "aria-label": `The values of ${host.dataset.name}` });
+    const box = node("details", { class: "values" }, node("summary", {}, "The values of this figure as a table"), place);
+    whenOpened(box, () => sheet(place, charts.values(host), "the tables below have all numbers"));
+    host.append(box);
   }
   const short = (value) => (/^-?\d+\.\d{6,}(e[-+]?\d+)?$/.test(value) ? String(Number(Number(value).toPrecision(6))) : value);
   function parse(csv) {

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from gatelab.errors import GatelabError
+from gatelab.report.pages import small_picture
 from gatelab.studies import Claim
 
 VERDICTS = ("reproduced", "exceeded", "differs", "new")
@@ -21,7 +22,12 @@ VERDICTS = ("reproduced", "exceeded", "differs", "new")
 
 @dataclass(frozen=True, eq=False)
 class StudyRecord:
-    """One study that was run. `picture` is its PNG as an address, where there are no values to draw it from."""
+    """One study that was run.
+
+    `chart` is what a script draws the figure from, where the record has it. `picture` is the figure's PNG as address:
+    whole where there is no chart, else a small one for browsers that run no scripts. `origin` says how, when and where
+    it was computed.
+    """
 
     study: str
     title: str
@@ -30,7 +36,7 @@ class StudyRecord:
     quick: bool
     claims: tuple[Claim, ...]
     notes: tuple[str, ...]
-    made: str
+    origin: str
     chart: dict[str, Any] | None = None
     picture: str = ""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -42,15 +48,15 @@ class StudyRecord:
 
 def read_records(out: Path) -> dict[str, StudyRecord]:
     """Every record below the folder, by the name of its study."""
-    found: dict[str, StudyRecord] = {}
+    records: dict[str, StudyRecord] = {}
     for path in sorted(out.glob("*/*.json")):
         if path.name.endswith(".chart.json"):
             continue
-        held = _json(path)
-        if isinstance(held, dict) and {"study", "claims"} <= held.keys():
-            record = _record(path, held)
-            found[record.study] = record
-    return found
+        content = _json(path)
+        if isinstance(content, dict) and {"study", "claims"} <= content.keys():
+            record = _record(path, content)
+            records[record.study] = record
+    return records
 
 
 def _json(path: Path) -> Any:
@@ -62,22 +68,22 @@ def _json(path: Path) -> Any:
         ) from error
 
 
-def _record(path: Path, held: dict[str, Any]) -> StudyRecord:
+def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
     stem = path.name.removesuffix(".json")
     drawn, picture = path.with_name(f"{stem}.chart.json"), path.with_name(f"{stem}.png")
     try:
         return StudyRecord(
-            study=str(held["study"]),
-            title=str(held["title"]),
-            paper=str(held["paper"]),
-            command=str(held["command"]),
-            quick=bool(held["quick"]),
-            claims=tuple(_claim(claim) for claim in held["claims"]),
-            notes=tuple(str(note) for note in held["notes"]),
-            made=how_made(held),
+            study=str(content["study"]),
+            title=str(content["title"]),
+            paper=str(content["paper"]),
+            command=str(content["command"]),
+            quick=bool(content["quick"]),
+            claims=tuple(_claim(claim) for claim in content["claims"]),
+            notes=tuple(str(note) for note in content["notes"]),
+            origin=how_made(content),
             chart=_json(drawn) if drawn.exists() else None,
-            picture="" if drawn.exists() or not picture.exists() else _address(picture),
-            tables=dict(_tables(path, stem, held)),
+            picture=_address(picture, small=drawn.exists()),
+            tables=dict(_tables(path, stem, content)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise GatelabError(
@@ -85,27 +91,31 @@ def _record(path: Path, held: dict[str, Any]) -> StudyRecord:
         ) from error
 
 
-def _claim(held: dict[str, Any]) -> Claim:
-    if held["verdict"] not in VERDICTS:
-        raise ValueError(f"the verdict {held['verdict']!r} is none of {', '.join(VERDICTS)}")
-    words = {name: str(held[name]) for name in ("what", "paper", "ours", "because")}
-    later = {name: str(held.get(name, "")) for name in ("interval", "place")}  # older records lack them
-    return Claim(**words, verdict=held["verdict"], **later)
+def _claim(content: dict[str, Any]) -> Claim:
+    if content["verdict"] not in VERDICTS:
+        raise ValueError(f"the verdict {content['verdict']!r} is none of {', '.join(VERDICTS)}")
+    words = {name: str(content[name]) for name in ("what", "paper", "ours", "because")}
+    later = {name: str(content.get(name, "")) for name in ("interval", "place")}  # older records lack them
+    return Claim(**words, verdict=content["verdict"], **later)
 
 
-def _tables(path: Path, stem: str, held: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:
-    for name in held["files"]:
+def _tables(path: Path, stem: str, content: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:
+    for name in content["files"]:
         file = path.with_name(Path(str(name)).name)
         if file.suffix == ".csv" and file.exists():
             # As text: a download has the digits of the file, not those of another way of writing them.
             yield file.stem.removeprefix(f"{stem}-"), pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
-def _address(picture: Path) -> str:
+def _address(picture: Path, small: bool) -> str:
+    if not picture.exists():
+        return ""
+    if small:
+        return small_picture(picture.read_bytes())
     return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
 
 
-def how_made(held: Mapping[str, Any]) -> str:
+def how_made(content: Mapping[str, Any]) -> str:
     """How, when and where, in one sentence.
 
     >>> how_made({"recorded": True, "device": "one H200", "date": "2025-11-02T10:00:00+00:00", "seconds": 5.0})
@@ -113,20 +123,25 @@ def how_made(held: Mapping[str, Any]) -> str:
     >>> how_made({"device": "2 cores", "seconds": 240, "gatelab": "0.8.0"})
     'Computed on 2 cores, in 4.0 min, with gatelab 0.8.0.'
     """
-    parts = [f"computed on {held['device']}" if held.get("device") else "computed"]
-    if held.get("date"):
-        at = datetime.fromisoformat(str(held["date"]))
-        parts.append(f"{at.day} {at:%B %Y}")
-    if held.get("seconds") is not None:
-        parts.append(f"in {_duration(float(held['seconds']))}")
-    if held.get("gatelab"):
-        parts.append(f"with gatelab {held['gatelab']}")
+    parts = ["computed"]
+    if content.get("device"):
+        parts = [f"computed on {content['device']}"]
+    if content.get("date"):
+        day = datetime.fromisoformat(str(content["date"]))
+        parts.append(f"{day.day} {day:%B %Y}")
+    if content.get("seconds") is not None:
+        parts.append(f"in {_duration(float(content['seconds']))}")
+    if content.get("gatelab"):
+        parts.append(f"with gatelab {content['gatelab']}")
     sentence = ", ".join(parts)
-    start = "From the committed record: " if held.get("recorded") else ""
-    return f"{start}{sentence if start else sentence[0].upper() + sentence[1:]}."
+    if content.get("recorded"):
+        return f"From the committed record: {sentence}."
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,6 +1,6 @@
-"""Every table and figure of the papers: where it is in the report, and what became of it.
+"""The claims of the papers beside what we measure: all of them with filters, and those of one study with its reasons.
 
-Claims beside ours: the table of all of them with its filters, and that of one study with its reasons.
+The inventory says of every table and figure of the papers where it is in the report, and what became of it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from gatelab.report.pages import Markup, escape, prose
+from gatelab.report.pages import Markup, between, escape, prose
 from gatelab.report.records import VERDICTS, StudyRecord
 from gatelab.studies import Claim
 from gatelab.studies.catalogue import all_studies
@@ -20,7 +20,7 @@ WORDS = {"differs": "differ", "schematic": "without numbers", "missing": "not in
 
 def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Markup:
     """A table a paper, folded; below each place its rows: the printed value, ours, the verdict of the claim on it."""
-    made = []
+    folds = []
     answered = joined(items, records)
     for paper in dict.fromkeys(item.paper for item in items):
         own = [item for item in items if item.paper == paper]
@@ -31,17 +31,17 @@ def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Mark
                 f"{escape(heading[:1].upper() + heading[1:])}</th></tr>"
             )
             rows += [_row(item, answered.get(item), records) for item in own if item.heading == heading]
-        made.append(
+        folds.append(
             f'<details class="fold"><summary><span class="name">{escape(PAPERS.get(paper, ("", paper))[1])}</span> '
             f"{_counts(own, answered, records)}</summary>{_account_table(rows)}</details>"
         )
-    return Markup("".join(made))
+    return Markup("".join(folds))
 
 
 def _counts(items: Sequence[Item], answered: Mapping[Item, Answer], records: Mapping[str, StudyRecord]) -> str:
     """What became of them, in the order of the verdicts."""
-    found = Counter(_state(item, answered.get(item), records)[0] for item in items)
-    return " ".join(chip(state, f"{found[state]} {WORDS.get(state, state)}") for state in SIGNS if found[state])
+    states = Counter(_state(item, answered.get(item), records)[0] for item in items)
+    return " ".join(chip(state, f"{states[state]} {WORDS.get(state, state)}") for state in SIGNS if states[state])
 
 
 def counted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
@@ -60,17 +60,18 @@ def joined(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> dict[It
 
 
 def _row(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> str:
-    ours, what = "–", ""
+    ours, what = "–", Markup("")
     if answer is not None:
         ours = f"{answer.claim.ours} {answer.claim.interval}".strip()
         if answer.claim.what != item.row:
-            what = f'<span class="aside">{prose(answer.claim.what)}</span>'
+            what = between('<span class="aside">', prose(answer.claim.what), "</span>")
     cells = (prose(item.printed or "–"), prose(ours), _verdict(item, answer, records), _link(item, answer, records))
+    kinds = ("value", "value", "verdict", "value")
     return (
         f'<tr role="row"><th role="rowheader" scope="row">{prose(item.row or "the whole")}{what}</th>'
         + "".join(
-            f'<td role="cell" class="{"verdict" if name == "Verdict" else "value"}" data-label="{name}">{cell}</td>'
-            for name, cell in zip(ACCOUNT_COLUMNS[1:], cells, strict=True)
+            f'<td role="cell" class="{kind}" data-label="{name}">{cell}</td>'
+            for name, kind, cell in zip(ACCOUNT_COLUMNS[1:], kinds, cells, strict=True)
         )
         + "</tr>"
     )
@@ -91,7 +92,7 @@ def _state(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]
 
 
 def _verdict(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> Markup:
-    why = f'<span class="aside">{prose(item.why)}</span>' if item.why else ""
+    why = between('<span class="aside">', prose(item.why), "</span>")
     return Markup(chip(*_state(item, answer, records)) + why)
 
 
@@ -181,14 +182,14 @@ def all_claims(records: Iterable[StudyRecord], table: str) -> Markup:
     """Every claim of every study, those of a study below its name."""
     rows = []
     for record in records:
-        at = escape(record.study)
+        name = escape(record.study)
         rows.append(
-            f'<tr role="row" class="study" data-heading="{at}"><th role="rowheader" scope="rowgroup" colspan="5">'
-            f'<a href="#{escape(address(record.study))}">{escape(record.title)}</a> <code>{at}</code></th></tr>'
+            f'<tr role="row" class="study" data-heading="{name}"><th role="rowheader" scope="rowgroup" colspan="5">'
+            f'<a href="#{escape(address(record.study))}">{escape(record.title)}</a> <code>{name}</code></th></tr>'
         )
         rows += [
             f'<tr role="row" data-verdict="{escape(c.verdict)}" data-paper="{escape(paper_of(record.study))}" '
-            f'data-study="{at}">{_cells(c, _why(c))}</tr>'
+            f'data-study="{name}">{_cells(c, _why(c))}</tr>'
             for c in record.claims
         ]
     return _table(rows, table)
@@ -199,43 +200,42 @@ def own_claims(record: StudyRecord) -> Markup:
     if not record.claims:
         return Markup("")
     reasons = list(dict.fromkeys(c.because for c in record.claims if c.because))
-    at = address(record.study)
+    section = escape(address(record.study))
     rows = []
     for c in record.claims:
-        place = reasons.index(c.because) + 1 if c.because else 0
-        link = f' <a class="why" href="#{escape(at)}-why-{place}">why<span class="unseen"> number</span> {place}</a>'
-        rows.append(f'<tr role="row">{_cells(c, Markup(link if place else ""))}</tr>')
-    listed = "".join(f'<li id="{escape(at)}-why-{i}">{prose(r)}</li>' for i, r in enumerate(reasons, start=1))
-    said = f'<div class="reasons"><h3>Because</h3><ol>{listed}</ol></div>' if reasons else ""
+        link = ""
+        if c.because:
+            place = reasons.index(c.because) + 1
+            link = f' <a class="why" href="#{section}-why-{place}">why<span class="unseen"> number</span> {place}</a>'
+        rows.append(f'<tr role="row">{_cells(c, Markup(link))}</tr>')
+    listed = "".join(f'<li id="{section}-why-{i}">{prose(r)}</li>' for i, r in enumerate(reasons, start=1))
+    because = between('<div class="reasons"><h3>Because</h3><ol>', Markup(listed), "</ol></div>")
     counts = Counter(c.verdict for c in record.claims)
     shown = " ".join(chip(v, f"{counts[v]} {v}") for v in VERDICTS if counts[v])
     return Markup(
         f'<details class="fold own"><summary><span class="name">What the paper says, and what we measure</span> {shown}'
-        f"</summary>{_table(rows, f'{at}-claims')}{said}</details>"
+        f"</summary>{_table(rows, f'{section}-claims')}{because}</details>"
     )
 
 
 def _why(claim: Claim) -> Markup:
-    if not claim.because:
-        return Markup("")
-    return Markup(f'<details class="because"><summary>because</summary><p>{prose(claim.because)}</p></details>')
+    return between('<details class="because"><summary>because</summary><p>', prose(claim.because), "</p></details>")
 
 
 def _cells(claim: Claim, why: Markup) -> str:
-    values = (claim.paper, claim.ours, claim.interval)
-    cells = "".join(
-        f'<td role="cell" class="{"value" if value else "none"}" data-label="{name}">{prose(value or "–")}</td>'
-        for name, value in zip(COLUMNS[1:4], values, strict=True)
-    )
+    cells = ""
+    for name, value in zip(COLUMNS[1:4], (claim.paper, claim.ours, claim.interval), strict=True):
+        kind = "value" if value else "none"
+        cells += f'<td role="cell" class="{kind}" data-label="{name}">{prose(value or "–")}</td>'
     return (
         f'<th role="rowheader" scope="row">{prose(claim.what)}</th>{cells}'
         f'<td role="cell" class="verdict" data-label="Verdict">{chip(claim.verdict)}{why}</td>'
     )
 
 
-def _table(rows: Sequence[str], at: str) -> Markup:
+def _table(rows: Sequence[str], place: str) -> Markup:
     head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
     return Markup(
-        f'<table class="cards claims" role="table" id="{escape(at)}"><thead role="rowgroup"><tr role="row">{head}</tr>'
-        f'</thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
+        f'<table class="cards claims" role="table" id="{escape(place)}"><thead role="rowgroup"><tr role="row">{head}'
+        f'</tr></thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
     )

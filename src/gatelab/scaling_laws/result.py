@@ -256,7 +256,7 @@ def curves(
             label=name,
             sizes=sizes,
             errors=errors,
-            kept=_in_slope(study, name, widths, flagged),
+            fitted=_in_slope(study, name, widths, flagged),
             limit=_limits(study, name),
             note=note,
             paper=published,

@@ -127,7 +127,7 @@ def unit_curve(unit: str, fitted: FittedRow, errors: dict[int, float], ours: Slo
         unit,
         np.array(list(errors), float),
         np.array(list(errors.values()))[:, None],
-        kept=np.array([fitted.row.every or not flags[width] for width in errors])[:, None],
+        fitted=np.array([fitted.row.every or not flags[width] for width in errors])[:, None],
         note=f"slope {ours}",
         look=unit,
     )
