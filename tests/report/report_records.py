@@ -12,6 +12,7 @@ import pandas as pd
 from gatelab.plotting import Curve, new_figure, scaling_figure, style
 from gatelab.plotting.chart import chart_of
 from gatelab.plotting.kernels import Cloud, Difference, draw_heat, gap_figure
+from gatelab.statistics import Interval
 from gatelab.studies.inventory import Item
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
@@ -86,5 +87,8 @@ def _heat() -> Any:
 def _differences() -> Any:
     run = np.array([[2.0, 0.1], [1.0, 0.2]])
     clouds = [Cloud("ReLU", [run], "#0072B2"), Cloud(SHORT, [run + 0.1], "#D55E00", "s", hollow=True)]
-    rows = [Difference("a - b\nof a model", 0.1, -0.1, 0.3, "+5%, p 0.4", "#D55E00"), Difference(SHORT, 0, 0, 0, SHORT)]
+    rows = [
+        Difference("a - b\nof a model", Interval(0.1, -0.1, 0.3), "+5%, p 0.4", "#D55E00"),
+        Difference(SHORT, Interval(0, 0, 0), SHORT),
+    ]
     return gap_figure([("(a)", clouds), (SHORT, clouds)], SHORT, rows)

@@ -33,6 +33,7 @@ from gatelab.plotting.kernels import (
 )
 from gatelab.plotting.kernels import LossCurve as Loss
 from gatelab.plotting.maps import FloorPanel, MethodErrors, approximation_figure, floor_figure, training_figure
+from gatelab.statistics import Interval
 from gatelab.studies import study
 from gatelab.studies.definition import Request
 
@@ -87,8 +88,8 @@ def gaps() -> Figure:
     run = np.array([[2.0, 0.1], [1.0, 0.2]])
     clouds = [Cloud("ReLU", [run], "#0072B2"), Cloud("ReGLU", [run + 0.1], "#D55E00", "s", hollow=True)]
     rows = [
-        Difference("a - b\nof a model", 0.1, -0.1, 0.3, "+5%, p 0.4", "#D55E00"),
-        Difference("c", 0.0, np.nan, np.nan),
+        Difference("a - b\nof a model", Interval(0.1, -0.1, 0.3), "+5%, p 0.4", "#D55E00"),
+        Difference("c", Interval(0.0, np.nan, np.nan)),
     ]
     return gap_figure([("(a)", clouds), ("(b)", clouds)], "gaps", rows)
 

@@ -21,6 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from gatelab.arrays import Array
 from gatelab.plotting.theme import GREY, canvas, look, looks, new_figure, style
+from gatelab.statistics import Interval
 
 HEAT = "viridis"
 
@@ -273,12 +274,10 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Difference:
-    """One line of a list of differences: its value, its interval where there is one, and a remark."""
+    """One line of a list of differences: what differs, by how much, and a remark."""
 
     label: str
-    value: float
-    low: float
-    high: float
+    interval: Interval
     remark: str = ""
     colour: str = GREY
 
@@ -299,9 +298,9 @@ def draw_differences(panel: Axes, rows: Sequence[Difference], title: str) -> Non
     places = np.arange(len(rows))[::-1]
     panel.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
     for place, row in zip(places, rows, strict=True):
-        if np.isfinite(row.low):
-            panel.hlines(place, row.low, row.high, color=row.colour, linewidth=1.6, zorder=2)
-        panel.plot([row.value], [place], marker="o", color=row.colour, markersize=4.5, zorder=3)
+        if row.interval.known:
+            panel.hlines(place, row.interval.low, row.interval.high, color=row.colour, linewidth=1.6, zorder=2)
+        panel.plot([row.interval.value], [place], marker="o", color=row.colour, markersize=4.5, zorder=3)
         panel.annotate(
             row.remark,
             xy=(1.02, place),

@@ -245,7 +245,7 @@ def differences(comparisons: Sequence[Comparison]) -> list[Difference]:
             if c.second not in OPTIMISER_NAMES:
                 colour = looks([c.first, c.second])[c.second].colour
             label = f"{side_name(c.second)} - {side_name(c.first)}\n{where_name(c)}"
-            rows.append(Difference(label, m.difference, m.low, m.high, f"{m.relative:+.0%}, p {m.p:.2g}", colour))
+            rows.append(Difference(label, m.interval, f"{m.relative:+.0%}, p {m.p:.2g}", colour))
     return rows
 
 
