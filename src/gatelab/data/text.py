@@ -287,7 +287,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
     try:
         merges = [(left, right) for left, right in pairs]
         for left, right in merges:
-            table[left], table[right], table[left + right]
+            _ = table[left], table[right], table[left + right]
         for letter in import_tokenizers().pre_tokenizers.ByteLevel.alphabet():
             table[letter]
     except (KeyError, ValueError) as error:

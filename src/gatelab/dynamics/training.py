@@ -208,7 +208,10 @@ class TrainingRequest:
 
     def members(self) -> tuple[tuple[float, int], ...]:
         """Every learning rate with every seed."""
-        rates = [positive(value, "lr") for value in ([self.lr] if np.ndim(self.lr) == 0 else self.lr)]
+        given_rates: Any = self.lr
+        if np.ndim(given_rates) == 0:
+            given_rates = [given_rates]
+        rates = [positive(value, "lr") for value in given_rates]
         seeds = seed_numbers(self.seeds)
         # Each member is a pair in a list before it is a network.
         check_memory(200 * len(rates) * len(seeds), f"a list of {len(rates) * len(seeds)} networks", "give fewer seeds")

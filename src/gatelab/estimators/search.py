@@ -168,9 +168,9 @@ def choose(
     show: Callable[[Candidate], None],
 ) -> tuple[Candidate, list[Candidate]]:
     """The candidate to fit to all rows, and everything that was tried; what is given is not chosen."""
-    ridges = (ridge,)
-    if ridge is None:
-        ridges = RIDGES
+    ridges = RIDGES
+    if ridge is not None:
+        ridges = (ridge,)
     trial = Trial.of(rows, seed, device)
     if trial is None:
         return Candidate(units[0], width or 1, ridges[-1]), []

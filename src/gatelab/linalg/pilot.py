@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray as Array
 from gatelab.linalg import splines
 
 

@@ -20,7 +20,7 @@ from numpy.polynomial import legendre
 from scipy.linalg.lapack import dpbtrf, dpbtrs  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.special import comb
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray as Array
 
 
 @lru_cache(maxsize=16)

@@ -127,7 +127,7 @@ def replace_block(model: Any, layer: Any, unit: AnyUnit, match_mlp: bool, seed: 
     """Put a block of the unit into a layer of the model, and remember what was there for a later unit."""
     kind = kind_of(layer) or ""
     like = next(layer.parameters())
-    plain = plain_block(layer, kind)
+    plain: Any = plain_block(layer, kind)
     block: Any = unit_block(model, like, unit, plain, match_mlp, seed)
     if kind == "gpt2" and isinstance(block, Transplant):
         std = model.config.initializer_range / math.sqrt(2 * model.config.n_layer)

@@ -43,8 +43,9 @@ class Slope(Interval):
     -2.10 [-2.25, -1.95]
     """
 
-    intercept: float
-    points: int
+    # A dataclass cannot know that the level, which has a default, is given by its name alone.
+    intercept: float  # pyright: ignore[reportGeneralTypeIssues]
+    points: int  # pyright: ignore[reportGeneralTypeIssues]
     level: float = field(default=LEVEL, kw_only=True)
 
     def __repr__(self) -> str:

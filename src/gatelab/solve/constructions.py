@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
 from gatelab.display import one_line

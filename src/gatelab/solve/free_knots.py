@@ -32,7 +32,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Network, Unit, factor_names
 from gatelab.linalg import splines
 from gatelab.linalg.pilot import pilot_derivative

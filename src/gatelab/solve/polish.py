@@ -15,7 +15,7 @@ from operator import mul
 
 import numpy as np
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
 from gatelab.solve.free_knots import Neurons
 from gatelab.solve.solution import UNLIMITED

@@ -282,8 +282,10 @@ def gap(
     Returns:
         All runs, as a `Gap`.
     """
-    name, own_data = data, None
-    if data is not None and not isinstance(data, str):
+    own_data = None
+    if data is None or isinstance(data, str):
+        name = data
+    else:
         name, own_data = data.name, data
     groups = gap_recipes(units, model=model, data=name, optimisers=optimisers, seeds=seeds, **others)
     total = sum(group[0].steps for group in groups)

@@ -91,7 +91,7 @@ def _exchange(f: Callable[[Array], Array], degrees: list[int], start: float, kin
     n = len(degrees)
 
     def columns(t: Array) -> Array:
-        return basis.chebvander(t, degrees[-1])[:, degrees]
+        return np.asarray(basis.chebvander(t, degrees[-1])[:, degrees], dtype=np.float64)
 
     def spaced(count: int, last: float) -> Array:
         """cos(pi i / last), i < count, rising; of half the angle where only (0, 1] is wanted."""

@@ -197,7 +197,7 @@ def unfold(x: Tensor, kernel: torch.Size, stride: Any, padding: Any, dilation: A
         x = functional.pad(x, [part for t in reversed(total) for part in (t // 2, t - t // 2)])
     if named:
         padding = (0, 0)
-    return functional.unfold(x, tuple(kernel), dilation, padding, stride)
+    return functional.unfold(x, tuple(kernel), dilation, padding, stride)  # type: ignore[arg-type]
 
 
 def norm_rule(function: Callable[..., Tensor], names: str, last: bool) -> None:

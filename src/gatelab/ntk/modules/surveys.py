@@ -163,7 +163,7 @@ class Share:
     @property
     def view(self) -> View | None:
         """The factor that can be shared with other parameters; of several uses none can."""
-        if self.summed or len(self.uses) > 1:
+        if self.summed or len(self.uses) != 1:
             return None
         return self.uses[0].view
 

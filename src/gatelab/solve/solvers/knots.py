@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Unit

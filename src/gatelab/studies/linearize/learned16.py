@@ -84,7 +84,7 @@ def loss_curve(marks: Sequence[int], tick: Callable[..., None]) -> tuple[pd.Data
 def levels_claim(curve: pd.DataFrame) -> Claim:
     """Figure 1: the loss levels. Over the last half of the steps it must move by less than a tenth to have levelled."""
     half = curve[curve["steps"] >= curve["steps"].iloc[-1] / 2]
-    steps, new, training = (half[name].to_numpy(float) for name in ("steps", "new_data", "training"))
+    steps, new, training = (np.asarray(half[name], float) for name in ("steps", "new_data", "training"))
     level = bool(new.max() <= 1.1 * new.min())
     near = abs(new[-1] / PAPER_LOSS - 1) <= 0.1
     return Claim(

@@ -177,7 +177,7 @@ def joint_sentence(c: Comparison) -> str:
 
 def notes(gap: Gap) -> tuple[str, ...]:
     """How the runs were made, and how they are to be read."""
-    origin = f"Runs of {gap.origin.get('device', 'an unknown device')}, {gap.made.get('date', 'at an unknown time')}"
+    origin = f"Runs of {gap.origin.get('device', 'an unknown device')}, {gap.origin.get('date', 'at an unknown time')}"
     if "command" in gap.origin:
         origin += f", by '{gap.origin['command']}'"
     groups = [

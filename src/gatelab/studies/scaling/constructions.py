@@ -96,8 +96,8 @@ def shift_claim(name: str, study: Scaling) -> Claim:
     printed = PAPER_SLOPES[name, "P"] - PAPER_SLOPES[name, "n"]
     widest = max(p.width for p in study.points)
 
-    def shift(*widths: int) -> float:
-        n, P = (study.slope(name, against=a, widths=widths, flagged=True).value for a in ("n", "P"))
+    def shift(narrowest: int, widest: int) -> float:
+        n, P = (study.slope(name, against=a, widths=(narrowest, widest), flagged=True).value for a in ("n", "P"))
         return P - n
 
     whole, upper = shift(1, 10**6), shift(widest // 2, widest)

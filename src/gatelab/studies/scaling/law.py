@@ -324,7 +324,7 @@ def data_colour(value: float, values: Array) -> Any:
 
 def legend_handles(data: Array) -> list[Line2D]:
     """What colours, lines and marks mean."""
-    dots = {"marker": "o", "linestyle": "none"}
+    dots: dict[str, Any] = {"marker": "o", "linestyle": "none"}
     of_data = [Line2D([], [], color=data_colour(D, data), label=f"D = {D:g}", **dots) for D in data]
     of_laws = [
         Line2D([], [], color=GREY, linestyle="-", label="$E + A/P^a + B/D^b$"),

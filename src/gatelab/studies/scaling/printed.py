@@ -153,7 +153,7 @@ def _table1() -> list[Item]:
 
 
 ITEMS = (
-    *(Item("scaling", heading, *columns) for heading, columns in table_rows(PLACES)),
+    *(Item("scaling", heading, *columns) for heading, columns in table_rows(PLACES)),  # type: ignore[arg-type]
     *(Item("scaling", heading, row, why=DEFINITION, measurable=False) for heading, row in DEFINITIONS.items()),
     *_table1(),
     *(Item("scaling", "appendix D", f"{STEEPER}, {protocol}") for protocol in PROTOCOLS.values()),
