@@ -80,6 +80,7 @@ def listed_on_the_site(copy: Copy, word: str) -> str:
     return copy.python(f"import sys; sys.path.append({docs!r}); from site_hooks import listed; print(listed({word!r}))")
 
 
+@pytest.mark.slow
 def test_a_unit_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "feedforward/named/softplus.py")
     assert "softglu" in listed_without_torch(copy, ("units",))
@@ -98,6 +99,7 @@ assert restore(describe(gl.unit("softglu"))) == gl.unit("softglu")
     assert "softglu" in copy.gatelab("fit", "softglu", "sin4x", "--width", "3", "--points", "60")
 
 
+@pytest.mark.slow
 def test_a_problem_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "data/named/kinks.py")
     assert {"kink", "valley"} <= set(listed_without_torch(copy, ("problems",)))
@@ -123,6 +125,7 @@ def needs(folder: str) -> pytest.MarkDecorator:
     return pytest.mark.xfail(absent, reason=f"there is no folder {folder} yet", strict=True)
 
 
+@pytest.mark.slow
 @needs("solve/solvers")
 def test_a_solver_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "solve/solvers/lottery.py")
@@ -139,6 +142,7 @@ assert fit.train_rmse == gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lo
     assert "lottery" in copy.gatelab("fit", "glu", "sin4x", "--width", "3", "--points", "60", "--solver", "lottery")
 
 
+@pytest.mark.slow
 @needs("linearization/builders")
 def test_a_linearisation_method_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "linearization/builders/lagrange.py")
@@ -156,6 +160,7 @@ assert abs(float(product) - float(torch.nn.functional.gelu(w @ x.T))) < 0.01
     assert "lagrange" in copy.gatelab("linearize", "gelu", "--method", "lagrange", "--d", "2")
 
 
+@pytest.mark.slow
 def test_a_study_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "studies/scaling/parabola.py")
     assert "scaling/parabola" in copy.gatelab("reproduce", "--list")

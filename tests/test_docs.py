@@ -56,6 +56,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("page", EXECUTED, ids=name)
 def test_page_runs_and_says_what_it_shows(page: Path, tmp_path: Path) -> None:

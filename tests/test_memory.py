@@ -145,7 +145,7 @@ def test_the_command_line_says_so_in_one_line(raised: Exception, monkeypatch: py
     def fails(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("gatelab.ntk.kernels", fails)
+    monkeypatch.setattr("gatelab.ntk.analytic", fails)
     result = CliRunner().invoke(app, ["ntk", "--gaussian", "9,3"])
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr.startswith("gatelab: memory ran out") and result.stderr.count("\n") == 1

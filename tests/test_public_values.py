@@ -35,6 +35,7 @@ def no_windows():
     assert not plt.get_fignums()
 
 
+@pytest.mark.slow
 def test_there_is_a_value_of_every_public_class() -> None:
     """Every dataclass that a room exports, so that a new one cannot be left out."""
     have = {type(v) for v in public_values().values()}
@@ -70,6 +71,7 @@ def test_the_classes_of_the_issue_are_shown_in_html() -> None:
     assert names >= set(SHOWN)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_windows")
 def test_html_has_a_table_and_a_small_picture() -> None:
     without_figure = {"given law", "spectrum of an operator"}
@@ -107,6 +109,7 @@ def test_every_plot_of_the_package_is_tried_here() -> None:
     assert classes == {type(v).__name__ for v in plotted().values()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_windows")
 @pytest.mark.parametrize("suffix", MAGIC)
 def test_plots_are_written(tmp_path: Path, suffix: str) -> None:
@@ -116,6 +119,7 @@ def test_plots_are_written(tmp_path: Path, suffix: str) -> None:
         assert path.read_bytes().startswith(MAGIC[suffix]), name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_windows")
 def test_plots_go_into_given_axes() -> None:
     for name, value in plotted().items():

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy.stats import ttest_ind
 from typer.testing import CliRunner
 
@@ -18,6 +19,7 @@ COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("   
 QUICK = ["--quick"]
 
 
+@pytest.mark.slow
 def test_python_in_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.S)
@@ -29,6 +31,7 @@ def test_python_in_the_readme_runs(tmp_path, monkeypatch):
     assert (tmp_path / "slopes.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     """In their order and in one folder: later ones read what earlier ones wrote. `all` is three studies here."""
     monkeypatch.chdir(tmp_path)

@@ -76,11 +76,13 @@ def test_every_public_name_is_there_and_listed():
         _ = gl.unitz  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["models", "ntk", "dynamics", "train", "theory", "studies", "solve", "sweep"])
 def test_rooms_are_attributes(room):
     imported(f"import gatelab as gl; assert gl.{room}.__name__ == 'gatelab.{room}' and gl.{room}.__all__")
 
 
+@pytest.mark.slow
 def test_functions_keep_the_names_that_rooms_have_too():
     """Python binds a room's name in the package when the room is imported, by whomever; `gl.units` is the function."""
     code = """

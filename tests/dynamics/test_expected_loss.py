@@ -58,6 +58,7 @@ def test_given_outputs_it_is_gradient_descent_on_the_quadratic() -> None:
     assert made.deviation is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_mean_and_deviation_are_those_of_gaussian_outputs(outputs: int) -> None:
     """4000 draws: the mean within 4 standard errors, its spread within 8 %; false alarms below 1e-3."""

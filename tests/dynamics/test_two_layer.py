@@ -197,6 +197,7 @@ train(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [None, 16])
 def test_a_killed_training_goes_on_to_bit_equal_losses(tmp_path: Path, batch: int | None) -> None:
     text = SCRIPT.format(batch=batch, folder=str(tmp_path))

@@ -145,6 +145,7 @@ def test_weights_are_checked(weight: np.ndarray, sentence: str) -> None:
         quick().fit(*smooth(), sample_weight=weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"width": 4, "ridge": 1e-6}, {"width": 4}, {"width": 2, "ridge": 0.0}])
 def test_the_default_is_silent_where_it_ends_still_improving(options: dict) -> None:
     """Steps beyond its own are for nobody who did not ask for them; the status is there for those who look."""

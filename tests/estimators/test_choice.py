@@ -16,6 +16,7 @@ def plane(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, (n, 2))
 
 
+@pytest.mark.slow
 def test_noise_is_not_fitted() -> None:
     """Noise of unit variance over a line. A network that fits it would be off by more than half of that between rows;
 
@@ -43,6 +44,7 @@ def test_smooth_surfaces_are_reproduced_to_many_digits() -> None:
     assert model.width_ > 20
 
 
+@pytest.mark.slow
 def test_a_kinked_target_takes_trained_gates() -> None:
     x = plane(500)
     model = GatedRegressor(("swiglu", "glu"), random_state=0, starts=1, rounds=1).fit(x, np.abs(x[:, 0] + x[:, 1]))

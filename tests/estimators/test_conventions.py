@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 FIXED = GatedRegressor(width=3, ridge=1e-6, starts=1, rounds=0, steps=20, random_state=0)
 
 
+@pytest.mark.slow
 @parametrize_with_checks([GatedRegressor(starts=1, rounds=0, steps=4), GatedRegressor("glu", width=2, ridge=1e-6)])
 def test_scikit_learn_checks(estimator, check) -> None:
     check(estimator)

@@ -20,6 +20,7 @@ def line() -> tuple[np.ndarray, np.ndarray]:
     return x, np.sin(4 * x[:, 0])
 
 
+@pytest.mark.slow
 def test_it_is_a_loop_of_fits(line) -> None:
     x, y = line
     cv = KFold(3, shuffle=True, random_state=0)
@@ -51,6 +52,7 @@ def test_no_widths_are_refused(line) -> None:
         scaling_curve(QUICK, *line, [])
 
 
+@pytest.mark.slow
 def test_importing_gatelab_does_not_import_scikit_learn() -> None:
     import subprocess
     import sys

@@ -119,6 +119,7 @@ def test_it_learns():
     assert loss < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_compiled_and_in_bfloat16():
     model = GPT2("tiny", "swiglu")

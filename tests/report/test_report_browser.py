@@ -234,6 +234,7 @@ def test_the_values_of_a_figure_are_a_table_too(visit: Any) -> None:
     assert ["test RMSE against neurons n", "glu", "4", "0.01563", "0.015625", "0.0234375"] in rows
 
 
+@pytest.mark.slow
 def test_the_theme_goes_round_is_remembered_and_redraws(visit: Any) -> None:
     page = visit(theme="light")
     background = "getComputedStyle(document.body).backgroundColor"
@@ -278,6 +279,7 @@ def test_filters_show_claims_of_one_verdict_and_paper(visit: Any) -> None:
     assert rows.count() == 2
 
 
+@pytest.mark.slow
 def test_the_search_goes_with_the_filters_and_is_said_aloud(visit: Any) -> None:
     page = visit()
     rows = page.locator("#all-claims tbody tr[data-verdict]:visible")
@@ -342,6 +344,7 @@ def test_the_first_screen_shows_a_finding_with_its_figure(visit: Any, recorded: 
     assert page.evaluate("location.hash") == "#ntk-fig6"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1400, "dark"), (800, "light")])
 def test_numbers_on_a_heat_map_can_be_read(visit: Any, recorded: str, width: int, theme: str) -> None:
     """Contrast of every number with the pixels of its own cell, 4.5 is WCAG's level AA."""
@@ -422,6 +425,7 @@ def test_hostile_text_does_nothing(visit: Any) -> None:
     assert page.locator("img[src='x']").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(visit: Any, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -435,6 +439,7 @@ def test_axe_finds_nothing(visit: Any, theme: str) -> None:
     assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_among_findings(visit: Any, recorded: str, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -444,6 +449,7 @@ def test_axe_finds_nothing_among_findings(visit: Any, recorded: str, theme: str)
     assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 800, 1400])
 def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     page = visit(width=width)
@@ -464,6 +470,7 @@ def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) ->
     page.wait_for_function(f"new Set(({places})()).size === 1")
 
 
+@pytest.mark.slow
 def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
     for width in (400, 800, 1400):
         page = visit(width=width)
@@ -472,6 +479,7 @@ def test_texts_in_a_figure_do_not_overlap(visit: Any) -> None:
         assert page.evaluate(OVERLAPS, ".plot") == []
 
 
+@pytest.mark.slow
 def test_on_paper_it_is_light_and_whole(visit: Any) -> None:
     page = visit(theme="dark")
     colour = f"getComputedStyle({LABEL}).fill"

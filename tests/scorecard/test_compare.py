@@ -41,6 +41,7 @@ def card() -> Scorecard:
     return compare([softgate, "glu", Tanh], rows(), budget=15, widths=[1, 2], **QUICK)
 
 
+@pytest.mark.slow
 def test_own_units_stand_beside_ours(card: Scorecard):
     assert card.units == ("softgate", "glu", "Tanh")
     frame = card.table()

@@ -41,6 +41,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threads", "delay"), [(1, 0.5), (2, 2.0), (2, 6.0)])
 def test_a_long_fit_in_a_process_of_its_own(threads: int, delay: float) -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(threads)], stdout=subprocess.PIPE, text=True)

@@ -268,6 +268,7 @@ def test_the_worst_cell_is_split():
     assert split_worst(spline).tolist() == sorted([0, 1, 2, 3, 4, worst + 0.5])
 
 
+@pytest.mark.slow
 def test_error_never_rises_with_width():
     """A wider network contains the narrower one. 2% for the luck of the search; misses were 46% before growth."""
     p = problem("paper-1d", n=2000)

@@ -173,6 +173,7 @@ def test_no_spikes_between_rows() -> None:
     assert max(largest) < 1e3
 
 
+@pytest.mark.slow
 def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
     found = [solve_varpro("glu", surface, n, rounds=2).history[-1] for n in (2, 4, 8)]
     assert all(b < 0.7 * a for a, b in itertools.pairwise(found))
@@ -183,6 +184,7 @@ def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
     assert with_them < 0.9 * without
 
 
+@pytest.mark.slow
 def test_friedman1_at_width_8() -> None:
     """Below what a plain batched solver of four starts reaches, in training error."""
     data = problem("friedman1")
@@ -190,6 +192,7 @@ def test_friedman1_at_width_8() -> None:
     assert fit("glu", data, 8).train_rmse < 7.5e-3
 
 
+@pytest.mark.slow
 def test_constant_and_collinear_inputs() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
     wide = np.column_stack([x, np.full(300, 7.0), x[:, 0] + x[:, 1], x[:, 0]])

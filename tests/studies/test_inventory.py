@@ -202,6 +202,7 @@ def committed(name: str) -> dict[str, tuple[Claim, ...]]:
     return {name: tuple(Claim(**claim) for claim in document["claims"])} if "claims" in document else {}
 
 
+@pytest.mark.slow
 def test_the_studies_of_the_first_paper_answer_for_every_place_once(claims: Claims) -> None:
     """Long studies from their records, all others run quickly: together they leave nothing out."""
     own: dict[str, tuple[Claim, ...]] = {}

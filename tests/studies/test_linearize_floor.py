@@ -30,6 +30,7 @@ def test_floor_study_puts_no_method_below_the_floor():
     assert len(outcome.figure.axes) == 3
 
 
+@pytest.mark.slow
 def test_learned2d_study():
     outcome = study("linearize/learned2d").run(Request(quick=True))
     paper, ours = outcome.tables["paper-recipe"], outcome.tables["ours"]
@@ -62,6 +63,7 @@ def test_learned2d_claims_follow_their_tables():
     assert other["whether learned maps are unbiased"].verdict == "reproduced"
 
 
+@pytest.mark.slow
 def test_learned16_study():
     seen = []
     outcome = study("linearize/learned16").run(

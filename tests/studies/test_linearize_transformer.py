@@ -41,6 +41,7 @@ def quick():
     return outcome
 
 
+@pytest.mark.slow
 def test_the_quick_study(quick):
     tables = quick.tables
     assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt"}

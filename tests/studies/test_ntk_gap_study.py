@@ -120,6 +120,7 @@ def test_data_of_the_small_version_are_real_and_always_there() -> None:
     assert int(digits().train.images.max()) == 255 and small_text().train.max() < 256 < len(small_text().test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ntk/fig7", "ntk/appendix-d"])
 def test_a_quick_study_trains_now_and_writes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path / "none"))

@@ -53,6 +53,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", PANELS)
 def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
     done, seen = quick(stem)

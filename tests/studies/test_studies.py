@@ -49,6 +49,7 @@ def no_measured_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
     reproduction, progress = quick(name)

@@ -84,6 +84,7 @@ def test_killed_at_random_moments(backend: str, tmp_path: Path, light: dict[str,
     assert survived == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backends", [("serial", "serial"), ("serial", "processes"), ("processes", "processes")])
 def test_two_sweeps_share_one_store(backends: tuple[str, str], tmp_path: Path, light: dict[str, str]) -> None:
     database, log = tmp_path / "runs.db", tmp_path / "log"

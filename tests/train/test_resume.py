@@ -49,6 +49,7 @@ def step_reached(process: subprocess.Popen[str], least: int) -> int:
     raise AssertionError("it ended before that")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimiser", "kills"), [("sgd", (7,)), ("adamw", (5,))])
 def test_killed_it_goes_on_to_equal_losses(optimiser: str, kills: tuple[int, ...], tmp_path: Path) -> None:
     steps = 24

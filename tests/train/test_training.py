@@ -156,6 +156,7 @@ def test_bf16_is_near_float32() -> None:
     assert rough.test[-1] == pytest.approx(exact.test[-1], rel=0.05) and rough.test[-1] != exact.test[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 @pytest.mark.parametrize("model", ["vit", "gpt2"])
 def test_stacked_attention_trains_in_bf16(model: str) -> None:

@@ -91,7 +91,7 @@ def positive(value: Any, what: str) -> float:
     return number
 
 
-def seed_numbers(seeds: int | Sequence[int]) -> Sequence[int]:
+def seed_numbers(seeds: Any) -> Sequence[int]:
     """A number is that many seeds from 0 on; else the seeds themselves.
 
     >>> list(seed_numbers(3)), seed_numbers([5, 2])
@@ -99,7 +99,7 @@ def seed_numbers(seeds: int | Sequence[int]) -> Sequence[int]:
     """
     if np.ndim(seeds) == 0:
         return range(whole_number("seeds", seeds, 1))
-    return [whole_number("a seed", seed, 0) for seed in np.asarray(seeds)]
+    return [whole_number("a seed", seed, 0) for seed in seeds]
 
 
 def step_list(steps: Any, n: int) -> Array:

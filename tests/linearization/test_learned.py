@@ -20,6 +20,7 @@ def test_two_dimensions_sixteen_features():
         assert floor("gelu", 2, 16) * 0.97 < found <= 0.015
 
 
+@pytest.mark.slow
 def test_two_dimensions_in_seconds():
     assert population_rmse(learned_maps(GELU, 2, m=16, steps=10), GELU, seed=500) <= 0.02
     tanh = activation("tanh")
@@ -27,6 +28,7 @@ def test_two_dimensions_in_seconds():
     assert found == pytest.approx(floor("tanh", 3, 12), rel=0.15)
 
 
+@pytest.mark.slow
 def test_sixteen_dimensions_come_within_five_percent_of_the_floor():
     maps = learned_maps(GELU, 16, m=152, steps=5)
     assert population_rmse(maps, GELU, seed=500, rows=2000) == pytest.approx(floor("gelu", 16, 152), rel=0.05)
@@ -40,6 +42,7 @@ def test_the_papers_recipe_stays_far_above():
     assert after[10] < after[3]
 
 
+@pytest.mark.slow
 def test_phi_is_row_wise_and_leaves_the_callers_generator_alone():
     before = torch.get_rng_state()
     maps = learned_maps(GELU, 3, m=4, steps=3)

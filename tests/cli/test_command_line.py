@@ -29,7 +29,7 @@ from gatelab.cli.output import check_folder
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
-SRC = Path(__file__).parents[1] / "src"
+SRC = Path(__file__).parents[2] / "src"
 SMALL = ["--points", "200", "--jobs", "1"]
 
 
@@ -289,6 +289,7 @@ def test_demo(here: Path) -> None:
     assert page.startswith("<!doctype html>") and "gatelab demo --max-width 2" in page and "relu2" in page
 
 
+@pytest.mark.slow
 def test_demo_json() -> None:
     found = json.loads(ok("demo", "--max-width", "2", "--jobs", "1", "--json"))
     assert found["figure"] == "gatelab-out/demo.png" and found["reason"]
@@ -309,7 +310,7 @@ def test_reproduce(here: Path) -> None:
 def test_reproduce_json() -> None:
     (found,) = json.loads(ok("reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--json"))
     assert found["study"] == "scaling/fig2" and all(Path(f).exists() for f in found["files"])
-    assert {"what", "paper", "ours", "verdict", "because", "interval"} == set(found["claims"][0])
+    assert {"what", "paper", "ours", "verdict", "because", "interval", "place"} == set(found["claims"][0])
 
 
 # Errors: exit code 2, one line that says what to do, nothing on stdout, nothing left behind
@@ -485,6 +486,7 @@ def test_interrupted_reproduce_names_what_is_complete(monkeypatch: pytest.Monkey
     assert "interrupted; complete: gatelab-out/scaling/fig1.png" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
 def test_interrupt_ends_workers_too(here: Path) -> None:
     args = command("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "20", "--jobs", "2", "--out", "a.png")

@@ -180,6 +180,7 @@ def test_every_unit_width_and_seed_is_there_once(study):
         assert p.ratio == pytest.approx(p.test_rmse / p.limit)
 
 
+@pytest.mark.slow
 def test_processes_give_bit_equal_errors(study):
     again = gl.scaling(["mlp", "glu"], gl.problem("exp(sin(3*x))", n=2000), [4, 8, 16, 24], seeds=2, jobs=2)
     for a, b in zip(study.points, again.points, strict=True):
@@ -270,6 +271,7 @@ def test_smooth_gates_have_no_limit_but_are_measured():
     assert all(np.isnan(p.limit) and not p.flag for p in s.points)
 
 
+@pytest.mark.slow
 def test_a_users_function_travels_to_processes():
     def cubic_gate(z, v):
         return z.relu() ** 2 * v

@@ -43,6 +43,7 @@ def write(path: Path, rows: np.ndarray) -> None:
     path.write_text("x,y,z\n" + "".join(",".join(map(repr, row)) + "\n" for row in rows.tolist()))
 
 
+@pytest.mark.slow
 def test_a_smooth_and_a_noisy_file_get_different_and_defensible_recommendations(here: Path):
     """On the smooth file errors fall with parameters, and the unit of the highest order that is as good as any is to be
     had at the full budget. On the noisy one nothing falls, and the smallest network that is as good will do."""

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from test_cli import _living, _wait, command, environment, ok, run
+from test_command_line import _living, _wait, command, environment, ok, run
 
 LIMIT = 120  # seconds after which a process hangs, on a machine as busy as one likes
 LINE = "gatelab: interrupted; nothing was written\n"
@@ -167,6 +166,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_at_a_random_moment(name: str) -> None:
     Path("text.txt").write_text("It was the best of times, it was the worst of times. " * 2000)

@@ -38,6 +38,7 @@ def check(values, mean, variance):
     assert float(((squares.mean(0) - variance).abs() / (squares.std(0) / n**0.5)).max()) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("gate", ["gelu", "tanh", "sigmoid"])
 def test_unbiased_with_the_variance_that_is_promised(method, gate):
@@ -58,6 +59,7 @@ def test_unbiased_with_the_variance_that_is_promised(method, gate):
     check(values, target, variance(a, W, X, m=m, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [7, 8])
 @pytest.mark.parametrize("degree", [2, 3])
 def test_sketch_has_its_own_closed_form_for_odd_and_even_sizes(size, degree):

@@ -34,6 +34,7 @@ def test_the_sphere_needs_152_features_for_seven_in_ten_thousand():
     assert floor("gelu", 16, 152, w_law="sphere", x_law="sphere") == pytest.approx(7.0e-4, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["gelu", "relu", "tanh"])
 def test_singular_values_of_a_plain_matrix_in_two_dimensions(gate):
     # 1800 rows and inputs: squares of singular values are off by some 1/sqrt(1800) of themselves, the floor by less

@@ -31,6 +31,7 @@ def rmse(maps, gate, d, scale, batches=6, n=2500):
     return (total / batches) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gate", "d", "m", "scale", "expected"),
     [

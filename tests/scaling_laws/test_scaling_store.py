@@ -38,6 +38,7 @@ def test_a_second_call_computes_only_what_is_missing(tmp_path):
     assert _errors(whole) == _errors(_study(None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_backends_agree_to_the_bit(tmp_path, backend):
     assert _errors(_study(tmp_path / "runs.db", backend=backend)) == _errors(_study(None))
@@ -118,6 +119,7 @@ def test_max_hours_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
     assert len(_study(tmp_path / "runs.db").points) == 6
 
 
+@pytest.mark.slow
 def test_data_of_ones_own_go_through_a_store(tmp_path, monkeypatch):
     monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "cache"))
     x = np.linspace(0, 1, 200)

@@ -121,6 +121,7 @@ def test_a_users_class_is_a_unit():
     assert result.test_rmse < 0.2
 
 
+@pytest.mark.slow
 def test_a_users_function_is_a_unit():
     def softgate(z, v):
         return torch.nn.functional.softplus(z) * v

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_command_line import _living, _wait, command, environment, names, ok, run
 
 from gatelab import display
 from gatelab.cli import output
 from gatelab.scaling_laws import scaling_runs
 from gatelab.sweep import Record, Run, Store
-from test_cli import _living, _wait, command, environment, names, ok, run
 
 pytestmark = pytest.mark.usefixtures("here")
 SMALL = ["--points", "200", "--jobs", "1"]
@@ -136,6 +136,7 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
     assert json.loads(ok(*SCALE, "--store", "runs.db", "--retry-failed", "--json"))["failed"] == 0
 
 
+@pytest.mark.slow
 def test_processes_give_what_serial_gives(runs_db: Path) -> None:
     args = ["scale", "glu", "mlp", "--widths", "2,4", "--points", "200"]
     ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--csv", "p.csv")
@@ -206,6 +207,7 @@ def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
 # demo and reproduce
 
 
+@pytest.mark.slow
 def test_reproduce_again_computes_nothing(here: Path) -> None:
     args = ["reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--store", "runs.db", "--json"]
     first = json.loads(ok(*args))
@@ -219,6 +221,7 @@ def test_reproduce_again_computes_nothing(here: Path) -> None:
     assert len(after) == 12 and {k: after[k] for k in before} == before
 
 
+@pytest.mark.slow
 def test_demo_again_computes_nothing_and_says_what_failed(here: Path) -> None:
     args = ["demo", "--max-width", "2", "--jobs", "1", "--store", "runs.db", "--json"]
     first = json.loads(ok(*args))
@@ -243,6 +246,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     return untimed(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], jobs: str) -> None:

@@ -51,6 +51,7 @@ def test_maps_have_their_shapes_and_their_product(name: str) -> None:
     assert name in str(maps) and f"m = {maps.m}" in str(maps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", methods())
 def test_gated_units_are_the_gate_times_a_factor(name: str) -> None:
     G, U, X = rows(4, 0), rows(4, 1), rows(6, 2)
@@ -77,6 +78,7 @@ def maps_options(name: str) -> dict[str, inspect.Parameter]:
     return dict(find_method(name).options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", methods())
 def test_what_is_drawn_is_drawn_again_from_the_same_seed(name: str) -> None:
     W, X = rows(3, 0), rows(3, 1)
@@ -106,6 +108,7 @@ def test_options_are_checked_and_bad_input_is_refused_with_a_way_out(name: str) 
         built(name).phi(rows(2, 0, D + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", methods())
 def test_the_name_is_on_the_command_line_and_its_function_says_what_it_makes(name: str) -> None:
     from typer.testing import CliRunner
@@ -126,6 +129,7 @@ def test_the_name_is_on_the_command_line_and_its_function_says_what_it_makes(nam
     assert CliRunner().invoke(app, words).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_file_in_the_folder_is_enough(tmp_path, monkeypatch) -> None:
     """In another Python, whose folder of methods is longer by one: nothing else is told of it."""
     (tmp_path / "constant_maps.py").write_text(
