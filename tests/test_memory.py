@@ -91,9 +91,9 @@ def test_control_groups_leave_less(
 def test_other_systems_have_half_of_their_memory_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_PROCESS", tmp_path)
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert memory._system() == whole // 2
+    assert memory.system_memory() == whole // 2
     monkeypatch.delattr(os, "sysconf")
-    assert memory._system() == memory.UNKNOWN
+    assert memory.system_memory() == memory.UNKNOWN
 
 
 @pytest.mark.parametrize(("kind", "line"), [("RLIMIT_AS", "VmSize:"), ("RLIMIT_DATA", "VmData:")])

@@ -68,10 +68,11 @@ def free_memory(device: str | torch.device = "cpu") -> int:
         where = torch.device(name)
         unused = torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)
         return torch.cuda.mem_get_info(where)[0] + unused
-    return max(0, min([_system(), *_groups(), *_limit()]))
+    return max(0, min([system_memory(), *_groups(), *_limit()]))
 
 
-def _system() -> int:
+def system_memory() -> int:
+    """The bytes that the system says are free; where it does not say, half of what there is."""
     with suppress(OSError, ValueError, IndexError):
         for line in (_PROCESS / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -495,14 +495,14 @@ def test_interrupt_ends_workers_too(here: Path) -> None:
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
     )
     try:
-        _wait(lambda: _living(process.pid) >= 3, 60)  # itself and two workers
+        wait_for(lambda: living(process.pid) >= 3, 60)  # itself and two workers
         time.sleep(2)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=300)
         assert process.returncode == 130 and out == ""
         assert err.splitlines()[-1] == "gatelab: interrupted; nothing was written"
         assert "Traceback" not in err
-        _wait(lambda: _living(process.pid) == 0, 5)
+        wait_for(lambda: living(process.pid) == 0, 5)
         assert not names(here)
     finally:
         if process.poll() is None:
@@ -510,7 +510,7 @@ def test_interrupt_ends_workers_too(here: Path) -> None:
             process.wait()
 
 
-def _living(session: int) -> int:
+def living(session: int) -> int:
     """How many processes of the session run; a zombie has ended and only waits to be collected."""
     count = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -522,7 +522,7 @@ def _living(session: int) -> int:
     return count
 
 
-def _wait(until: Callable[[], bool], seconds: float) -> None:
+def wait_for(until: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not until():
         assert time.monotonic() < end, "waited in vain"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_command_line import _living, _wait, command, environment, ok, run
+from test_command_line import command, environment, living, ok, run, wait_for
 
 LIMIT = 120  # seconds after which a process hangs, on a machine as busy as one likes
 LINE = "gatelab: interrupted; nothing was written\n"
@@ -50,7 +50,7 @@ def started(args: list[str], **options: str) -> Iterator[subprocess.Popen[str]]:
 def press(process: subprocess.Popen[str]) -> tuple[str, str]:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
-    _wait(lambda: _living(process.pid) == 0, LIMIT)
+    wait_for(lambda: living(process.pid) == 0, LIMIT)
     return out, err
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_command_line import _living, _wait, command, environment, names, ok, run
+from test_command_line import command, environment, living, names, ok, run, wait_for
 
 from gatelab import display
 from gatelab.cli import output
@@ -260,14 +260,14 @@ def test_interrupt_keeps_what_is_done_and_goes_on(whole: list[dict[str, str]], j
         start_new_session=True,
     )
     try:
-        _wait(lambda: Path("runs.db").exists() and kept() >= 2, 60)
+        wait_for(lambda: Path("runs.db").exists() and kept() >= 2, 60)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=300)
         assert process.returncode == 130 and out == "" and "Traceback" not in err
         last = err.splitlines()[-1]  # on a slow machine there are lines of progress before it
         said = re.fullmatch(r"gatelab: interrupted; (\d+) of 16 fits are in runs\.db; the same command goes on", last)
         assert said and int(said[1]) == count("runs.db") and 2 <= int(said[1]) < 16
-        _wait(lambda: _living(process.pid) == 0, 5)
+        wait_for(lambda: living(process.pid) == 0, 5)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -149,8 +149,10 @@ def test_products_and_solves_equal_the_plain_ones():
     shifted = K - 0.5 * torch.eye(120, dtype=torch.float64)
     torch.testing.assert_close(eigen.product(K)(v), K @ v, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(eigen.product(K[:, :])(v), eigen.product(K.mT)(v), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(shifted @ eigen._solve(factor, v), v, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(eigen._solve(factor.contiguous(), v), eigen._solve(factor, v), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(shifted @ eigen.solve_factored(factor, v), v, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        eigen.solve_factored(factor.contiguous(), v), eigen.solve_factored(factor, v), rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("lowest", [(1.0, 1.0001), (1.0, 1.5), (1e-6, 1.0), (-1e-3, 1.0)])

@@ -1,7 +1,6 @@
 """What theory expects of kernels on Gaussian data, against exact kernels."""
 
 import math
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -89,11 +88,9 @@ def test_arc_cosine_against_integration(k):
     assert float(arc_cosine(k, np.array([t]))[0]) == pytest.approx(value, rel=1e-7)
 
 
-def test_it_is_fast_and_repeatable():
-    began = time.perf_counter()
-    one = estimate("glu", 3200, 800, 1000).ours
-    assert time.perf_counter() - began < 5  # a tenth of that on an idle machine
-    assert one == estimate("glu", 3200, 800, 1000).ours
+def test_it_is_repeatable():
+    once = estimate("glu", 3200, 800, 1000).ours
+    assert once == estimate("glu", 3200, 800, 1000).ours
 
 
 def test_edges_of_the_domain():

@@ -305,9 +305,9 @@ def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float, seed: in
     tol = _TOL
     if shift < 0:
         tol = _TOL * max(1.0, ritz.value / (ritz.value + shift))
-    inverse = largest(partial(_solve, factor), start_vector(n, seed + 1, K.device), tol=tol)
+    inverse = largest(partial(solve_factored, factor), start_vector(n, seed + 1, K.device), tol=tol)
     # A solve more takes out what is left of the top, which would count by its eigenvalue in the quotient.
-    v = _solve(factor, inverse.vector)
+    v = solve_factored(factor, inverse.vector)
     v /= v.norm()
     del factor
     theta = float(v @ (K @ v))
@@ -360,7 +360,7 @@ def product(K: Tensor) -> Apply:
     return lambda v: torch.from_numpy(_SYMV(1.0, columns, v.numpy(), lower=1))
 
 
-def _solve(factor: Tensor, v: Tensor) -> Tensor:
+def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
     """L^-T L^-1 v."""
     if factor.device.type == "cpu" and factor.mT.is_contiguous():  # in BLAS's own order, so that nothing is copied
         L = factor.numpy()
