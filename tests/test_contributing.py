@@ -146,7 +146,7 @@ assert fit.train_rmse == gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lo
 @needs("linearization/builders")
 def test_a_linearisation_method_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "linearization/builders/lagrange.py")
-    copy.pytest("tests/linearize/test_methods.py", "lagrange")
+    copy.pytest("tests/linearization/test_methods.py", "lagrange")
     copy.python(
         """
 import gatelab as gl, torch
