@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# One worker more than there are cores: many tests wait for processes that they have started.
+WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 1)")
 CONSTRAINTS := constraints.txt
 
 .PHONY: help demo test test-all lint unit unit-all bench docs release wheel reproduce report notebooks browser clean
@@ -41,10 +43,10 @@ lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's
 	$(BIN)/python tools/house.py
 
 unit: $(VENV)/.dev ## pytest with doctests, on all cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 unit-all: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
