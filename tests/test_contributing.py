@@ -119,14 +119,7 @@ assert gl.fit("mlp", gl.problem("kink", n=200), 3).test_rmse < 1e-6
     assert "kink" in copy.gatelab("fit", "mlp", "kink", "--width", "2", "--points", "60")
 
 
-def needs(folder: str) -> pytest.MarkDecorator:
-    """Expected to fail where the folder is not there yet."""
-    absent = not (ROOT / "src" / "gatelab" / folder).is_dir()
-    return pytest.mark.xfail(absent, reason=f"there is no folder {folder} yet", strict=True)
-
-
 @pytest.mark.slow
-@needs("solve/solvers")
 def test_a_solver_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "solve/solvers/lottery.py")
     copy.pytest("tests/solve/test_fit.py", "every_solver and lottery")
@@ -143,7 +136,6 @@ assert fit.train_rmse == gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lo
 
 
 @pytest.mark.slow
-@needs("linearization/builders")
 def test_a_linearisation_method_is_a_file(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "linearization/builders/lagrange.py")
     copy.pytest("tests/linearization/test_methods.py", "lagrange")

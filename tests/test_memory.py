@@ -273,3 +273,8 @@ def test_needs_are_within_a_factor_of_two_of_what_is_taken(name: str) -> None:
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout)
     assert 0.5 < measured["need"] / measured["peak"] < 2, measured
+
+
+def test_torchs_own_class_is_running_out_whatever_it_says() -> None:
+    assert memory.ran_out(torch.OutOfMemoryError("the device is full"))
+    assert not memory.ran_out(RuntimeError("the device is full"))

@@ -141,7 +141,7 @@ def ran_out(error: BaseException) -> bool:
     >>> ran_out(RuntimeError("shapes do not fit")), ran_out(MemoryError())
     (False, True)
     """
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's class, without torch
         return True
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _WORDS)
 

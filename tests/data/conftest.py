@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from loopback import loopback
+
+from gatelab.data import archives
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 
@@ -26,3 +29,18 @@ def real_data(monkeypatch, own_folders):
         pytest.skip("needs the real data sets: set GATELAB_DATA")
     monkeypatch.setenv("GATELAB_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(archives, "urlopen", refuse)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with loopback() as state:
+        yield state

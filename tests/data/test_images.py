@@ -13,30 +13,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from loopback import loopback
 from PIL import Image
 
-from gatelab.data import archives, images
+from gatelab.data import images
 from gatelab.data.batches import batch_rows, stream
 from gatelab.data.images import CIFAR10, MNIST, TINY_IMAGENET, ImageData, Images, image_data
 from gatelab.errors import GatelabError
 
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("the network was touched")
-
-    monkeypatch.setattr(archives, "urlopen", refuse)
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with loopback() as state:
-        yield state
 
 
 @pytest.fixture

@@ -11,28 +11,12 @@ import numpy as np
 import pytest
 import torch
 from byte_letters import letters
-from loopback import loopback
 
-from gatelab.data import archives, text
+from gatelab.data import text
 from gatelab.data.text import BPE, TextData, gpt2_tokenizer, text_data
 from gatelab.errors import GatelabError
 
 WORDS = "".join(f"line {i}: naïve — {i * i}\n" for i in range(400))
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("the network was touched")
-
-    monkeypatch.setattr(archives, "urlopen", refuse)
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with loopback() as state:
-        yield state
 
 
 def _whole(data):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
 from pkgutil import iter_modules
@@ -29,12 +30,12 @@ Function = TypeVar("Function", bound=Solver)
 _DECORATOR = re.compile(r'^@solver\(\s*"([^"]+)"', re.M)
 
 
+@dataclass(eq=False, repr=False)
 class Solvers(Mapping[str, Solver]):
     """The registered solvers by name, in the order of the alphabet."""
 
-    def __init__(self) -> None:
-        self._functions: dict[str, Solver] = {}
-        self._memory: dict[str, Memory] = {}
+    _functions: dict[str, Solver] = field(default_factory=dict)
+    _memory: dict[str, Memory] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Solvers({', '.join(self)})"
