@@ -155,6 +155,23 @@ def test_while_importing(module: str) -> None:
         assert (process.returncode, out, said) == (130, "", [LINE.rstrip()])
 
 
+def test_an_import_is_not_interrupted_but_the_process_ends(tmp_path: Path) -> None:
+    """An exception inside of an import that C++ has begun would end the process by a signal, without our line."""
+    (tmp_path / "slow_to_import.py").write_text(
+        """
+import time
+print("ready", flush=True)
+try:
+    time.sleep(1000)
+except BaseException as error:
+    print(error, flush=True)
+"""
+    )
+    with started(script("sys.path.insert(0, '.')\nimport slow_to_import")) as process:
+        wait_for_ready(process)
+        assert press(process) == ("", LINE) and process.returncode == 130
+
+
 LONG = {
     "fit": ("fit", "swiglu", "friedman1", "--width", "120", "--seeds", "40", "--steps", "100000"),
     "scale": ("scale", "glu", "mlp", "--widths", "1:50", "--seeds", "50", "--jobs", "2", "--store", "runs.db"),

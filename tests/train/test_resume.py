@@ -85,6 +85,20 @@ def test_ctrl_c_keeps_the_state_and_the_next_call_goes_on(tmp_path: Path) -> Non
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_handler_of_the_users_own_is_called_after_the_step(tmp_path: Path) -> None:
+    steps: list[int] = []
+    reached: list[int] = []
+
+    def press(done: int, total: int, text: str) -> None:
+        steps.append(done)
+        if done == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, lambda *_: reached.append(steps[-1]))
+    history = train(small(), folder=tmp_path, data=images(), progress=press, save_seconds=1e9)
+    assert reached == [9] and same(history, train(small(), data=images()))
+
+
 def test_what_is_finished_is_read(tmp_path: Path) -> None:
     data, made = images(), small(steps=6)
     first = train(made, folder=tmp_path, data=data)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 CODE = 130
 PATIENCE = 1.2  # seconds for the main thread to end in good order
@@ -33,12 +34,33 @@ def listen() -> None:
     """Hear Ctrl-C from now on, in a thread that ends the process if nothing else does."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # a shell starts background jobs with Ctrl-C ignored
+    signal.signal(signal.SIGINT, _interrupt)
     hear, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     threading.Thread(target=_hear, args=(hear,), daemon=True).start()
     sys.unraisablehook = silenced(sys.unraisablehook)
     threading.excepthook = silenced(threading.excepthook)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt the main thread as Python does, unless it imports.
+
+    Modules of C++ import others while they are set up, and an exception that comes back from there ends the process
+    without a word. Nobody writes anything while he imports, so there is nothing to wait for either.
+    """
+    if _imports(frame):
+        threading.Thread(target=_end_now, daemon=True).start()
+    else:
+        signal.default_int_handler(number, frame)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def silenced(complain: Callable[..., object]) -> Callable[[object], None]:
@@ -177,7 +199,7 @@ def finished(code: object) -> None:
     """The command has done its work: Ctrl-C from here on, while Python takes itself down, changes nothing of it."""
     for timer in _timers:
         timer.cancel()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.set_wakeup_fd(-1)
         number = code if isinstance(code, int) else 0
         signal.signal(signal.SIGINT, lambda *_: os._exit(number))

@@ -11,7 +11,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -307,7 +307,7 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Tol
 
     if state.finished:
         return
-    with interrupts() as asked:
+    with interrupts() as handlers:
         saved = state.clock()
         while True:
             if state.step in marks:
@@ -319,9 +319,9 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Tol
             state.advance()
             if progress:
                 progress(state.step, total, state.speed())
-            if asked:
+            if handlers:
                 save()
-                raise KeyboardInterrupt
+                handlers.pop()(signal.SIGINT, None)  # Python's own raises KeyboardInterrupt
             if state.clock() - saved >= seconds:
                 save()
                 saved = state.clock()
@@ -353,20 +353,24 @@ def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ..
 
 
 @contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """Ctrl-C waits until a step is whole, since half an update is no state to go on from; a second one does not."""
-    asked: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield asked  # signals reach the main thread only; whoever has a handler of his own keeps it
-        return
+def interrupts() -> Iterator[list[Callable[[int, None], object]]]:
+    """Ctrl-C waits until a step is whole, since half an update is no state to go on from; a second one does not.
 
-    def note(number: int, frame: Any) -> None:
-        asked.append(number)
-        signal.signal(signal.SIGINT, before)
+    The list has the handler that is to be called after that step, once Ctrl-C was pressed.
+    """
+    handlers: list[Callable[[int, None], object]] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield handlers  # signals reach the main thread only, and there nobody listens
+        return
+    handler = before
+
+    def note(*_: object) -> None:
+        handlers.append(handler)
+        signal.signal(signal.SIGINT, handler)
 
     signal.signal(signal.SIGINT, note)
     try:
-        yield asked
+        yield handlers
     finally:
         signal.signal(signal.SIGINT, before)
