@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task
     from rich.text import Text
 
-Told = Callable[..., object]
-ProgressLike = Told | bool | None
+Listener = Callable[..., object]
+ProgressLike = Listener | bool | None
 
 LONGEST = 110  # characters of a value in one line
 PATIENCE = 2.0  # seconds of work before anything is shown
@@ -171,7 +171,7 @@ class Report:
 
 
 @contextmanager
-def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[Told | None]:
+def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[Listener | None]:
     """What to call with (done, total) while `what` is done, None where nobody is to be told.
 
     Work within work is not shown: whoever began the outer one knows of it.
@@ -204,7 +204,7 @@ def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[To
             _depth -= 1
 
 
-def part_of(report: Told | None, before: int, parts: int) -> Told | None:
+def part_of(report: Listener | None, before: int, parts: int) -> Listener | None:
     """The report for one of several equal parts, `before` of which are done.
 
     >>> part_of(print, 1, 3)(5, 10)

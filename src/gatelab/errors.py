@@ -42,8 +42,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
     return GatelabError(f"no {kind} is called {name!r}{guess} Known: {', '.join(known)}")
 
 
-def whole_number(what: str, value: Any, least: int, most: int = MOST) -> int:
+def whole_number(what: str, value: Any, least: int, most: int = MOST, *, of: str = "") -> int:
     """The value as an int from `least` to `most`; numpy's whole numbers are taken, True and False are not.
+
+    `of` says in the message what is counted.
 
     >>> whole_number("seed", 7, 0)
     7
@@ -51,7 +53,12 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST) -> int:
     Traceback (most recent call last):
         ...
     gatelab.errors.GatelabError: seed is 1.5; give a whole number, 0 or more
+    >>> whole_number("width", 0, 1, of="neurons")
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: width is 0; give a whole number of neurons, 1 or more
     """
+    counted = f" of {of}" * bool(of)
     span = f"from {least} to {most}"
     if most == MOST:
         span = f"{least} or more"
@@ -60,7 +67,7 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST) -> int:
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or not least <= number <= most:
-        raise GatelabError(f"{what} is {value!r}; give a whole number, {span}")
+        raise GatelabError(f"{what} is {value!r}; give a whole number{counted}, {span}")
     return number
 
 

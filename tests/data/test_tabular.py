@@ -16,7 +16,7 @@ import pytest
 import gatelab as gl
 from gatelab.data import measured
 from gatelab.data.catalogue import DATASETS
-from gatelab.data.measured import fingerprint, load
+from gatelab.data.measured import load, table_fingerprint
 from gatelab.errors import GatelabError
 
 AIRFOIL, CALIFORNIA = DATASETS["airfoil"], DATASETS["california"]
@@ -291,5 +291,5 @@ def test_fingerprints_tell_data_apart(real_data):
     table = load(AIRFOIL)
     changed = table.y.copy()
     changed[700, 0] = np.nextafter(changed[700, 0], 0)
-    assert fingerprint(table) == fingerprint(load(AIRFOIL))
-    assert fingerprint(table) != fingerprint(replace(table, y=changed))
+    assert table_fingerprint(table) == table_fingerprint(load(AIRFOIL))
+    assert table_fingerprint(table) != table_fingerprint(replace(table, y=changed))

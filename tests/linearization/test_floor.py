@@ -31,7 +31,7 @@ def test_the_figures_of_theory(d, w_scale, figures):
 
 
 def test_the_sphere_needs_152_features_for_seven_in_ten_thousand():
-    assert floor("gelu", 16, 152, w_law="sphere", x_law="sphere") == pytest.approx(7.0e-4, rel=0.01)
+    assert floor("gelu", 16, 152, w_distribution="sphere", x_distribution="sphere") == pytest.approx(7.0e-4, rel=0.01)
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_rules_and_multiplicities():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"d": 0, "m": 3}, {"d": 2, "m": -1}, {"d": 2, "m": 3, "w_scale": 0.0}, {"d": 2, "m": 3, "w_law": "cube"}],
+    [{"d": 0, "m": 3}, {"d": 2, "m": -1}, {"d": 2, "m": 3, "w_scale": 0.0}, {"d": 2, "m": 3, "w_distribution": "cube"}],
 )
 def test_what_cannot_be_asked(wrong):
     with pytest.raises(GatelabError):

@@ -102,7 +102,7 @@ def test_options_are_checked_and_bad_input_is_refused_with_a_way_out(name: str) 
     for option in maps_options(name).keys() & wrong.keys():
         with pytest.raises(GatelabError, match=r"give|reference|finite"):
             built(name, **{option: wrong[option]})
-    with pytest.raises(GatelabError, match="the number of inputs"):
+    with pytest.raises(GatelabError, match="whole number of inputs"):
         built(name, d=0)
     with pytest.raises(GatelabError):
         built(name).phi(rows(2, 0, D + 1))

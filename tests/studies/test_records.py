@@ -34,7 +34,7 @@ def edit(path: Path, **values: object) -> None:
 
 def test_only_whole_outcomes_of_this_code_count_as_done(out: Path) -> None:
     outcome = done_before(NAME, out, quick=True)
-    assert outcome is not None and outcome["fingerprint"] == records.fingerprint() and "cores" in outcome["device"]
+    assert outcome is not None and outcome["fingerprint"] == records.code_fingerprint() and "cores" in outcome["device"]
     assert done_before(NAME, out, quick=False) is None
     assert done_before("scaling/fig2", out, quick=True) is None
     path = out / f"{NAME}.json"

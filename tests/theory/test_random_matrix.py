@@ -8,7 +8,7 @@ from scipy.integrate import quad
 
 from gatelab.errors import GatelabError
 from gatelab.theory.random_matrix import (
-    kernel_law,
+    limit_spectrum,
     mp_density,
     mp_edges,
     mp_mass_at_zero,
@@ -90,17 +90,17 @@ def test_lengths_have_the_moments_of_chi_square():
 def test_with_equal_lengths_and_one_degree_the_law_is_marchenko_pastur():
     """In 10^6 dimensions lengths are equal; degree 2 has N_2 harmonics, degree 1 none here."""
     d = 10**6
-    law = kernel_law(lambda t: t, power=1, n=d // 2, d=d)
+    limit = limit_spectrum(lambda t: t, power=1, n=d // 2, d=d)
     low, high = mp_edges(0.5)
     x = np.linspace(low * 1.5, high * 0.95, 7)
-    assert law.density(x) == pytest.approx(mp_density(x, 0.5), rel=1e-2)
-    assert (law.smallest(), law.largest()) == pytest.approx((low, high), rel=1e-2)
+    assert limit.density(x) == pytest.approx(mp_density(x, 0.5), rel=1e-2)
+    assert (limit.smallest(), limit.largest()) == pytest.approx((low, high), rel=1e-2)
 
 
 def test_count_is_the_integral_of_the_density():
-    law = kernel_law(lambda t: 0.2 + t + 0.3 * t**2 + 0.1 * t**4, power=2, n=60, d=40)
+    limit = limit_spectrum(lambda t: 0.2 + t + 0.3 * t**2 + 0.1 * t**4, power=2, n=60, d=40)
     x = np.geomspace(1e-3, 50, 1000)
-    density, count = law.density(x), law.count(x)
+    density, count = limit.density(x), limit.count(x)
     steps = np.diff(x) * (density[1:] + density[:-1]) / 2
     assert np.abs(np.diff(count) / 60 - steps).max() < 2e-4
     assert count[0] < 0.01
@@ -111,23 +111,23 @@ def test_the_spike_of_the_plain_model():
     """Equal lengths, h = 1 b + t: the strength is theta / (gamma + sqrt gamma), the place Baik's, theta = n b."""
     d, n = 10**6, 4 * 10**6
     for theta in (5.0, 12.0):
-        strength, place = kernel_law(lambda t, b=theta / n: b + t, power=1, n=n, d=d).spike()
+        strength, place = limit_spectrum(lambda t, b=theta / n: b + t, power=1, n=n, d=d).spike()
         assert strength == pytest.approx(theta / 6, rel=2e-2)
         assert math.isnan(place) if theta < 6 else place == pytest.approx(spiked_edge(theta, 4.0), rel=1e-2)
 
 
 def test_fewer_harmonics_than_rows_leave_a_null_space():
-    assert kernel_law(lambda t: t, power=1, n=50, d=20).smallest() == 0
-    assert kernel_law(lambda t: t, power=1, n=10, d=20).smallest() > 0
+    assert limit_spectrum(lambda t: t, power=1, n=50, d=20).smallest() == 0
+    assert limit_spectrum(lambda t: t, power=1, n=10, d=20).smallest() > 0
 
 
 def test_the_law_against_a_wishart_matrix():
     """Three draws of 300 rows: counts below x are rigid, within 3 of 300."""
     rng = np.random.default_rng(0)
     n, d = 300, 150
-    law = kernel_law(lambda t: t, power=1, n=n, d=d)
+    limit = limit_spectrum(lambda t: t, power=1, n=n, d=d)
     x = np.array([0.5, 2.0, 4.0])
     for _ in range(3):
         X = rng.standard_normal((n, d))
         values = np.linalg.eigvalsh(X @ X.T / d)
-        assert np.abs((values[:, None] < x).sum(0) - law.count(x)).max() <= 3
+        assert np.abs((values[:, None] < x).sum(0) - limit.count(x)).max() <= 3

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gatelab.cli import interrupts
-from gatelab.display import Told, reporting
+from gatelab.display import Listener, reporting
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
@@ -161,7 +161,7 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def progress(what: str, stored: int = 0) -> Iterator[Told]:
+def progress(what: str, stored: int = 0) -> Iterator[Listener]:
     """A report of work in hand, gone from the terminal when the work is done."""
     with reporting(True, what, stored) as report:
         assert report is not None

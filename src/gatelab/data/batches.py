@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 
 ORDER, AUGMENTATION, OFFSETS = 0, 1, 2
 
@@ -29,10 +29,8 @@ def stream(seed: int, *place: int) -> torch.Generator:
     >>> torch.rand(1, generator=stream(0, 5)) == torch.rand(1, generator=stream(0, 5))
     tensor([True])
     """
-    for value in (seed, *place):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 0:
-            raise GatelabError(f"the seed or step is {value!r}; give a whole number, 0 or more")
-    state = np.random.SeedSequence([int(seed), *map(int, place)]).generate_state(1, np.uint64)
+    values = [whole_number("the seed or step", value, 0) for value in (seed, *place)]
+    state = np.random.SeedSequence(values).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
 
 
@@ -44,8 +42,7 @@ def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     >>> sorted(batch_rows(6, 3, 0, seed=0).tolist() + batch_rows(6, 3, 1, seed=0).tolist())
     [0, 1, 2, 3, 4, 5]
     """
-    if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= int(size) <= n:
-        raise GatelabError(f"the batch size is {size!r} of {n} rows; give a whole number from 1 to {n}")
+    size = whole_number("the batch size", size, 1, n, of="rows")
     epoch, place = divmod(step, n // size)
     return row_order(n, seed, epoch)[place * size : (place + 1) * size]
 

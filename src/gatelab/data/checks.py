@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
+from gatelab.errors import GatelabError, check_seed, unknown_name
 
 PROTOCOLS = ("split", "paper")
 MAX_POINTS = 10**8
@@ -192,11 +192,6 @@ def require_varying(y: Array) -> None:
             f"the target is constant = {first_row(y)} on the {len(y)} training rows; a network's output bias d"
             " fits it exactly and no slope exists; choose another target"
         )
-
-
-def whole(what: str, value: Any, least: int, most: int) -> int:
-    """The value as a whole number within its limits."""
-    return whole_number(what, value, least, most)
 
 
 def seeds(seed: Any) -> np.random.SeedSequence:

@@ -26,7 +26,6 @@ from gatelab.data.checks import (
     require_varying,
     seeds,
     varying,
-    whole,
     without_row_labels,
 )
 from gatelab.data.expression import Expression
@@ -44,7 +43,7 @@ from gatelab.data.rows import (
 )
 from gatelab.data.tables import Selector, read_table
 from gatelab.display import counted, one_line, shorten
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
@@ -359,18 +358,18 @@ class Problem:
         """
         interval = checked_interval(interval)
         if d_in is not None:
-            d_in = whole("d_in", d_in, 1, 10_000)
+            d_in = whole_number("d_in", d_in, 1, 10_000)
             if isinstance(f, Expression) and d_in != f.d_in:
                 raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {f.d_in} inputs; leave d_in out")
         elif isinstance(f, Expression):
             d_in = f.d_in
         else:
             d_in = 1
-        n = whole("n", n, 2, MAX_POINTS)
+        n = whole_number("n", n, 2, MAX_POINTS)
         paper = checked_protocol(protocol)
         if paper and n_test is not None:
             raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
-        n_test = n if n_test is None else whole("n_test", n_test, 2, MAX_POINTS)
+        n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
         noise = deviation(noise)
         # Points, values, the copies that are checked, and those that are kept.
         check_memory(

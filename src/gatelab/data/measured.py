@@ -14,8 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
-import numpy as np
-
+from gatelab.arrays import fingerprint
 from gatelab.data.archives import cache_folder, data_folder
 from gatelab.data.specification import Dataset
 from gatelab.data.tables import Table
@@ -49,16 +48,16 @@ def load(data: Dataset) -> Table:
     return Table(table.x, table.y, data.columns)
 
 
-def fingerprint(table: Table) -> str:
+def table_fingerprint(table: Table) -> str:
     """A short hash of the values, the same on every machine.
 
-    >>> fingerprint(Table(np.ones((2, 1)), np.ones((2, 1))))
+    >>> import numpy as np
+    >>> table_fingerprint(Table(np.ones((2, 1)), np.ones((2, 1))))
     '134e5a6677e7'
     """
-    digest = hashlib.sha256()
-    for values in (table.x, table.y):
-        digest.update(repr(values.shape).encode() + np.ascontiguousarray(values, dtype="<f8").tobytes())
-    return digest.hexdigest()[:12]
+    return fingerprint(
+        (part for values in (table.x, table.y) for part in (repr(values.shape), values.astype("<f8"))), 12
+    )
 
 
 def file_of(data: Dataset) -> Path:

@@ -9,7 +9,6 @@ under that hash: `GATELAB_CACHE`, or `~/.cache/gatelab`. On a cluster every mach
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -21,15 +20,16 @@ from typing import Any
 import numpy as np
 
 from gatelab import tensors
+from gatelab.arrays import fingerprint
 from gatelab.data.archives import cache_folder
 from gatelab.data.catalogue import CATALOGUE, DATASETS
-from gatelab.data.checks import MAX_POINTS, checked_protocol, deviation, seeds, whole
+from gatelab.data.checks import MAX_POINTS, checked_protocol, deviation, seeds
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
-from gatelab.data.measured import fingerprint, load
+from gatelab.data.measured import load, table_fingerprint
 from gatelab.data.rows import Data, Scales, standardised
 from gatelab.data.specification import ProblemSpec
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 
 POINTS = 10_000
 FRIEDMAN_POINTS = 2000
@@ -231,9 +231,9 @@ class ProblemRequest:
         task = Problem.from_arrays(
             table.x, table.y, seed=self.seed, name=known.name, columns=table.columns, protocol=protocol
         )
-        recipe = {"spec": known.name, "content": fingerprint(table), "seed": int(self.seed)}
+        recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(self.seed)}
         if self.n is not None:
-            n = whole("n", self.n, 2, task.train.n)
+            n = whole_number("n", self.n, 2, task.train.n)
             # The beginning of one order: fewer rows are among more rows, as a study of the number of rows wants it.
             rows = np.random.default_rng(seeds(self.seed).spawn(1)[0]).permutation(task.train.n)[:n]
             train, test = Data(task.train.x[rows], task.train.y[rows]), task.test
@@ -272,10 +272,10 @@ def friedman(
     """
     from sklearn import datasets  # which takes longer to import than all of ours
 
-    n = whole("n", n, 2, MAX_POINTS)
-    n_test = n if n_test is None else whole("n_test", n_test, 2, MAX_POINTS)
+    n = whole_number("n", n, 2, MAX_POINTS)
+    n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
     noise = deviation(noise)
-    seed = whole("seed", seed, 0, 2**32 - 1)
+    seed = whole_number("seed", seed, 0, 2**32 - 1)
     make: Any = getattr(datasets, f"make_friedman{number}")
     options = {1: {"n_features": 5}}.get(number, {})
     apart = np.random.RandomState(np.random.MT19937(seeds(seed).spawn(1)[0]))
@@ -303,10 +303,8 @@ def describe(problem: Problem) -> dict[str, Any]:
         for side in ("train", "test")
         for axis in ("x", "y")
     }
-    digest = hashlib.sha256(repr((problem.name, problem.interval)).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name}{array.shape}".encode() + array.tobytes())
-    key = digest.hexdigest()[:32]
+    content = [part for name, array in sorted(arrays.items()) for part in (f"{name}{array.shape}", array)]
+    key = fingerprint([repr((problem.name, problem.interval)), *content], 32)
     target = cached_data(key)
     if not target.exists():
         tensors.write_packed(target, tensors.pack(arrays))

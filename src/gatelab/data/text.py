@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.arrays import Tokens
+from gatelab.arrays import Tokens, fingerprint
 from gatelab.data.archives import (
     Archive,
     Progress,
@@ -292,7 +292,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
             table[letter]
     except (KeyError, ValueError) as error:
         raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {whole}") from error
-    return BPE(table, merges, end, hashlib.sha256(raw + lines).hexdigest()[:12])
+    return BPE(table, merges, end, fingerprint([raw, lines], 12))
 
 
 def import_tokenizers() -> Any:
@@ -399,8 +399,8 @@ def tokens_of(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # The kind of file is a part of what is hashed: documents of one kind end with a token, texts do not.
     kind = {".parquet": "parquet"}.get(path.suffix, "text")
-    key = hashlib.sha256(f"{kind} {digest} {encoder.fingerprint}".encode()).hexdigest()
-    cached = cache_folder() / "tokens" / f"{key[:24]}.npy"
+    key = fingerprint([f"{kind} {digest} {encoder.fingerprint}"], 24)
+    cached = cache_folder() / "tokens" / f"{key}.npy"
     if not cached.is_file():
         tokens = encoded(path, encoder)
 

@@ -6,7 +6,6 @@ kept on disk: one safetensors file a part, whole or not at all, found again by w
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import time
@@ -20,9 +19,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from gatelab.arrays import Array
+from gatelab.arrays import AnyArray, Array, fingerprint
 from gatelab.data.batches import ORDER, stream
-from gatelab.display import Told, counted, one_line
+from gatelab.display import Listener, counted, one_line
 from gatelab.dynamics.networks import ModuleStack, Stack
 from gatelab.dynamics.spectral import Loss, loss_scale
 from gatelab.errors import GatelabError
@@ -116,15 +115,13 @@ class Training:
         return saved(losses_figure(curves, title, ax=ax), path)
 
 
-def fingerprint(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def training_name(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """A name for a training: equal for equal settings and equal data, bit by bit."""
-    text = json.dumps(facts, sort_keys=True, default=str)
-    digest = hashlib.sha256(text.encode())
+    parts: list[str | AnyArray] = [json.dumps(facts, sort_keys=True, default=str)]
     for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.numpy().tobytes())
-    return digest.hexdigest()[:20]
+        value = tensors[name].detach().cpu()
+        parts += [f"{name} {value.dtype} {tuple(value.shape)}", value.numpy()]
+    return fingerprint(parts, 20)
 
 
 class Checkpoint:
@@ -204,7 +201,7 @@ class Job:
 class Meter:
     """Progress of all parts together, told from any thread."""
 
-    def __init__(self, progress: Told | None, total: int) -> None:
+    def __init__(self, progress: Listener | None, total: int) -> None:
         self.progress, self.total, self.steps = progress, total, 0
         self._lock = threading.Lock()
 
@@ -216,7 +213,7 @@ class Meter:
 
 
 def run_parts(
-    job: Job, parts: Sequence[Sequence[Member]], files: Sequence[Checkpoint | None], progress: Told | None
+    job: Job, parts: Sequence[Sequence[Member]], files: Sequence[Checkpoint | None], progress: Listener | None
 ) -> list[Book]:
     """What every part wrote down. One thread of torch computes each, even a single one: so bits agree."""
     meter = Meter(progress, job.steps * len(parts))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gatelab.display import ProgressLike, reporting
-from gatelab.dynamics.runs import Checkpoint, Job, Training, fingerprint, run_parts
+from gatelab.dynamics.runs import Checkpoint, Job, Training, run_parts, training_name
 from gatelab.dynamics.spectral import Loss, loss_scale, numbers, positive, samples, seed_numbers, targets
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, ModuleUnit
@@ -291,7 +291,7 @@ def checkpoints(job: Job, folder: str | Path | None, every: float, count: int) -
     tensors = {"X": job.X, "Y": job.Y}
     if job.test is not None:
         tensors |= {"X_test": job.test[0], "Y_test": job.test[1]}
-    name = fingerprint(facts, tensors)
+    name = training_name(facts, tensors)
     return [Checkpoint(Path(folder), name, i, every) for i in range(count)]
 
 

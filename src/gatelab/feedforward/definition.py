@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.feedforward.network import Network, initialise
 from gatelab.feedforward.specification import check_width, parameter_count, spline_order
@@ -47,8 +47,7 @@ class Unit:
         return one_line(self, f"{self.name}: {self.gate.name} times {counted(self.factors, 'factor')}")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.factors, int) or self.factors < 0:
-            raise GatelabError(f"factors is {self.factors!r}; give a whole number, 0 (MLP) or more")
+        object.__setattr__(self, "factors", whole_number("factors", self.factors, 0))
         gate = activation(self.activation)
         object.__setattr__(self, "activation", gate)
         if not self.name:

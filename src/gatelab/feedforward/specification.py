@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gatelab.errors import GatelabError
+from gatelab.errors import whole_number
 
 POWERS = {"relu": 1, "relu2": 2, "relu3": 3}
 """The k of the gates that are truncated powers relu(z)^k."""
@@ -65,6 +65,4 @@ def parameter_count(factors: int, width: int, d_in: int = 1, d_out: int = 1, bia
 
 def check_width(width: Any) -> int:
     """The width as an int, refused unless it is a whole number of neurons."""
-    if isinstance(width, bool) or not hasattr(width, "__index__") or int(width) < 1:
-        raise GatelabError(f"width is {width!r}; give a whole number of neurons, 1 or more")
-    return int(width)
+    return whole_number("width", width, 1, of="neurons")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, check_seed, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.linalg.interruptible import apart
 from gatelab.linearization.floors import check_spread, floor
 from gatelab.linearization.monomials import real
@@ -122,8 +122,7 @@ def measure(
         if linearization.polynomial is None:
             many = linearization.features(d).m
         samples = max(GROUPS, min(PAIRS, FEATURES // many))
-    if isinstance(samples, bool) or not hasattr(samples, "__index__") or samples < GROUPS:
-        raise GatelabError(f"samples is {samples!r}; give {GROUPS} pairs or more")
+    samples = whole_number("samples", samples, GROUPS, of="pairs")
     pairs = RandomPairs(
         linearization=linearization,
         sphere=distribution == "sphere",
@@ -132,7 +131,7 @@ def measure(
         x_scale=check_spread(x_scale, "x_scale"),
         generator=torch.Generator().manual_seed(check_seed(seed)),
     )
-    return pairs.error(int(samples), seed, level, progress)
+    return pairs.error(samples, seed, level, progress)
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,15 @@ class RandomPairs:
             return None
         rows = DISTRIBUTIONS["sphere" if self.sphere else "gaussian"]
         try:
-            return floor(self.linearization.activation, self.d, m, self.w_scale, self.x_scale, w_law=rows, x_law=rows)
+            return floor(
+                self.linearization.activation,
+                self.d,
+                m,
+                self.w_scale,
+                self.x_scale,
+                w_distribution=rows,
+                x_distribution=rows,
+            )
         except GatelabError:
             return None
 

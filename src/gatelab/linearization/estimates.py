@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 
 KINDS = ("naive", "antithetic", "quantile")
 
@@ -82,8 +82,7 @@ def _checked_count(samples: int, kind: str) -> int:
     """The number of samples, checked against their kind."""
     if kind not in KINDS:
         raise unknown_name("kind of Monte Carlo", kind, KINDS)
-    if isinstance(samples, bool) or not hasattr(samples, "__index__") or int(samples) < 1:
-        raise GatelabError(f"samples is {samples!r}; give a whole number, 1 or more")
-    if kind == "antithetic" and int(samples) % 2:
+    samples = whole_number("samples", samples, 1)
+    if kind == "antithetic" and samples % 2:
         raise GatelabError(f"samples is {samples}; antithetic samples come in pairs: give an even number")
-    return int(samples)
+    return samples

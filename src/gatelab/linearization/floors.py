@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
 from gatelab.linalg.quadrature import MOST_DEGREES, chi_rule, cosine_rule, gegenbauer_polynomials
 
-LAWS = ("normal", "sphere")
+DISTRIBUTIONS = ("normal", "sphere")
 SMALLEST, LARGEST = 1e-9, 1e6
 _NODES = (24, 48, 96)
 _SETTLED = 1e-4  # relative change of the error when the nodes are doubled
@@ -59,17 +59,16 @@ class Scene:
     d: int
     w_scale: float = 1.0
     x_scale: float = 1.0
-    w_law: str = "normal"
-    x_law: str = "normal"
+    w_distribution: str = "normal"
+    x_distribution: str = "normal"
 
     def __post_init__(self) -> None:
-        if isinstance(self.d, bool) or not isinstance(self.d, int) or self.d < 1:
-            raise GatelabError(f"d is {self.d!r}; give the dimension of x, a whole number, 1 or more")
+        object.__setattr__(self, "d", whole_number("d", self.d, 1, of="inputs"))
         for name, scale in (("w_scale", self.w_scale), ("x_scale", self.x_scale)):
             check_spread(scale, name)
-        for law in (self.w_law, self.x_law):
-            if law not in LAWS:
-                raise unknown_name("law of rows", law, LAWS)
+        for name in (self.w_distribution, self.x_distribution):
+            if name not in DISTRIBUTIONS:
+                raise unknown_name("distribution of rows", name, DISTRIBUTIONS)
 
     @property
     def most_degrees(self) -> int:
@@ -109,7 +108,7 @@ def multiplicity(d: int, degree: int) -> int:
 def radii(scene: Scene, side: str, nodes: int) -> tuple[Array, Array]:
     """Radii and masses that stand for the lengths of w or x."""
     scale = getattr(scene, f"{side}_scale")
-    if getattr(scene, f"{side}_law") == "sphere":
+    if getattr(scene, f"{side}_distribution") == "sphere":
         return np.array([scale]), np.ones(1)
     r, masses = chi_rule(scene.d, nodes)
     return r * scale, masses
@@ -198,8 +197,8 @@ def spectrum(
     *,
     w_scale: float = 1.0,
     x_scale: float = 1.0,
-    w_law: str = "normal",
-    x_law: str = "normal",
+    w_distribution: str = "normal",
+    x_distribution: str = "normal",
 ) -> FloorSpectrum:
     """The largest m singular values of act(w.x), the radial rule doubled until the error for m features stands still.
 
@@ -209,8 +208,8 @@ def spectrum(
         m: the number of features.
         w_scale: the spread of the entries of w; on a sphere, its length.
         x_scale: the same of x.
-        w_law: "normal" for w ~ N(0, w_scale^2 I), "sphere" for w of one length in a random direction.
-        x_law: the same of x.
+        w_distribution: "normal" for w ~ N(0, w_scale^2 I), "sphere" for w of one length in a random direction.
+        x_distribution: the same of x.
 
     Returns:
         A `FloorSpectrum`.
@@ -222,7 +221,7 @@ def spectrum(
     gate = gate_of(activation)
     if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 0:
         raise GatelabError(f"m is {m!r}; give a number of features, 0 or more")
-    scene = Scene(d, float(w_scale), float(x_scale), w_law, x_law)
+    scene = Scene(d, float(w_scale), float(x_scale), w_distribution, x_distribution)
     coarse, change = spectrum_by_nodes(gate, scene, int(m), _NODES[0]), math.inf
     for nodes in _NODES[1:]:
         finer = spectrum_by_nodes(gate, scene, int(m), nodes)
@@ -272,7 +271,7 @@ def _complete(blocks: list[DegreeBlock], remainder: float, energy: float, d: int
 
 
 def floor(
-    activation: str | Activation, d: int, m: int, w_scale: float = 1.0, x_scale: float = 1.0, **laws: str
+    activation: str | Activation, d: int, m: int, w_scale: float = 1.0, x_scale: float = 1.0, **distributions: str
 ) -> float:
     """The least RMSE of any maps of m features, w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
@@ -282,7 +281,8 @@ def floor(
         m: the number of features.
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
-        **laws: `w_law="sphere"` or `x_law="sphere"` gives w or x the length `scale` and a random direction instead.
+        **distributions: `w_distribution="sphere"` or `x_distribution="sphere"` gives w or x the length `scale` and a
+            random direction instead.
 
     Returns:
         The RMSE.
@@ -290,11 +290,16 @@ def floor(
     >>> round(floor("gelu", 2, 16), 5), round(floor("gelu", 16, 152), 3), round(floor("gelu", 16, 152, w_scale=0.25), 4)
     (0.01054, 0.418, 0.0705)
     """
-    return spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **laws).rmse(m)
+    return spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **distributions).rmse(m)
 
 
 def floor_curve(
-    activation: str | Activation, d: int, ms: Iterable[int], w_scale: float = 1.0, x_scale: float = 1.0, **laws: str
+    activation: str | Activation,
+    d: int,
+    ms: Iterable[int],
+    w_scale: float = 1.0,
+    x_scale: float = 1.0,
+    **distributions: str,
 ) -> Array:
     """The floor at several numbers of features, from one spectrum.
 
@@ -304,7 +309,7 @@ def floor_curve(
         ms: the numbers of features.
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
-        **laws: as in `floor`.
+        **distributions: as in `floor`.
 
     Returns:
         The RMSE at each of them, an array.
@@ -315,5 +320,5 @@ def floor_curve(
     ms = [int(m) for m in ms]
     if not ms:
         raise GatelabError("no m was given; give the numbers of features to have the floor for")
-    values = spectrum(activation, d, max(ms), w_scale=w_scale, x_scale=x_scale, **laws)
+    values = spectrum(activation, d, max(ms), w_scale=w_scale, x_scale=x_scale, **distributions)
     return np.array([values.rmse(m) for m in ms])

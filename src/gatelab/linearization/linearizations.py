@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization import monomials
 from gatelab.linearization.error import Error, drawn_pairs, measure
@@ -75,9 +75,7 @@ def linearize(
     gate, factors = meant(activation)
     way = find_method(method)
     if d is not None:
-        if isinstance(d, bool) or not hasattr(d, "__index__") or int(d) < 1:
-            raise GatelabError(f"d is {d!r}; give the number of inputs, 1 or more")
-        d = int(d)
+        d = whole_number("d", d, 1, of="inputs")
     check_kind(features)
     if degree is not None:
         options["degree"] = degree

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import units
 from gatelab.feedforward.definition import ModuleUnit, Unit
 from gatelab.feedforward.gates import Activation, activation, activations
@@ -293,9 +293,7 @@ def check_interval(interval: Any) -> Interval:
 
 def check_degree(degree: Any, most: int = 200) -> int:
     """The degree as an int, checked."""
-    if isinstance(degree, bool) or not hasattr(degree, "__index__") or not 0 <= int(degree) <= most:
-        raise GatelabError(f"the degree is {degree!r}; give a whole number from 0 to {most}")
-    return int(degree)
+    return whole_number("the degree", degree, 0, most)
 
 
 def _to_powers(chebyshev: Sequence[float], interval: Interval) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
-from gatelab.errors import GatelabError, check_seed
+from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
 from gatelab.linalg.interruptible import apart
@@ -181,8 +181,7 @@ def verdict(
         raise GatelabError(f"error is {error!r}; give the RMSE that is wanted, a positive number")
     if len(X) < 2:
         raise GatelabError("X has one row; give inputs enough to hold some out, hundreds or more")
-    if isinstance(most, bool) or not isinstance(most, int) or most < 2:
-        raise GatelabError(f"most is {most!r}; give how many rows to look at, 2 or more")
+    most = whole_number("most", most, 2, of="rows to look at")
     width, d = W.shape
     b = torch.zeros(width, dtype=torch.float64, device=W.device)
     if bias is not None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.errors import GatelabError, check_seed, unknown_name
+from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, FeedForward, ModuleUnit, two_thirds
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
@@ -182,8 +182,8 @@ def check_config(config: Any) -> None:
         if field.name == "dropout":
             if not 0.0 <= value < 1.0:
                 raise GatelabError(f"dropout is {value!r}; give a number from 0 to below 1")
-        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise GatelabError(f"{field.name} is {value!r}; give a whole number, 1 or more")
+        else:
+            whole_number(field.name, value, 1)
     for whole, part in (("image_size", "patch"), ("d_model", "heads")):
         a, b = getattr(config, whole, 0), getattr(config, part, 1)
         if a % b:
@@ -205,8 +205,6 @@ def named(kind: str, sizes: dict[str, C], size: str | C, options: dict[str, Any]
 
 def layer_seeds(seed: int, layers: int) -> list[int]:
     """A seed for each of the layers, no two alike."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise GatelabError(f"seed is {seed!r}; give a whole number, 0 or more")
     return [int(s) for s in np.random.SeedSequence(check_seed(seed)).generate_state(layers)]
 
 

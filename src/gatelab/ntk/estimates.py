@@ -25,7 +25,7 @@ from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.definition import AnyUnit, Unit, check_width
 from gatelab.feedforward.gates import activation
 from gatelab.feedforward.registry import unit as find_unit
-from gatelab.theory.random_matrix import KernelLaw, kernel_law, paper_extremes, paper_rates
+from gatelab.theory.random_matrix import LimitSpectrum, limit_spectrum, paper_extremes, paper_rates
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Spike:
 class Estimate:
     """What to expect of the kernel of n Gaussian rows in d dimensions, typical (the middle) over draws of the rows.
 
-    `unit` is the name of the unit, `width` that of the networks, None for the limit per neuron. `law` is the
+    `unit` is the name of the unit, `width` that of the networks, None for the limit per neuron. `limit_spectrum` is the
     distribution of the eigenvalues, from which all of ours follow.
 
     `ours` and `paper` hold lambda_max, lambda_min and condition; `paper` is None beyond relu of order 0 and 1, where
@@ -78,7 +78,7 @@ class Estimate:
     width: int | None
     paper: ExtremeEstimate | None
     rates: dict[str, str] | None
-    law: KernelLaw = field(repr=False)
+    limit_spectrum: LimitSpectrum = field(repr=False)
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.unit}, width {self.width}: {self.n} Gaussian rows in {self.d} dimensions")
@@ -86,8 +86,8 @@ class Estimate:
     @cached_property
     def spike(self) -> Spike:
         """The rank-one part of the kernel."""
-        strength, place = self.law.spike()
-        return Spike(strength, place, self.law.end_of_bulk())
+        strength, place = self.limit_spectrum.spike()
+        return Spike(strength, place, self.limit_spectrum.end_of_bulk())
 
     @cached_property
     def ours(self) -> ExtremeEstimate:
@@ -95,14 +95,14 @@ class Estimate:
         top = self.spike.bulk
         if self.spike.passed:
             top = max(self.spike.place, top)
-        return ExtremeEstimate(top, self.law.smallest())
+        return ExtremeEstimate(top, self.limit_spectrum.smallest())
 
     def density(self, x: ArrayLike) -> Array:
         """The density of eigenvalues expected at each x > 0."""
         x = np.asarray(x, float)
         if not bool((x > 0).all()):
             raise GatelabError("the density is asked for at x <= 0; give positive eigenvalues")
-        return self.law.density(x.ravel()).reshape(x.shape)
+        return self.limit_spectrum.density(x.ravel()).reshape(x.shape)
 
 
 def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> Estimate:
@@ -145,7 +145,7 @@ def estimate(unit: str | AnyUnit, n: int, d: int, width: int | None = None) -> E
     paper, rates = None, None
     if degree == 1 and known.gate_power == 1 and q <= 1:
         paper, rates = ExtremeEstimate(*paper_extremes(q, n, d, width)), paper_rates(q)
-    return Estimate(known.name, n, d, width, paper, rates, kernel_law(h, degree + q, n, d))
+    return Estimate(known.name, n, d, width, paper, rates, limit_spectrum(h, degree + q, n, d))
 
 
 def homogeneous(unit: Unit) -> tuple[int, Callable[[Array], Array], Callable[[Array], Array]] | None:

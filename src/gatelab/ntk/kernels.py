@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.display import ProgressLike, Told, one_line, reporting
+from gatelab.display import Listener, ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, Unit
 from gatelab.feedforward import unit as find_unit
@@ -223,7 +223,7 @@ class Tiling:
         duals = [dual(gate, rows.s, slopes=width is not None) for gate in gates]
         return Tiling(units, rows, width, duals, [gates.index(u.gate) for u in units])
 
-    def kernels(self, size: int, progress: Told | None = None) -> list[tuple[Tensor, float]]:
+    def kernels(self, size: int, progress: Listener | None = None) -> list[tuple[Tensor, float]]:
         """The matrix of each unit and its error, from tiles of `size` rows."""
         diagonals = self.diagonals()
         n, device = len(self.rows.x), self.rows.x.device

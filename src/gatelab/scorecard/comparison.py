@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gatelab.data import Problem
-from gatelab.display import ProgressLike, Told, reporting
+from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
@@ -167,7 +167,7 @@ def budget_of(units: list[AnyUnit], problem: Problem, budget: int | None, widths
 class Stages:
     """Progress over fits, then over as many parts as there are left, each counted as one."""
 
-    def __init__(self, progress: Told | None, fits: int, parts: int) -> None:
+    def __init__(self, progress: Listener | None, fits: int, parts: int) -> None:
         self.progress, self.count, self.total = progress, fits, fits + parts
 
     def fits(self, count: int, _: int) -> None:

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation, AnyUnit, FeedForward, Unit
 from gatelab.feedforward.block import two_thirds
 from gatelab.linearization import calibrate, linearize
@@ -110,9 +110,7 @@ def block(unit: AnyUnit, d_model: int) -> tuple[nn.Module, int]:
 
 def check_model(d_model: int) -> int:
     """The size of the model as an int, refused unless it is one."""
-    if isinstance(d_model, bool) or not hasattr(d_model, "__index__") or int(d_model) < 1:
-        raise GatelabError(f"d_model is {d_model!r}; give the inputs and outputs of the block, such as 128")
-    return int(d_model)
+    return whole_number("d_model", d_model, 1, of="inputs and outputs of the block")
 
 
 def measure(
@@ -181,9 +179,7 @@ UNKNOWN = Linearity(np.nan, np.nan, np.nan, 0, np.nan, (np.nan, np.nan))
 
 def check_features(m: int) -> int:
     """The number of features as an int, refused unless it is one."""
-    if isinstance(m, bool) or not hasattr(m, "__index__") or int(m) < 1:
-        raise GatelabError(f"features is {m!r}; give how many there may be, 1 or more")
-    return int(m)
+    return whole_number("features", m, 1)
 
 
 def linearity(unit: AnyUnit, x: Array, m: int, seed: int = 0) -> Linearity:

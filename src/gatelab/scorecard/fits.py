@@ -17,8 +17,8 @@ from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
 from gatelab.data.rows import Data
-from gatelab.display import Told, counted, one_line
-from gatelab.errors import GatelabError
+from gatelab.display import Listener, counted, one_line
+from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
 from gatelab.scaling_laws import Point, Scaling, limit
@@ -45,8 +45,7 @@ def problem_of(data: AnyData, rows: int, **columns: Any) -> Problem:
     `columns` are target and inputs of a file. At most `rows` training rows and 2000 test rows are used, drawn by a
     fixed seed.
     """
-    if isinstance(rows, bool) or not hasattr(rows, "__index__") or int(rows) < LEAST:
-        raise GatelabError(f"rows is {rows!r}; give how many training rows may be used, {LEAST} or more")
+    rows = whole_number("rows", rows, LEAST, of="training rows that may be used")
     named = {name: value for name, value in columns.items() if value is not None}
     if isinstance(data, Path) or (isinstance(data, str) and Path(data).is_file()):
         problem = Problem.from_file(data, **named)
@@ -68,7 +67,7 @@ def problem_of(data: AnyData, rows: int, **columns: Any) -> Problem:
     count = problem.train.n + problem.test.n
     if count < LEAST:
         raise GatelabError(f"{problem.name} has {count} rows; a comparison needs {LEAST} or more, better some hundreds")
-    train, test = some_rows(problem.train, int(rows), 0), some_rows(problem.test, TEST, 1)
+    train, test = some_rows(problem.train, rows, 0), some_rows(problem.test, TEST, 1)
     if train is problem.train and test is problem.test:
         return problem
     description = f"{problem.description}; {train.n} of {problem.train.n} training rows drawn"
@@ -140,9 +139,7 @@ def widths_of(
 
 def check_budget(budget: Any) -> int:
     """The budget as an int, refused unless it is a number of parameters."""
-    if isinstance(budget, bool) or not hasattr(budget, "__index__") or int(budget) < 1:
-        raise GatelabError(f"budget is {budget!r}; give a number of parameters, such as 100")
-    return int(budget)
+    return whole_number("budget", budget, 1, of="parameters")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +169,7 @@ def fit_units(
     problem: Problem,
     widths: Mapping[str, Sequence[int]],
     seeds: int,
-    progress: Told | None = None,
+    progress: Listener | None = None,
 ) -> tuple[tuple[Trials, ...], tuple[Fit, ...]]:
     """Every unit at its widths, smallest first, and the fits they are of; `progress(done, total)` counts fits."""
     for u in units:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.display import Told, counted, one_line
+from gatelab.display import Listener, counted, one_line
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -228,7 +228,7 @@ class Request:
 
     quick: bool = False
     jobs: int | None = None
-    progress: Told | None = None
+    progress: Listener | None = None
     sweep: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 

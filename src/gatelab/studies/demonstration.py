@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from gatelab._version import __version__
 from gatelab.data import problem
-from gatelab.display import Told, counted, one_line
+from gatelab.display import Listener, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
@@ -62,7 +62,7 @@ def demo(
     *,
     widths: Sequence[int] = range(1, 51),
     jobs: int | None = None,
-    progress: Told | None = None,
+    progress: Listener | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Demo:
     """Fit mlp, relu2, relu3, glu and gqu to 10 000 points of the paper's target; write demo.png, .csv and .json.

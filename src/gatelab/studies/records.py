@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import shutil
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from gatelab.arrays import fingerprint
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -56,16 +56,16 @@ def origin(record: dict[str, Any]) -> str:
 
 
 @cache
-def fingerprint() -> str:
+def code_fingerprint() -> str:
     """A mark of all code of the package: what other code has written may be something else.
 
-    >>> len(fingerprint())
+    >>> len(code_fingerprint())
     16
     """
-    whole = sha256()
+    parts: list[str | bytes] = []
     for path in sorted(CODE.rglob("*.py")):
-        whole.update(path.relative_to(CODE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return whole.hexdigest()[:16]
+        parts += [f"{path.relative_to(CODE).as_posix()}\0", path.read_bytes(), b"\0"]
+    return fingerprint(parts, 16)
 
 
 def read_outcome(path: Path) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def done_before(name: str, out: str | Path, *, quick: bool) -> dict[str, Any] | 
         outcome = read_outcome(path)
     except GatelabError:
         return None  # cut off or not ours: computed again
-    same = outcome.get("fingerprint") == fingerprint() and not outcome.get("recorded")
+    same = outcome.get("fingerprint") == code_fingerprint() and not outcome.get("recorded")
     whole = all((path.parent / file).is_file() for file in outcome.get("files", ()))
     if same and whole and outcome.get("quick") == quick:
         return outcome

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from gatelab._version import __version__
-from gatelab.display import Told, counted, one_line
+from gatelab.display import Listener, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.plotting import save
 from gatelab.plotting.chart import chart_of
 from gatelab.studies.catalogue import study as find
 from gatelab.studies.definition import Outcome, Request, Study
-from gatelab.studies.records import fingerprint
+from gatelab.studies.records import code_fingerprint
 
 QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not those of the paper's range."
 
@@ -52,7 +52,7 @@ def reproduce(
     *,
     quick: bool = False,
     jobs: int | None = None,
-    progress: Told | None = None,
+    progress: Listener | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Reproduction:
     """Run a study and write what it gives into a folder named after its paper.
@@ -120,7 +120,7 @@ def write_outcome(study: Study, outcome: Outcome, stage: Path, quick: bool, seco
         "paper": study.paper,
         "command": command,
         "gatelab": __version__,
-        "fingerprint": fingerprint(),
+        "fingerprint": code_fingerprint(),
         "quick": quick,
         "seconds": round(seconds, 3),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -12,7 +12,6 @@ with a dollar are reserved for this.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -27,6 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gatelab.arrays import fingerprint
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 
@@ -166,7 +166,7 @@ class Run:
     def _set(self, task: str, text: str, key: str | None = None) -> None:
         object.__setattr__(self, "task", task)
         object.__setattr__(self, "text", text)
-        object.__setattr__(self, "key", key or hashlib.sha256(f"{task}\n{text}".encode()).hexdigest()[:32])
+        object.__setattr__(self, "key", key or fingerprint([f"{task}\n{text}"], 32))
 
     @classmethod
     def stored(cls, task: str, text: str, key: str | None = None) -> Run:

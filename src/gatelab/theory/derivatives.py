@@ -26,7 +26,7 @@ from scipy.interpolate import BSpline
 from scipy.linalg import cholesky, solve_triangular
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 
 _NODES = 32
 _MOST_CELLS, _ROWS_A_CELL, _POINTS = 200, 3, 800
@@ -160,8 +160,7 @@ def interpolate(
     (0.8, True)
     """
     a, b = _checked_interval(interval)
-    if panels < 1 or degree < 1:
-        raise GatelabError(f"panels is {panels} and degree is {degree}; give whole numbers, 1 or more")
+    panels, degree = whole_number("panels", panels, 1), whole_number("degree", degree, 1)
     s = chebyshev.chebpts1(degree + 1)
     half = (b - a) / (2 * panels)
     middles = a + half * (2 * np.arange(panels) + 1)

@@ -108,7 +108,7 @@ def _ratio(gamma: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelLaw:
+class LimitSpectrum:
     """What to expect of the eigenvalues of K = (|x_i| |x_j| / d)^p h(cos) on n Gaussian rows in d dimensions."""
 
     n: int
@@ -242,15 +242,15 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(f, low, high))  # pyright: ignore[reportArgumentType]
 
 
-def kernel_law(h: Callable[[Array], Array], power: float, n: int, d: int) -> KernelLaw:
+def limit_spectrum(h: Callable[[Array], Array], power: float, n: int, d: int) -> LimitSpectrum:
     """The law of the kernel (|x_i| |x_j| / d)^power h(cos of x_i and x_j) on n Gaussian rows in d dimensions.
 
-    >>> law = kernel_law(lambda t: t, power=1, n=100, d=400)  # X X^T / d
-    >>> round(law.smallest(), 2), round(law.largest(), 2)  # Marchenko and Pastur: 0.25, 2.25 for n and d without end
+    >>> limit = limit_spectrum(lambda t: t, power=1, n=100, d=400)  # X X^T / d
+    >>> round(limit.smallest(), 2), round(limit.largest(), 2)  # Marchenko and Pastur: 0.25, 2.25 in the limit
     (0.26, 2.2)
     """
     squares, masses = gaussian_lengths(d)
-    return KernelLaw(n, d, power, harmonics(h, d, n), squares**power, n * masses)
+    return LimitSpectrum(n, d, power, harmonics(h, d, n), squares**power, n * masses)
 
 
 def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float, float]:

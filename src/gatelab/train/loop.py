@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gatelab.display import ProgressLike, Told, reporting
+from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.memory import check_device
 from gatelab.train import checkpoint
 from gatelab.train.history import History
-from gatelab.train.members import Data, Members, Source, build, check_members, data_of, fingerprint
+from gatelab.train.members import Data, Members, Source, build, check_members, data_fingerprint, data_of
 from gatelab.train.recipes import Recipe, clip_members, evaluation_steps, learning_rate, optimiser
 
 _MEASURES = ("train", "test", "running", "accuracy")
@@ -287,7 +287,7 @@ def train_many(
     file, identity = None, {}
     if folder is not None:
         file = Path(folder) / checkpoint.NAME
-        identity = {"recipes": [r.plain() for r in recipes], "data": fingerprint(content)}
+        identity = {"recipes": [r.plain() for r in recipes], "data": data_fingerprint(content)}
         saved = checkpoint.read(file)
         if saved is not None:
             checkpoint.check_same(file, saved[1], identity)
@@ -297,7 +297,7 @@ def train_many(
     return state.histories()
 
 
-def run(state: State, file: Path | None, identity: dict[str, Any], progress: Told | None, seconds: float) -> None:
+def run(state: State, file: Path | None, identity: dict[str, Any], progress: Listener | None, seconds: float) -> None:
     """All steps that are left, with checkpoints in `file` every so many seconds; `identity` is what they are of."""
     marks, total = set(evaluation_steps(state.recipe)), state.recipe.steps
 

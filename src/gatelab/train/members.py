@@ -8,7 +8,6 @@ entry: trained together they do what each would do alone, to rounding, in far la
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from gatelab.arrays import fingerprint
 from gatelab.data.batches import stream
 from gatelab.data.images import ImageData, image_data
 from gatelab.data.text import TextData, text_data
@@ -119,17 +119,11 @@ class Source:
             yield (x if isinstance(self.data, TextData) else self.data.normalised(x)), y
 
 
-def fingerprint(data: Data) -> str:
+def data_fingerprint(data: Data) -> str:
     """What a checkpoint remembers of its data: their hash."""
-    hashed = hashlib.sha256()
     if isinstance(data, TextData):
-        for tokens in (data.train, data.test):
-            hashed.update(np.ascontiguousarray(tokens).data)
-    else:
-        for part in (data.train, data.test):
-            for tensor in (part.images, part.labels):
-                hashed.update(tensor.cpu().contiguous().numpy().data)
-    return hashed.hexdigest()[:16]
+        return fingerprint((data.train, data.test), 16)
+    return fingerprint((t.cpu().numpy() for part in (data.train, data.test) for t in (part.images, part.labels)), 16)
 
 
 def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:

@@ -8,7 +8,6 @@ nothing else.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gatelab.arrays import fingerprint
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit
@@ -173,7 +173,7 @@ class Recipe:
 
     def key(self) -> str:
         """Twelve hexadecimal digits that tell recipes apart."""
-        return hashlib.sha256(json.dumps(self.plain(), sort_keys=True).encode()).hexdigest()[:12]
+        return fingerprint([json.dumps(self.plain(), sort_keys=True)], 12)
 
 
 def recipe(

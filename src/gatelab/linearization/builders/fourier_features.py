@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linearization.builders.random_features import dice
 from gatelab.linearization.monomials import Maps
@@ -79,8 +79,7 @@ def waves(activation: Activation, radius: float = 1.0, terms: int = 3, base: flo
     """
     if not (math.isfinite(radius) and radius > 0 and math.isfinite(base) and base > 0):
         raise GatelabError(f"radius is {radius!r} and base {base!r}; give positive numbers")
-    if isinstance(terms, bool) or not isinstance(terms, int) or not 1 <= terms <= 12:
-        raise GatelabError(f"terms is {terms!r}; give the number of frequencies, from 1 to 12")
+    terms = whole_number("terms", terms, 1, 12, of="frequencies")
     z = radius * np.cos(math.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
     f = base / radius * np.arange(1, terms + 1)
     A = np.concatenate([np.ones((_POINTS, 1)), z[:, None], np.cos(np.outer(z, f)), np.sin(np.outer(z, f))], 1)

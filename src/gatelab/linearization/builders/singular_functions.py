@@ -33,7 +33,7 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linalg.quadrature import gegenbauer_beside
 from gatelab.linearization.floors import Angles, FloorSpectrum, radii, spectrum
@@ -53,8 +53,8 @@ def optimal_maps(
     m: int,
     w_scale: float = 1.0,
     x_scale: float = 1.0,
-    w_law: str = "normal",
-    x_law: str = "normal",
+    w_distribution: str = "normal",
+    x_distribution: str = "normal",
 ) -> Maps:
     """The best m features for w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I), or on spheres of those radii.
 
@@ -66,10 +66,10 @@ def optimal_maps(
     >>> round(float(error.square().mean().sqrt()), 2)  # the floor is 0.418
     0.42
     """
-    if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 1:
-        raise GatelabError(f"m is {m!r}; give a number of features, 1 or more")
-    values = spectrum(activation, d, int(m), w_scale=w_scale, x_scale=x_scale, w_law=w_law, x_law=x_law)
-    pieces = _leading_pieces(values, int(m))
+    m = whole_number("m", m, 1, of="features")
+    distributions = {"w_distribution": w_distribution, "x_distribution": x_distribution}
+    values = spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **distributions)
+    pieces = _leading_pieces(values, m)
     count = sum(piece.harmonics for piece in pieces)
     if count < m:
         raise GatelabError(
@@ -77,7 +77,7 @@ def optimal_maps(
             f"ask for {count} or fewer"
         )
     phi, psi = (SideFeatures(activation, values, pieces, side) for side in ("w", "x"))
-    return Maps(phi, psi, int(m), d)
+    return Maps(phi, psi, m, d)
 
 
 @dataclass(frozen=True)

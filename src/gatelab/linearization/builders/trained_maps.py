@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.display import ProgressLike, Told, reporting
+from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import check_seed, unknown_name, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linalg.interruptible import apart
@@ -208,7 +208,9 @@ class TrainingPairs:
         return scale * rows, (2 / (1 + log.exp())).sqrt()
 
 
-def _fresh(data: TrainingPairs, m: int, settings: MapTraining, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
+def _fresh(
+    data: TrainingPairs, m: int, settings: MapTraining, seed: int, tell: Listener
+) -> tuple[nn.Module, nn.Module]:
     """Phi and Psi by the recipe "fresh": training on new pairs, then the best last layers."""
     steps = settings.steps
     generator = torch.Generator().manual_seed(check_seed(seed))
@@ -269,7 +271,7 @@ def _root(gram: Tensor) -> Tensor:
     return vectors[:, filled] @ torch.diag(values[filled].rsqrt()) @ vectors[:, filled].T
 
 
-def _paper(data: TrainingPairs, m: int, epochs: int, seed: int, tell: Told) -> tuple[nn.Module, nn.Module]:
+def _paper(data: TrainingPairs, m: int, epochs: int, seed: int, tell: Listener) -> tuple[nn.Module, nn.Module]:
     """Phi and Psi by the paper's recipe."""
     generator = torch.Generator().manual_seed(check_seed(seed))
     N, size, d = 1024, 64, data.d

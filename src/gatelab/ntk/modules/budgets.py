@@ -12,7 +12,6 @@ Partial sums of a long computation are kept in a file (`PartialKernel`), so that
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from gatelab.arrays import AnyArray, fingerprint
 from gatelab.errors import GatelabError
 from gatelab.memory import free_memory
 from gatelab.ntk.modules.samples import Samples
@@ -167,7 +167,7 @@ class PartialKernel:
             return
         self.path = Path(path)
         self.values = values.double().cpu().contiguous()
-        self.key = fingerprint(samples, parameters)
+        self.key = kernel_name(samples, parameters)
         if self.path.exists():
             self.load(self.path)
 
@@ -191,17 +191,19 @@ class PartialKernel:
         self.parts = set(content.facts["parts"])
 
 
-def fingerprint(samples: Samples, parameters: dict[str, nn.Parameter]) -> str:
-    """A hash of the model's parameters and buffers, the inputs, and the outputs as far as they are plain values."""
-    total = hashlib.sha256(type(samples.model).__name__.encode())
+def kernel_name(samples: Samples, parameters: dict[str, nn.Parameter]) -> str:
+    """A name for the model's parameters and buffers, the inputs, and the outputs as far as they are plain values."""
     chosen = samples.outputs
     tensors = [*samples.model.state_dict().items(), *samples.inputs.items()]
     if isinstance(chosen, Tensor):
         tensors.append(("outputs", chosen))
         chosen = None
-    total.update(getattr(chosen, "__qualname__", repr(chosen)).encode())
-    total.update(repr(sorted(parameters)).encode())
+    parts: list[str | AnyArray] = [
+        type(samples.model).__name__,
+        getattr(chosen, "__qualname__", repr(chosen)),
+        repr(sorted(parameters)),
+    ]
     for name, tensor in tensors:
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return total.hexdigest()
+        numbers = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        parts += [f"{name} {tensor.dtype} {tuple(tensor.shape)}", numbers]
+    return fingerprint(parts, 64)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gatelab.display import ProgressLike, Told, reporting
+from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.memory import check_memory, most_that_fits, ran_out
 from gatelab.ntk.kernels import Kernel
 from gatelab.ntk.modules.budgets import Budget, PartialKernel, PassPlan, bytes_of, make_plan
@@ -117,7 +117,7 @@ class Accumulation:
     parameters: dict[str, nn.Parameter]
     survey: Survey
     plan: PassPlan
-    progress: Told | None
+    progress: Listener | None
     steps: int = 0
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 
 Outputs = int | tuple[int, ...] | Tensor | np.ndarray | Callable[[Any], Tensor] | None
 
@@ -224,5 +224,5 @@ def check_finite(values: Tensor) -> None:
 
 def check_batch(batch: int | None) -> None:
     """Refuse what is no whole number of samples; None leaves it to the plan."""
-    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise GatelabError(f"batch is {batch!r}; give a whole number of samples, 1 or more, or leave it out")
+    if batch is not None:
+        whole_number("batch", batch, 1, of="samples")

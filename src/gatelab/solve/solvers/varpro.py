@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.display import Told
+from gatelab.display import Listener
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
@@ -75,7 +75,7 @@ def solve_varpro(
     steps: int | None = None,
     ridge: float = 0.0,
     device: str = "cpu",
-    progress: Told | None = None,
+    progress: Listener | None = None,
 ) -> Solution:
     """The best of several networks, each grown, changed in rounds and settled.
 
@@ -133,7 +133,7 @@ def varpro_many(
     ridge: float | Sequence[float] = 0.0,
     weights: np.ndarray | None = None,
     device: str = "cpu",
-    progress: Told | None = None,
+    progress: Listener | None = None,
 ) -> tuple[Solution, ...]:
     """A solution for every member of a batch; each is what `solve_varpro` would find alone.
 

@@ -62,13 +62,13 @@ class Setting:
         return self.w_scale * math.sqrt(self.d)
 
     @property
-    def laws(self) -> dict[str, Any]:
+    def distributions(self) -> dict[str, Any]:
         """The distribution, as `linearize` and `floor_curve` take it."""
-        return {"w_law": self.law, "x_law": self.law}
+        return {"w_distribution": self.law, "x_distribution": self.law}
 
     def floor(self, ms: Sequence[int]) -> Array:
         """The least error that maps of so many features can have."""
-        return floor_curve("gelu", self.d, list(ms), self.w_scale, 1.0, **self.laws)
+        return floor_curve("gelu", self.d, list(ms), self.w_scale, 1.0, **self.distributions)
 
 
 PLANE = Setting(
@@ -164,7 +164,7 @@ def measured(setting: Setting, quick: bool) -> Iterator[FloorPoint]:
         )
 
     for m in setting.best:
-        maps = linearize("gelu", "optimal", d=setting.d, m=m, w_scale=setting.w_scale, **setting.laws)
+        maps = linearize("gelu", "optimal", d=setting.d, m=m, w_scale=setting.w_scale, **setting.distributions)
         yield point("optimal", m, [maps])
     for m in setting.learned:
         steps = 1000 if setting.d < 8 else 200

@@ -233,7 +233,7 @@ def distance(s: Spectra) -> float:
     assert s.expected is not None
     x = np.quantile(s.eigenvalues[0], np.linspace(0.01, 0.99, 99))
     shares = np.searchsorted(s.eigenvalues[0], x) / s.n
-    return float(np.abs(s.expected.law.count(x * WIDTH) / s.n - shares).max())
+    return float(np.abs(s.expected.limit_spectrum.count(x * WIDTH) / s.n - shares).max())
 
 
 # ---- figure
