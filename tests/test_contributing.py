@@ -24,36 +24,31 @@ HEAVY = ("torch", "scipy", "sklearn", "pandas", "matplotlib")
 
 
 class Copy:
-    """A copy of the package with one file more."""
+    """A copy of the package with the five files more."""
 
-    def __init__(self, folder: Path, path: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(ROOT / "src" / "gatelab", folder / "gatelab", ignore=shutil.ignore_patterns("__pycache__"))
-        target = folder / "gatelab" / path
-        assert target.parent.is_dir() and not target.exists()
-        target.write_text(SHOWN[path], encoding="utf-8")
+        for path, text in SHOWN.items():
+            target = folder / "gatelab" / path
+            assert target.parent.is_dir() and not target.exists()
+            target.write_text(text, encoding="utf-8")
 
     def python(self, code: str) -> str:
         """What a fresh Python prints that imports the copy; it must end well."""
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", code]
-        ended = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=300)
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=600)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    def pytest(self, path: str, names: str) -> None:
-        """Run those of the repository's tests on the copy; some must be there, and all must pass."""
-        words = ["-q", "-p", "no:cacheprovider", "-k", names, str(ROOT / path)]
-        self.python(f"import sys, pytest; sys.exit(pytest.main({words!r}))")
 
-    def gatelab(self, *words: str) -> str:
-        """What the command prints."""
-        return self.python(f"import sys; from gatelab.cli import main; sys.argv = ['gatelab', *{words!r}]; main()")
-
-
-def test_every_file_that_is_shown_is_tested_here() -> None:
+def test_every_kind_is_shown_and_used_here() -> None:
     tested = Path(__file__).read_text(encoding="utf-8")
-    assert SHOWN and all(f'Copy(tmp_path, "{path}")' in tested for path in SHOWN)
+    rooms = {"feedforward/named", "data/named", "solve/solvers", "linearization/builders", "studies/scaling"}
+    assert {str(Path(path).parent) for path in SHOWN} == rooms
+    for text in SHOWN.values():
+        assert any(f'"{name}"' in tested or f"/{name}" in tested for name in re.findall(r'"([a-z/]+)"', text))
 
 
 def listed_without_torch(copy: Copy, words: tuple[str, ...]) -> list[str]:
@@ -72,41 +67,30 @@ assert not heavy, heavy
     return [row["name"] for row in json.loads(copy.python(code))]
 
 
-def listed_on_the_site(copy: Copy, word: str) -> str:
-    """The table of the documentation's site."""
+def test_lists_have_a_unit_and_a_problem(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    assert "softglu" in listed_without_torch(copy, ("units",))
+    assert {"kink", "valley"} <= set(listed_without_torch(copy, ("problems",)))
+
+
+def test_the_site_lists_a_unit_and_a_problem(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("latex2mathml")
-    docs = str(ROOT / "docs")
-    return copy.python(f"import sys; sys.path.append({docs!r}); from site_hooks import listed; print(listed({word!r}))")
+    code = f"import sys; sys.path.append({str(ROOT / 'docs')!r}); from site_hooks import listed; print(listed(%r))"
+    page = Copy(tmp_path).python(code % "<!-- list of units --> <!-- list of problems -->")
+    assert "| softglu | softplus(Gx+g)" in page and "| valley | a valley" in page
 
 
-@pytest.mark.slow
-def test_a_unit_is_a_file(tmp_path: Path) -> None:
-    copy = Copy(tmp_path, "feedforward/named/softplus.py")
-    assert "softglu" in listed_without_torch(copy, ("units",))
-    assert "| softglu | softplus(Gx+g)" in listed_on_the_site(copy, "<!-- list of units -->")
-    copy.python(
-        """
-import gatelab as gl
+UNIT = """
 assert [u.name for u in gl.units()][0] == "mlp" and "softglu" in [u.name for u in gl.units()]
 gl.check_unit("softglu")
 assert "softplus" in gl.feedforward.activations()
 assert gl.fit("softglu", "sin4x", 6, steps=40).test_rmse < 0.3
 from gatelab.feedforward.registry import describe, restore
 assert restore(describe(gl.unit("softglu"))) == gl.unit("softglu")
+assert "softglu" in gatelab("fit", "softglu", "sin4x", "--width", "3", "--points", "60")
 """
-    )
-    assert "softglu" in copy.gatelab("fit", "softglu", "sin4x", "--width", "3", "--points", "60")
-
-
-@pytest.mark.slow
-def test_a_problem_is_a_file(tmp_path: Path) -> None:
-    copy = Copy(tmp_path, "data/named/kinks.py")
-    assert {"kink", "valley"} <= set(listed_without_torch(copy, ("problems",)))
-    assert "| valley | a valley" in listed_on_the_site(copy, "<!-- list of problems -->")
-    copy.python(
-        """
-import gatelab as gl
+PROBLEM = """
 from gatelab.data import check_problem
 names = [spec.name for spec in gl.problems()]
 assert names[0] == "paper-1d" and names[-2:] == ["kink", "valley"]
@@ -114,52 +98,59 @@ check_problem("kink")
 check_problem("valley")
 assert gl.problem("valley", n=50).train.x.shape == (50, 2)
 assert gl.fit("mlp", gl.problem("kink", n=200), 3).test_rmse < 1e-6
+assert "kink" in gatelab("fit", "mlp", "kink", "--width", "2", "--points", "60")
 """
-    )
-    assert "kink" in copy.gatelab("fit", "mlp", "kink", "--width", "2", "--points", "60")
-
-
-@pytest.mark.slow
-def test_a_solver_is_a_file(tmp_path: Path) -> None:
-    copy = Copy(tmp_path, "solve/solvers/lottery.py")
-    copy.pytest("tests/solve/test_fit.py", "every_solver and lottery")
-    copy.python(
-        """
-import gatelab as gl
+SOLVER = """
 fit = gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lottery", steps=50)
 assert fit.solver == "lottery" and fit.train_rmse == fit.history[-1] <= fit.history[0]
 assert fit.train_rmse == gl.fit("glu", gl.problem("sin4x", n=200), 4, solver="lottery", steps=50).train_rmse
+assert "lottery" in gatelab("fit", "--help")
+assert "lottery" in gatelab("fit", "glu", "sin4x", "--width", "3", "--points", "60", "--solver", "lottery")
 """
-    )
-    assert "lottery" in copy.gatelab("fit", "--help")
-    assert "lottery" in copy.gatelab("fit", "glu", "sin4x", "--width", "3", "--points", "60", "--solver", "lottery")
-
-
-@pytest.mark.slow
-def test_a_linearisation_method_is_a_file(tmp_path: Path) -> None:
-    copy = Copy(tmp_path, "linearization/builders/lagrange.py")
-    copy.pytest("tests/linearization/test_methods.py", "lagrange")
-    copy.python(
-        """
-import gatelab as gl, torch
+METHOD = """
+import torch
 from gatelab.linearization import methods
 assert "lagrange" in methods()
 w, x = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.25]])
 product = gl.linearize("gelu", "lagrange", degree=8, d=2).product(w, x)
 assert abs(float(product) - float(torch.nn.functional.gelu(w @ x.T))) < 0.01
+assert "lagrange" in gatelab("linearize", "gelu", "--method", "lagrange", "--d", "2")
 """
-    )
-    assert "lagrange" in copy.gatelab("linearize", "gelu", "--method", "lagrange", "--d", "2")
+STUDY = """
+assert "scaling/parabola" in gatelab("reproduce", "--list")
+from gatelab.studies import all_studies
+assert "scaling/parabola" in [s.name for s in all_studies()]
+gatelab("reproduce", "scaling/parabola", "--quick", "--out", "results")
+"""
+BEGIN = """
+import gatelab as gl
+from gatelab.cli import app
+from typer.testing import CliRunner
+
+def gatelab(*words):
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0, ended.output
+    return ended.output
+"""
 
 
 @pytest.mark.slow
-def test_a_study_is_a_file(tmp_path: Path) -> None:
-    copy = Copy(tmp_path, "studies/scaling/parabola.py")
-    assert "scaling/parabola" in copy.gatelab("reproduce", "--list")
-    copy.python("from gatelab.studies import all_studies; assert 'scaling/parabola' in [s.name for s in all_studies()]")
-    copy.gatelab("reproduce", "scaling/parabola", "--quick", "--out", "results")
+def test_what_the_files_have_is_of_use(tmp_path: Path) -> None:
+    Copy(tmp_path).python(BEGIN + UNIT + PROBLEM + SOLVER + METHOD + STUDY)
     folder = tmp_path / "results" / "scaling"
     names = {"parabola.png", "parabola.svg", "parabola.chart.json", "parabola.json", "parabola-errors.csv"}
     assert {path.name for path in folder.iterdir()} >= names
     record = json.loads((folder / "parabola.json").read_text(encoding="utf-8"))
     assert [claim["verdict"] for claim in record["claims"]] == ["reproduced"]
+
+
+@pytest.mark.slow
+def test_the_repositorys_tests_take_a_solver_and_a_method(tmp_path: Path) -> None:
+    """Some tests must be there for each, and all must pass."""
+    copy = Copy(tmp_path)
+    files = {"lottery": "tests/solve/test_fit.py", "lagrange": "tests/linearization/test_methods.py"}
+    words = ["-q", "-p", "no:cacheprovider", "-rA", "-k", "(every_solver and lottery) or lagrange"]
+    words += [str(ROOT / path) for path in files.values()]
+    passed = copy.python(f"import sys, pytest; sys.exit(pytest.main({words!r}))")
+    for name, path in files.items():
+        assert re.search(rf"^PASSED .*{Path(path).name}::.*{name}", passed, re.M), passed

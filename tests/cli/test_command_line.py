@@ -495,14 +495,14 @@ def test_interrupt_ends_workers_too(here: Path) -> None:
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
     )
     try:
-        wait_for(lambda: living(process.pid) >= 3, 60)  # itself and two workers
+        wait_for(lambda: living(process.pid) >= 3, 120)  # itself and two workers
         time.sleep(2)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=300)
         assert process.returncode == 130 and out == ""
         assert err.splitlines()[-1] == "gatelab: interrupted; nothing was written"
         assert "Traceback" not in err
-        wait_for(lambda: living(process.pid) == 0, 5)
+        wait_for(lambda: living(process.pid) == 0, 120)
         assert not names(here)
     finally:
         if process.poll() is None:

@@ -21,7 +21,9 @@ FIXED = GatedRegressor(width=3, ridge=1e-6, starts=1, rounds=0, steps=20, random
 
 @pytest.mark.slow
 @parametrize_with_checks([GatedRegressor(starts=1, rounds=0, steps=4), GatedRegressor("glu", width=2, ridge=1e-6)])
-def test_scikit_learn_checks(estimator, check) -> None:
+def test_scikit_learn_checks(estimator, check, monkeypatch) -> None:
+    """Two ridges to choose from instead of seven: what is checked are conventions, not how good a choice is."""
+    monkeypatch.setattr(search, "RIDGES", (1e-6, 1e-2))
     check(estimator)
 
 

@@ -1,8 +1,5 @@
 """Studies through a store: computed once, kept, resumed."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -42,20 +39,6 @@ def test_a_second_call_computes_only_what_is_missing(tmp_path):
 @pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_backends_agree_to_the_bit(tmp_path, backend):
     assert _errors(_study(tmp_path / "runs.db", backend=backend)) == _errors(_study(None))
-
-
-@pytest.mark.slow
-def test_ray_agrees_to_the_bit(tmp_path):
-    """In a process of its own: Ray reads its settings once, at import, and other tests choose them otherwise."""
-    code = (
-        "import sys, gatelab as gl; p = gl.problem('sin4x', n=300); "
-        f"s = gl.scaling(['mlp', 'glu'], p, {WIDTHS}, jobs=2, store=sys.argv[1], backend='ray'); print(s.to_json())"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "runs.db")], capture_output=True, text=True, check=True
-    )
-    study = gl.Scaling.from_json(out.stdout.strip().splitlines()[-1])
-    assert _errors(study) == _errors(_study(None))
 
 
 def test_networks_are_kept_in_the_store(tmp_path):

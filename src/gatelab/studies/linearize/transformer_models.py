@@ -6,6 +6,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +155,11 @@ def small_bert(seed: int = 0) -> Embedder:
 def import_transformers() -> Any:
     """The package, which the study alone needs."""
     try:
-        import transformers
+        return import_module("transformers")  # whose types take a type checker longer than all of ours
     except ImportError:
         raise GatelabError(
             "the study needs Transformers, which is not installed: pip install 'gatelab[models]'"
         ) from None
-    return transformers
 
 
 @dataclass(frozen=True, eq=False)
