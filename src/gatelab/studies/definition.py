@@ -320,8 +320,3 @@ class Item:
         'figure 2, MLP against n'
         """
         return f"{self.heading}, {self.row}"
-
-    @property
-    def words(self) -> str:
-        """The words that tell whether a quick study answers for it too."""
-        return self.place

@@ -16,7 +16,6 @@ from gatelab.studies.definition import Claim, Item
 from gatelab.studies.linearize import printed as printed_linearize
 from gatelab.studies.ntk import printed as printed_ntk
 from gatelab.studies.scaling import printed as printed_scaling
-from gatelab.studies.titled import TitledItem, older_places
 
 __all__ = ["FULL_ONLY", "ITEMS", "Answer", "Item", "answers", "faults", "in_quick", "namesake"]
 
@@ -54,23 +53,19 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
     >>> [(item.printed, answer.study) for item, answer in answers({"scaling/fig2": [slope]}).items()]
     [('-2.13', 'scaling/fig2')]
     """
-    by_place = {(item.paper, item.place): item for item in items if not isinstance(item, TitledItem)}
+    by_place = {(item.paper, item.place): item for item in items}
     joined: dict[Item, Answer] = {}
-    by_title: dict[tuple[str, str], Answer] = {}
     for study, own in claims.items():
         paper = study.partition("/")[0]
         for claim in own:
-            by_title[study, claim.what] = answer = Answer(study, claim)
-            older = (place for place in older_places(study, claim.what) if (paper, place) in by_place)
-            for place in claim.places or older:
+            for place in claim.places:
                 item = by_place.get((paper, place))
                 if item is None:
                     raise GatelabError(f"{study} answers {place!r} ({claim.what}), a place that its paper has not")
                 if item in joined:
                     raise GatelabError(f"{place!r} is answered twice: by {joined[item].study} and by {study}")
-                joined[item] = answer
-    titled = [item for item in items if isinstance(item, TitledItem)]
-    return joined | {i: by_title[i.study, i.title] for i in titled if (i.study, i.title) in by_title}
+                joined[item] = Answer(study, claim)
+    return joined
 
 
 def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str, ...]:
@@ -110,7 +105,7 @@ def in_quick(item: Item) -> bool:
     >>> sum(not in_quick(item) for item in ITEMS if item.place.startswith("table 1, airfoil"))
     6
     """
-    return not any(word in item.words for word in FULL_ONLY)
+    return not any(word in item.place for word in FULL_ONLY)
 
 
 def namesake(item: Item) -> str:
@@ -125,8 +120,6 @@ def namesake(item: Item) -> str:
     >>> namesake(Item("scaling", "figure 2", "MLP against n")), namesake(Item("scaling", "abstract", "L(P)"))
     ('scaling/fig2', '')
     """
-    if isinstance(item, TitledItem):
-        return item.study
     name = f"{item.paper}/{item.heading.replace('figure ', 'fig').replace('table ', 'table')}"
     if name not in studies_by_name():
         return ""

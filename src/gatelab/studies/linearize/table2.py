@@ -108,7 +108,14 @@ def claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
     )
     return (
         *(
-            Claim(what, digits_text(paper, n), digits_text(columns[name], n), printed(paper, columns[name], n), because)
+            Claim(
+                what,
+                digits_text(paper, n),
+                digits_text(columns[name], n),
+                printed(paper, columns[name], n),
+                because,
+                place=f"table 2, {what}",
+            )
             for what, paper, name, n, because in rows
         ),
         Claim(
@@ -117,6 +124,7 @@ def claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
             str(int(three["kronecker"])),
             reproduced_if(int(three["kronecker"]) == FEATURES),
             "3 + 3^2 + 3^4 + 3^6 + 3^8 + 3^10.",
+            place="section 3.2.4, features",
         ),
         Claim(
             "features that the same function needs",

@@ -121,6 +121,7 @@ def angle_claims(angles: GradientAngles) -> list[Claim]:
                 f"(m+d)²/(m(m+2d)), off by {100 * orthogonal(ratio):.2g} %: eq. 5 drops the gradient in the factor's "
                 "weights, d k1 beside m k1.",
                 error.ends(".2g") + " %",
+                place=f"eq. 8, m = {ratio:g} d",
             )
         )
     drawn, expected = percent(interval(angles.drawn[-1])), percent(interval(angles.expected[-1]))
@@ -164,6 +165,7 @@ def eq5_claims(n: int, d: int, seeds: int) -> list[Claim]:
                 f"In the Frobenius norm, n = {n}, d = {d}. On the diagonal, where most of it lies, (m + 2d) r⁴/(2d²) "
                 f"has become (m + d) r⁴/(2d²), which lacks {100 / (ratio + 2):.2g} %.",
                 percent(error).ends(".2g") + " %",
+                place=f"eq. 5, m = {ratio:g} d",
             )
         )
     return claims

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from gatelab.plotting.kernels import gap_figure
 from gatelab.studies.definition import Claim, Outcome, Request, Study
-from gatelab.studies.ntk.fig7 import PAIRS, differences, joint_claim, matched_claim
+from gatelab.studies.ntk.fig7 import PAIRS, differences, joint_claim, matched_claim, where_name
 from gatelab.studies.ntk.gaps import clouds_of, ends_table, notes, runs_for, setting_name
+from gatelab.studies.ntk.printed import APPENDIX_PANELS
 from gatelab.train import Comparison, Gap
 
 NEW = ("gqu", "relu2")
@@ -25,12 +26,22 @@ def run(request: Request) -> Outcome:
         if c.second in NEW:
             claims += [joint_claim(c, paper="-"), matched_claim(c, paper="-")]
         else:
-            claims += [joint_claim(c), matched_claim(c)]
+            claims += [joint_claim(c, place=panels_of(where_name(c))), matched_claim(c)]
     tables = {
         "comparisons": pd.DataFrame([c.row() for c in (*comparisons, *gap.optimiser_comparisons())]),
         "runs": ends_table(gap),
     }
     return Outcome(draw(gap, comparisons), tables, tuple(claims), notes(gap))
+
+
+def panels_of(setting: str) -> str:
+    """All panels of appendix D for which a setting of the record stands; none for the small models of a quick run.
+
+    >>> panels_of("GPT-2 on FineWeb-Edu, AdamW")
+    'figure 12, (a) GPT-2 on FineWeb-Edu, AdamW; figure 12, (b) GPT-2 on FineWeb-Edu, AdamW'
+    """
+    figures = APPENDIX_PANELS.get(setting, {})
+    return "; ".join(f"{figure}, ({letter}) {setting}" for figure, letters in figures.items() for letter in letters)
 
 
 def draw(gap: Gap, comparisons: Sequence[Comparison]) -> Figure:

@@ -335,6 +335,7 @@ def closed_form_claims(checks: Sequence[ClosedFormCheck]) -> list[Claim]:
                 f"{abs(c.predicted['paper'][0] / c.predicted['exact'][0] - 1):.2%} there: what remains is the draw of "
                 f"initial outputs, and the networks' kernels, which differ from their mean; at the last step that "
                 f"raises the expected loss by {c.predicted['finite'][-1] / c.predicted['exact'][-1] - 1:.1%}.",
+                place=f"prop. 4.1, {PAPER_NAMES[c.unit]}",
             )
         )
     return claims

@@ -182,8 +182,15 @@ def contraction_claims(plain: Spectra, gated: Spectra) -> list[Claim]:
         )
 
     def claim(what: str, change: str, times: Interval, because: str) -> Claim:
-        ours = f"{times.value:.3g} times {change}"
-        return Claim(f"{what}, {pair}", change, ours, reproduced_if(times.low > 1), because, times.ends())
+        return Claim(
+            f"{what}, {pair}",
+            change,
+            f"{times.value:.3g} times {change}",
+            reproduced_if(times.low > 1),
+            because,
+            times.ends(),
+            place=f"figure 1, {gated.name}, {what}",
+        )
 
     return [
         claim(

@@ -204,6 +204,7 @@ def across_claim(cells: Sequence[EstimateCell], who: str) -> Claim:
         f"{low.ratio(who):.2f} to {high.ratio(who):.2f}",
         verdict(cells, who),
         f"n = {first.n}, d = {first.d}..{last.d}: κ is {sizes}. {reason(cells, who)}",
+        place=place_in_figure(who, PAPER_NAMES[first.unit]),
     )
 
 
@@ -219,6 +220,7 @@ def taylor_claim(cells: Sequence[EstimateCell]) -> Claim:
         f"Prop. B.1 keeps two terms of the series; its κ is {min(exact):.2f} to {max(exact):.2f} times that of the "
         f"kernel for n = {cells[0].n}, d = {cells[0].d}..{cells[-1].d}. The rest of the difference is that the "
         "estimate replaces lengths by their mean.",
+        place=f"prop. B.1, {PAPER_NAMES[cells[0].unit]}",
     )
 
 
@@ -236,7 +238,19 @@ def worst_claim(cells: Sequence[EstimateCell], who: str) -> Claim:
         f"{inside} of {len(cells)} sizes are within {CLOSE:.0%}; the farthest below is n = {low.n}, d = {low.d} "
         f"(measured {low.measured}, estimated {getattr(low, who):.3g}), the farthest above n = {high.n}, d = {high.d}. "
         + reason(cells, who),
+        place=place_in_figure(who, f"{PAPER_NAMES[cells[0].unit]}, n in proportion"),
     )
+
+
+def place_in_figure(who: str, row: str) -> str:
+    """Where figure 2 has an estimate of the paper; ours it does not have.
+
+    >>> place_in_figure("paper", "ReGLU"), place_in_figure("ours", "ReGLU")
+    ('figure 2, ReGLU', '')
+    """
+    if who == "ours":
+        return ""
+    return f"figure 2, {row}"
 
 
 def reason(cells: Sequence[EstimateCell], who: str) -> str:

@@ -34,6 +34,7 @@ from gatelab.studies.verdicts import reproduced_if
 RECORD = "ntk/models.json"
 COMMAND = "python benchmarks/gpu_kernels.py results/ntk/models.json --only figure3"
 MODELS = {"vit": "ViT", "gpt2": "GPT-2"}
+PANELS = {"vit": "(a)", "gpt2": "(b)"}
 STARTS = {"lecun": "LeCun weights", "configuration": "weights of deviation 0.02"}
 EXTRA = ("relu2", "gqu")  # units that the paper did not try: one without a gate, one with two factors
 UNITS = (*(unit for pair in PAIRS for unit in pair), *EXTRA)
@@ -162,6 +163,7 @@ def pair_claim(conditions: Conditions, model: str, start: str, pair: tuple[str, 
         f"{times(plain, gated, 'lambda_max')} times smaller and λ_min {times(gated, plain, 'lambda_min')} times "
         "larger.",
         change.ends(),
+        place=f"figure 3, {PANELS[model]} {MODELS[model]}, {names[1]}, {STARTS[start]}",
     )
 
 

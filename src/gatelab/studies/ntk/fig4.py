@@ -155,6 +155,7 @@ def dominance_claim(data: DataKernels) -> Claim:
         reproduced_if(less.low > 1),
         dominance_reason(data.name, plain, gated),
         less.ends(),
+        place=f"figure 4, {data.name}",
     )
 
 

@@ -137,6 +137,7 @@ def claims(paths: Sequence[Path], meeting: Crossing, stops: Sequence[int]) -> tu
             reproduced_if(contracted),
             f"At {ANGLE:.0f}° the condition number is {plain.condition:.2f} for ReLU and {gated.condition:.2f} for "
             "ReGLU: the Gram matrix multiplies the off-diagonal entry by the cosine.",
+            place="figure 5, the ellipses",
         ),
         Claim(
             "who is ahead in panels (a), (b) and in (c)",
@@ -147,6 +148,7 @@ def claims(paths: Sequence[Path], meeting: Crossing, stops: Sequence[int]) -> tu
             f"{meeting.lr[0] * plain.eigenvalues[-1]:.1%} a step and ReGLU by "
             f"{meeting.lr[1] * gated.eigenvalues[-1]:.1%}; across it by {meeting.lr[0] * plain.eigenvalues[0]:.1%} and "
             f"{meeting.lr[1] * gated.eigenvalues[0]:.1%}.",
+            place="figure 5, (a), (b) and (c)",
         ),
         Claim(
             "the path of panel (d)",
@@ -154,6 +156,7 @@ def claims(paths: Sequence[Path], meeting: Crossing, stops: Sequence[int]) -> tu
             f"longer than the straight line by {plain.detour - 1:.2%} (ReLU) and {gated.detour - 1:.2%} (ReGLU)",
             reproduced_if(gated.detour < plain.detour),
             "Paths bend where directions shrink at different rates; equal eigenvalues would give a straight line.",
+            place="figure 5, (d)",
         ),
     )
 

@@ -165,9 +165,24 @@ def pair_claims(runs: Sequence[CrossingRun]) -> list[Claim]:
                 f"Networks cross in at least {min(r.measured.share for r in own):.0%} of the draws of "
                 f"{len(drawn.trained[0].seeds)} seeds.",
                 ends_text(own),
+                place=crossing_place(pair, own[0].data),
             )
         )
     return claims
+
+
+def crossing_place(pair: tuple[str, str], data: str) -> str:
+    """Where the paper has the crossing of a pair; the first one on Gaussian data is its corollary's early stage too.
+
+    >>> crossing_place(("mlp", "glu"), "MNIST"), crossing_place(NEW_PAIRS[0], "MNIST")
+    ('figure 6, (a) to (d): ReLU and ReGLU, MNIST', '')
+    """
+    if pair in NEW_PAIRS:
+        return ""
+    place = f"figure 6, (a) to (d): {NAMES[pair[0]]} and {NAMES[pair[1]]}, {data}"
+    if pair == PAIRS[0] and data == "Gaussian":
+        place += "; corollary 4.2, early stage"
+    return place
 
 
 def leaders(run: CrossingRun) -> str:
@@ -198,6 +213,7 @@ def rate_claims(runs: Sequence[CrossingRun], leads: Sequence[Lead]) -> list[Clai
             f"Learning rate times step stays ({ratios_text(times)}, predicted): to first order the rate only scales "
             "time.",
             ends_text(own),
+            place=f"section 4.2, learning rate, {first.data}, how long",
         ),
         Claim(
             f"how far {name} gets ahead, by learning rate, {first.data}",
@@ -206,6 +222,7 @@ def rate_claims(runs: Sequence[CrossingRun], leads: Sequence[Lead]) -> list[Clai
             reproduced_if(all(b < a for a, b in pairwise(sizes))),
             f"In expectation {table} (times 1 / λ_max): largest near {largest.share:g} / λ_max, where a step ends the "
             "top direction; only beyond it, where that direction overshoots, does a larger rate cost the lead.",
+            place=f"section 4.2, learning rate, {first.data}, how far",
         ),
     ]
 
@@ -228,6 +245,7 @@ def bound_claim(runs: Sequence[CrossingRun]) -> Claim:
         "It compares two directions of n, which hold a small part of the loss when the curves cross: it says who is "
         "ahead in the end, not when that begins.",
         f"of the crossing: {ends_text(own)}",
+        place="corollary 4.2, late stage",
     )
 
 

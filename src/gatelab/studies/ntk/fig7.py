@@ -39,11 +39,14 @@ from gatelab.studies.ntk.gaps import (
     setting_name,
     unit_name,
 )
+from gatelab.studies.ntk.printed import PANELS, RECORDED
 from gatelab.studies.verdicts import reproduced_if
 from gatelab.train import Comparison, Gap
 from gatelab.train.comparison import Matched
 
 PAIRS = {"mixer": ("mlp", "glu"), "vit": ("mlp", "glu"), "gpt2": ("silu", "swiglu")}
+# The settings at which the paper's inventory has the record, with the optimiser and without it.
+SETTINGS = {*RECORDED, *(setting.rpartition(", ")[0] for setting in RECORDED)}
 
 
 def run(request: Request) -> Outcome:
@@ -51,7 +54,11 @@ def run(request: Request) -> Outcome:
     gap = runs_for(request, PAIRS)
     gates = [(s, c) for s in gap.settings() for c in gate_comparisons(gap, *s)]
     optimisers = [(s, c) for s in gap.settings() for c in optimiser_comparisons(gap, *s)]
-    claims = [claim for _, c in gates for claim in (joint_claim(c), matched_claim(c), *losses_claims(gap, c))]
+    claims: list[Claim] = []
+    for _, c in gates:
+        at_equal_loss = recorded_place("section 5, gap at equal loss", where_name(c))
+        claims += [joint_claim(c, place=joint_place(where_name(c))), matched_claim(c, place=at_equal_loss)]
+        claims += losses_claims(gap, c)
     for setting in gap.settings():
         of_setting = [c for s, c in optimisers if s == setting]
         if of_setting:
@@ -110,7 +117,29 @@ def side_name(name: str) -> str:
     return OPTIMISER_NAMES.get(name, unit_name(name))
 
 
-def joint_claim(c: Comparison, paper: str = "no significant shift (its p is lost)") -> Claim:
+def recorded_place(words: str, setting: str) -> str:
+    """Words of the paper's inventory with a setting behind them; small models of a quick run have no place in it.
+
+    >>> recorded_place("section 1, test loss", "ViT on CIFAR-10, SGD"), recorded_place("section 1, test loss", "ViT")
+    ('section 1, test loss, ViT on CIFAR-10, SGD', '')
+    """
+    if setting not in SETTINGS:
+        return ""
+    return f"{words}, {setting}"
+
+
+def joint_place(setting: str) -> str:
+    """Where the paper has the joint distribution of loss and gap in a setting.
+
+    >>> joint_place("ViT on CIFAR-10, SGD"), joint_place("ViT on digits, SGD")
+    ('figure 7, (c) ViT on CIFAR-10, SGD', '')
+    """
+    if setting in PANELS:
+        return f"figure 7, {PANELS[setting]} {setting}"
+    return recorded_place("section 5, joint distribution", setting)
+
+
+def joint_claim(c: Comparison, paper: str = "no significant shift (its p is lost)", *, place: str = "") -> Claim:
     """Whether the clouds are from one distribution. What could not be found whatever the data are is not claimed."""
     arrangements = f"{c.joint.arrangements} arrangements drawn"
     if c.joint.exact:
@@ -126,15 +155,15 @@ def joint_claim(c: Comparison, paper: str = "no significant shift (its p is lost
     if paper == "-":
         verdict = "new"
     what = f"(loss, gap) of {side_name(c.first)} and {side_name(c.second)}, {where_name(c)}"
-    return Claim(what, paper, joint_sentence(c), verdict, because)
+    return Claim(what, paper, joint_sentence(c), verdict, because, place=place)
 
 
-def matched_claim(c: Comparison, paper: str = "nearly indistinguishable") -> Claim:
+def matched_claim(c: Comparison, paper: str = "nearly indistinguishable", *, place: str = "") -> Claim:
     """The gap at equal training loss."""
     what = f"gap of {side_name(c.second)} less that of {side_name(c.first)} at equal loss, {where_name(c)}"
     m = c.matched
     if m is None:
-        return no_common_loss(what, paper)
+        return no_common_loss(what, paper, place)
     verdict = reproduced_if(m.p > SIGNIFICANT or abs(m.relative) < NEGLIGIBLE)
     because = (
         f"Training losses from {m.low_loss:.2f} to {m.high_loss:.2f}; mean gaps {m.first.mean():.3f} and "
@@ -146,12 +175,13 @@ def matched_claim(c: Comparison, paper: str = "nearly indistinguishable") -> Cla
         because += f" So few runs have no p below {m.least_p:.2g}."
     if paper == "-":
         verdict = "new"
-    return Claim(what, paper, shift(m), verdict, because, shift_ends(m))
+    return Claim(what, paper, shift(m), verdict, because, shift_ends(m), place)
 
 
-def no_common_loss(what: str, paper: str) -> Claim:
+def no_common_loss(what: str, paper: str, place: str) -> Claim:
     """The claim where runs cannot be compared at equal loss."""
-    return Claim(what, paper, "no loss in common", "new", "The runs pass through no common training losses.")
+    because = "The runs pass through no common training losses."
+    return Claim(what, paper, "no loss in common", "new", because, place=place)
 
 
 def shift(m: Matched) -> str:
@@ -168,10 +198,11 @@ def optimiser_claim(setting: tuple[str, str], optimisers: Sequence[Comparison], 
     """Whether AdamW has the smaller gap, and whether that is more than the gate does."""
     what = f"AdamW less SGD at equal loss, {setting_name(*setting)}"
     paper = "smaller gap, for both units; far more than the gate changes"
+    place = recorded_place("section 5, SGD and AdamW", setting_name(*setting))
     shifts = {unit_name(c.where.split(", ")[-1]): c.matched for c in optimisers if c.matched is not None}
     by_gate = [abs(c.matched.difference) for c in gates if c.matched is not None]
     if not shifts or not by_gate:
-        return no_common_loss(what, paper)
+        return no_common_loss(what, paper, place)
     least, most = min(abs(m.difference) for m in shifts.values()), max(by_gate)
     down, more = all(m.high < 0 for m in shifts.values()), least > most
     units, smaller, matters = "both units", "the smaller one", "more"
@@ -190,7 +221,8 @@ def optimiser_claim(setting: tuple[str, str], optimisers: Sequence[Comparison], 
         "once and not searched."
     )
     ours = "; ".join(f"{unit} {shift(m)}" for unit, m in shifts.items())
-    return Claim(what, paper, ours, verdict, because, ", ".join(filter(None, map(shift_ends, shifts.values()))))
+    intervals = ", ".join(filter(None, map(shift_ends, shifts.values())))
+    return Claim(what, paper, ours, verdict, because, intervals, place)
 
 
 def losses_claims(gap: Gap, c: Comparison) -> list[Claim]:
@@ -218,6 +250,7 @@ def losses_claims(gap: Gap, c: Comparison) -> list[Claim]:
                 f"{first.mean():.3f} and {second.mean():.3f} after as many steps, the mean of {len(first)} and "
                 f"{len(second)} runs; the lowest on the way are {least[0]:.3f} and {least[1]:.3f}.",
                 change.ends("+.3f"),
+                place=recorded_place(f"section 1, {word} loss", where_name(c)),
             )
         )
     return claims

@@ -201,6 +201,7 @@ class TableCell:
     def claim(self) -> Claim:
         """The cell beside what was measured; a limit of zero is held against rounding."""
         what = f"{self.word} eigenvalue of the {self.matrix} (table 1)"
+        place = f"table 1, {self.matrix}, {self.word}"
         paper = f"{self.formula} {self.limit:.3g} (cell lost, restored from the proof)".lstrip()
         sizes = f"n = {self.n}, d = {self.d}"
         if self.limit == 0:
@@ -208,12 +209,12 @@ class TableCell:
             worst = float(np.abs(self.measured).max())
             because = f"{sizes}: {worst:.0e}, where rounding is up to {rounding:.0e}."
             if worst < rounding:
-                return Claim(what, paper, "0", "reproduced", because)
-            return Claim(what, paper, f"{self.measured.mean():.3g}", "differs", because)
+                return Claim(what, paper, "0", "reproduced", because, place=place)
+            return Claim(what, paper, f"{self.measured.mean():.3g}", "differs", because, place=place)
         mean = interval(self.measured)
         near = abs(mean.value / self.limit - 1) <= NEAR
         because = f"{sizes}: {mean.value / self.limit:.3f} times the cell. {self.left_out()}"
-        return Claim(what, paper, f"{mean.value:.3g}", reproduced_if(near), because, mean.ends())
+        return Claim(what, paper, f"{mean.value:.3g}", reproduced_if(near), because, mean.ends(), place)
 
     def left_out(self) -> str:
         """What the limit leaves out at these sizes."""

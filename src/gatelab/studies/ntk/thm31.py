@@ -38,7 +38,7 @@ from gatelab.studies.verdicts import reproduced_if, slope_ends
 UNITS = ("mlp", "glu")
 SEEDS, QUICK_SEEDS = 5, 3
 FAR = 4000  # beyond what is measured: our estimate alone goes there
-PROPOSITIONS = {"lambda_max": "Prop. B.6", "lambda_min": "Prop. B.9"}
+PROPOSITIONS = {"lambda_max": "B.6", "lambda_min": "B.9"}
 NEAR = 0.15  # exponents as near as this agree: the theorem is about a limit, sizes are finite
 WHAT = {"lambda_max": "λ_max", "lambda_min": "λ_min", "condition": "κ"}
 OVER_WIDTH = {"lambda_max": "λ_max/m", "lambda_min": "λ_min/m", "condition": "κ"}
@@ -252,6 +252,7 @@ def exponent_claim(t: Track, what: str) -> Claim:
         f"sizes the exponent is {t.last_slope(what):.2f}. Our estimate has {t.slope_of('ours', what):.2f}, the "
         f"paper's {t.slope_of('paper', what):.2f}. {bend(t, what)}",
         slope_ends(ours),
+        place=f"theorem 3.1, {WHAT[what]} of {t.name}, {t.walk.words}",
     )
 
 
@@ -287,6 +288,7 @@ def constants_claim(tracks: Sequence[Track]) -> Claim:
         f"n = {n}, d = {d}: {'; '.join(parts)}. At n/d = {n / d:g} what the theorem drops is "
         f"{ratios[1].value - 1:.2f} of what it keeps for ReGLU.",
         ", ".join(ratio.ends() for ratio in ratios),
+        place="theorem 3.1, constants of λ_max",
     )
 
 
@@ -298,12 +300,13 @@ def estimate_claim(tracks: Sequence[Track], unit: str, what: str) -> Claim:
     sizes = [size for t in own for size in t.walk.sizes]
     low, high = sizes[int(np.argmin(paper))], sizes[int(np.argmax(paper))]
     return Claim(
-        f"the paper's estimate of {WHAT[what]} over the measured, {PAPER_NAMES[unit]} ({PROPOSITIONS[what]})",
+        f"the paper's estimate of {WHAT[what]} over the measured, {PAPER_NAMES[unit]} (Prop. {PROPOSITIONS[what]})",
         "1, approximately",
         f"{paper.min():.2f} to {paper.max():.2f}",
         reproduced_if(close(paper)),
         f"{len(sizes)} sizes, least at n = {low[0]}, d = {low[1]} and most at n = {high[0]}, d = {high[1]}. Ours is "
         f"{ours.min():.2f} to {ours.max():.2f} times the measured. A match within {CLOSE:.0%} counts as close.",
+        place=f"prop. {PROPOSITIONS[what]}, {PAPER_NAMES[unit]}",
     )
 
 
