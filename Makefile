@@ -43,10 +43,10 @@ lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's
 	$(BIN)/python tools/house.py
 
 unit: $(VENV)/.dev ## pytest with doctests, on all cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "not slow"
 
 unit-all: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

@@ -2,8 +2,31 @@
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
+
+STUDIES = "tests/studies/"
+
+
+class ByFile(LoadFileScheduling):
+    """The tests of a file stay together on one worker, and so do those that look at the quick studies of one paper.
+
+    What they share, the fixtures of a module or of a session, is made once then, and not by every worker again.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, name = nodeid.partition("::")
+        if not file.startswith(STUDIES):
+            return file
+        place = file.removeprefix(STUDIES + "test_") + name.partition("[")[2]
+        return next((paper for paper in ("ntk", "linearize") if paper in place), "scaling")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
+from quick_runs import Quick
 
 from gatelab.errors import GatelabError
 from gatelab.report.records import read_records
@@ -55,19 +55,16 @@ BRACKET = re.compile(r"\d%? \[[-+]?[\d.]+(e[-+]\d+)?, ")
 
 
 @pytest.fixture(scope="session")
-def claims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Claims]:
-    """What a study claims, run once: quickly, or in full from its record."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def claims(quick: Quick) -> Claims:
+    """What a study claims: run quickly, or in full from its record."""
 
     @cache
-    def run(name: str) -> tuple[Claim, ...]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("GATELAB_DATA", str(tmp_path_factory.mktemp("no-data")))
-            return study(name).run(Request(quick=name not in RECORDED, jobs=1)).comparison
+    def of(name: str) -> tuple[Claim, ...]:
+        if name in RECORDED:
+            return study(name).run(Request(jobs=1)).comparison
+        return quick(name).outcome.comparison
 
-    yield run
-    torch.set_num_threads(before)
+    return of
 
 
 # ---- the inventory alone

@@ -9,16 +9,14 @@ import torch
 
 from gatelab.feedforward import activation
 from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
-from gatelab.studies.catalogue import study
-from gatelab.studies.definition import Request
 from gatelab.studies.linearize.learned2d import claims as learned2d_claims
 from gatelab.studies.linearize.learned2d import single_pairs
 from gatelab.studies.linearize.learned16 import levels_claim, products, training_loss
 from gatelab.studies.linearize.table1 import monte_carlo_claims
 
 
-def test_floor_study_puts_no_method_below_the_floor():
-    outcome = study("linearize/floor").run(Request(quick=True))
+def test_floor_study_puts_no_method_below_the_floor(quick):
+    outcome = quick("linearize/floor").outcome
     table = outcome.tables["errors"]
     assert {"optimal", "hermite", "taylor", "maclaurin", "tensorsketch", "fourier"} <= set(table["method"])
     # 400 rows and inputs: chance moves the error of the best maps by up to 7 % (long rows weigh much).
@@ -31,8 +29,8 @@ def test_floor_study_puts_no_method_below_the_floor():
 
 
 @pytest.mark.slow
-def test_learned2d_study():
-    outcome = study("linearize/learned2d").run(Request(quick=True))
+def test_learned2d_study(quick):
+    outcome = quick("linearize/learned2d").outcome
     paper, ours = outcome.tables["paper-recipe"], outcome.tables["ours"]
     assert paper["mean"].is_monotonic_decreasing and paper["mean"].min() > 0.2
     assert ours["max"].max() < 0.03
@@ -64,15 +62,12 @@ def test_learned2d_claims_follow_their_tables():
 
 
 @pytest.mark.slow
-def test_learned16_study():
-    seen = []
-    outcome = study("linearize/learned16").run(
-        Request(quick=True, progress=lambda done, total: seen.append((done, total)))
-    )
+def test_learned16_study(quick):
+    outcome = quick("linearize/learned16").outcome
     table = outcome.tables["errors"]
     fresh = table[table["recipe"] == "fresh"]
     assert np.allclose(fresh["rmse"], fresh["floor"], rtol=0.06)
-    assert seen[-1] == (6, 6)
+    assert quick("linearize/learned16").progress[-1] == (6, 6)
     assert any(c.verdict == "exceeded" for c in outcome.comparison)
     curve = outcome.tables["steps"]
     assert curve["new_data"].is_monotonic_decreasing and (curve["training"] < curve["new_data"]).all()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick_runs import Quick
 
 from gatelab.studies import Request
-from gatelab.studies.linearize import table1, table2, table3
+from gatelab.studies.linearize import table2, table3
 from gatelab.studies.linearize.table1 import as_printed, rounded_twice
 
 
-def test_table1_to_its_digits_and_the_corrected_reading() -> None:
-    seen: list[tuple[int, int]] = []
-    outcome = table1.run(Request(quick=True, progress=lambda done, total: seen.append((done, total))))
+def test_table1_to_its_digits_and_the_corrected_reading(quick: Quick) -> None:
+    outcome, seen = quick("linearize/table1").outcome, quick("linearize/table1").progress
     assert seen[-1] == (len(seen), len(seen))
     verdicts = [c.verdict for c in outcome.comparison]
     assert verdicts == ["reproduced"] * 4 + ["differs", "reproduced"] + ["new"] * 4

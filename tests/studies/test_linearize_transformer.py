@@ -11,11 +11,12 @@ import torch
 
 pytest.importorskip("transformers")
 
+from quick_runs import Quick
+
 from gatelab.errors import GatelabError
 from gatelab.linearization import find_published, linearize
 from gatelab.models.replace import blocks
-from gatelab.studies.catalogue import study
-from gatelab.studies.definition import Request
+from gatelab.studies import Outcome
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
 from gatelab.studies.linearize.transformer import claims
@@ -32,18 +33,15 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def quick():
-    seen = []
-    outcome = study("linearize/transformer").run(
-        Request(quick=True, progress=lambda done, total: seen.append((done, total)))
-    )
-    assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
-    return outcome
+def outcome(quick: Quick) -> Outcome:
+    run = quick("linearize/transformer")
+    assert run.progress == tuple((i + 1, len(run.progress)) for i in range(len(run.progress)))
+    return run.outcome
 
 
 @pytest.mark.slow
-def test_the_quick_study(quick):
-    tables = quick.tables
+def test_the_quick_study(outcome):
+    tables = outcome.tables
     assert set(tables) == {"layers", "cosines", "verdicts", "training", "curves", "gpt"}
     chosen = parts.ways(True)
     assert tables["cosines"]["way"].tolist() == list(chosen)
@@ -60,14 +58,14 @@ def test_the_quick_study(quick):
     assert (verdicts["m needed for 1%"] <= verdicts["m enough for 1%"]).all()
 
 
-def test_claims_notes_and_figure(quick):
-    said = {c.what.split(",")[0]: c for c in quick.comparison}
+def test_claims_notes_and_figure(outcome):
+    said = {c.what.split(",")[0]: c for c in outcome.comparison}
     assert "puma" in next(c.ours for what, c in said.items() if what.startswith("ways that keep") and "but" not in what)
-    assert all(c.because and "nan" not in c.because + c.ours for c in quick.comparison)
-    assert "random weights" in quick.notes[0] and "made up" in quick.notes[0]
-    labelled = [a for a in quick.figure.axes if a.get_xlabel() in ("layer", "step")]
+    assert all(c.because and "nan" not in c.because + c.ours for c in outcome.comparison)
+    assert "random weights" in outcome.notes[0] and "made up" in outcome.notes[0]
+    labelled = [a for a in outcome.figure.axes if a.get_xlabel() in ("layer", "step")]
     assert len(labelled) == 4
-    assert len(quick.figure.axes) == 6  # three panels of ways, their colours, two of training
+    assert len(outcome.figure.axes) == 6  # three panels of ways, their colours, two of training
 
 
 def test_a_layer_alone_is_the_model_with_that_layer_replaced(small):
@@ -163,8 +161,8 @@ def test_training_rows_tell_the_faster_the_slower_and_the_diverged():
     assert rows["gone"]["diverged"] == 1 and np.isnan(rows["gone"]["less gelu"])
 
 
-def test_the_claim_follows_the_numbers(quick):
-    tables = {name: table.replace({np.nan: None}).to_dict("records") for name, table in quick.tables.items()}
+def test_the_claim_follows_the_numbers(outcome):
+    tables = {name: table.replace({np.nan: None}).to_dict("records") for name, table in outcome.tables.items()}
 
     def convergence(rows):
         return next(c for c in claims({**tables, "training": rows}) if "converges" in c.what)

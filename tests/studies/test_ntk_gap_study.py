@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quick_runs import Quick
 from scipy.stats import ttest_ind
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Request, reproduce
+from gatelab.studies import Request
 from gatelab.studies.ntk import appendix_d, fig7, gaps
 from gatelab.studies.ntk.gaps import digits, read_record, small_text
 from gatelab.train import Gap, History, gap_recipes
@@ -122,10 +123,9 @@ def test_data_of_the_small_version_are_real_and_always_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ntk/fig7", "ntk/appendix-d"])
-def test_a_quick_study_trains_now_and_writes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GATELAB_DATA", str(tmp_path / "none"))
-    seen: list[tuple[int, int]] = []
-    done = reproduce(name, tmp_path, quick=True, progress=lambda d, t: seen.append((d, t)))
+def test_a_quick_study_trains_now_and_writes(name: str, quick: Quick) -> None:
+    done = quick(name)
+    seen = list(done.progress)
     assert seen == [(i + 1, len(seen)) for i in range(len(seen))] and len(seen) >= 10
     assert all(path.stat().st_size > 0 for path in done.files)
     assert done.outcome.comparison and all(c.because and "nan" not in c.because for c in done.outcome.comparison)

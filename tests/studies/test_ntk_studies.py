@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from quick_runs import Quick
 
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
 from gatelab.scaling_laws import Slope
-from gatelab.studies import Request, all_studies, reproduce
+from gatelab.studies import Request, all_studies
 from gatelab.studies.catalogue import study
 from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from gatelab.studies.ntk.fig1 import Spectra
@@ -31,32 +31,15 @@ from gatelab.studies.ntk.gaussian import (
 from gatelab.studies.ntk.orders import OrderCurve, best_claim, fall_claim, measure
 from gatelab.studies.ntk.thm31 import WALKS
 from gatelab.studies.ntk.thm31 import verdict as exponent_verdict
-from gatelab.studies.reproduction import Reproduction
 
 PANELS = {"fig1": 6, "fig2": 4, "fig4": 7, "thm31": 9, "orders": 4}
 TITLES = {"thm31": "Theorem 3.1:", "orders": "Condition number against the order"}
-Quick = Callable[[str], tuple[Reproduction, list[tuple[int, int]]]]
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
-    """Each study run once, quickly: what it gave, and the progress that it reported."""
-    done: dict[str, tuple[Reproduction, list[tuple[int, int]]]] = {}
-
-    def run(stem: str) -> tuple[Reproduction, list[tuple[int, int]]]:
-        if stem not in done:
-            seen: list[tuple[int, int]] = []
-            out = tmp_path_factory.mktemp("out")
-            done[stem] = reproduce(f"ntk/{stem}", out, quick=True, progress=lambda d, t: seen.append((d, t))), seen
-        return done[stem]
-
-    return run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", PANELS)
 def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
-    done, seen = quick(stem)
+    done = quick(f"ntk/{stem}")
     folder = done.files[0].parent
     assert folder.name == "ntk"
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in done.files)
@@ -65,12 +48,12 @@ def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
     record = json.loads((folder / f"{stem}.json").read_text())
     assert record["claims"] and all(c["because"] and c["ours"] for c in record["claims"])
     assert not any("nan" in c[part] for c in record["claims"] for part in ("because", "ours"))
-    assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
+    assert done.progress == tuple((i + 1, len(done.progress)) for i in range(len(done.progress)))
 
 
 @pytest.mark.parametrize("stem", PANELS)
 def test_the_figure_has_its_panels_with_labels_and_data(stem: str, quick: Quick) -> None:
-    figure = quick(stem)[0].outcome.figure
+    figure = quick(f"ntk/{stem}").outcome.figure
     assert len(figure.axes) == PANELS[stem]
     assert figure.get_suptitle().startswith(TITLES.get(stem, f"Figure {stem.removeprefix('fig')}:"))
     for panel in figure.axes:
@@ -80,7 +63,7 @@ def test_the_figure_has_its_panels_with_labels_and_data(stem: str, quick: Quick)
 
 def test_a_study_is_the_same_each_time(quick: Quick) -> None:
     again = study("ntk/fig4").run(Request(quick=True))
-    assert again.comparison == quick("fig4")[0].outcome.comparison
+    assert again.comparison == quick("ntk/fig4").outcome.comparison
 
 
 def tick() -> None:
@@ -123,7 +106,7 @@ def test_a_singular_kernel_is_no_measurement() -> None:
 
 
 def test_the_spectra_contract(quick: Quick) -> None:
-    outcome = quick("fig1")[0].outcome
+    outcome = quick("ntk/fig1").outcome
     table = outcome.tables["extremes"].set_index("unit")
     for plain, gated in (("mlp", "glu"), ("gelu", "geglu"), ("silu", "swiglu")):
         assert table["lambda_max"][gated] < table["lambda_max"][plain]

@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from quick_runs import Quick
 
-from gatelab.studies import Request, reproduce
+from gatelab.studies import Request
 from gatelab.studies.ntk.crossing import NEW_PAIRS, ClosedFormCheck, closed_form_claims
 from gatelab.studies.ntk.fig5 import TARGETS, path, two_samples
 from gatelab.studies.ntk.fig6 import data_sets
 from gatelab.studies.ntk.gaussian import PAIRS
-from gatelab.studies.reproduction import Reproduction
 
 PANELS = {"fig5": 6, "fig6": 6}
-Quick = Callable[[str], tuple[Reproduction, list[tuple[int, int]]]]
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
-    done: dict[str, tuple[Reproduction, list[tuple[int, int]]]] = {}
-
-    def run(stem: str) -> tuple[Reproduction, list[tuple[int, int]]]:
-        if stem not in done:
-            seen: list[tuple[int, int]] = []
-            out = tmp_path_factory.mktemp("out")
-            done[stem] = reproduce(f"ntk/{stem}", out, quick=True, progress=lambda d, t: seen.append((d, t))), seen
-        return done[stem]
-
-    return run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", PANELS)
 def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
-    done, seen = quick(stem)
+    done = quick(f"ntk/{stem}")
     folder = done.files[0].parent
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in done.files)
     for key, table in done.outcome.tables.items():
         assert len(pd.read_csv(folder / f"{stem}-{key}.csv")) == len(table) > 0
     record = json.loads((folder / f"{stem}.json").read_text())
     assert not any("nan" in c[part].lower() for c in record["claims"] for part in ("because", "ours"))
-    assert seen == [(i + 1, len(seen)) for i in range(len(seen))]
+    assert done.progress == tuple((i + 1, len(done.progress)) for i in range(len(done.progress)))
     figure = done.outcome.figure
     assert len(figure.axes) == PANELS[stem] and all(p.get_lines() for p in figure.axes)
     assert figure.get_suptitle().startswith(f"Figure {stem[3:]}:")
@@ -60,11 +44,11 @@ def test_figure_5_is_gradient_descent_on_two_samples(quick: Quick) -> None:
     for t in range(6):
         np.testing.assert_allclose(curve.outputs[t], f, atol=1e-14)
         f = f - 0.1 * K @ (f - TARGETS)
-    assert [c.verdict for c in quick("fig5")[0].outcome.comparison] == ["reproduced"] * 3
+    assert [c.verdict for c in quick("ntk/fig5").outcome.comparison] == ["reproduced"] * 3
 
 
 def test_figure_6_compares_measured_with_predicted_crossings(quick: Quick) -> None:
-    table = quick("fig6")[0].outcome.tables["crossings"]
+    table = quick("ntk/fig6").outcome.tables["crossings"]
     assert set(zip(table["first"], table["second"], strict=True)) == {*PAIRS, *NEW_PAIRS}
     assert (table["seeds"] >= 5).all()
     relu = table[(table["first"] == "mlp") & (table["second"] == "glu")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from quick_runs import Quick
 
 from gatelab.errors import GatelabError
-from gatelab.studies import Outcome, Reproduction, Request, Study, all_studies, catalogue, reproduce
+from gatelab.studies import Outcome, Request, Study, all_studies, catalogue, reproduce
 from gatelab.studies.scaling.random_networks import hinge, random_network
 
 # Those of kernels and of training have tests of their own.
@@ -22,25 +22,6 @@ NAMES = [study.name for study in all_studies() if study.name.startswith("scaling
 PANELS = {"fig1": 5, "fig2": 3, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "fig9": 2, "fig10": 5, "fig11": 5}
 PANELS |= {"fig7": 4, "fig8": 2, "table1": 3, "law": 4}
 TITLES = {"table1": "Table 1:", "law": "The law in P and D:"}
-
-
-Quick = Callable[[str], tuple[Reproduction, list[tuple[int, int]]]]
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
-    """Each study run once, quickly: what it gave, and the progress that it reported."""
-    runs: dict[str, tuple[Reproduction, list[tuple[int, int]]]] = {}
-
-    def run(name: str) -> tuple[Reproduction, list[tuple[int, int]]]:
-        if name not in runs:
-            progress: list[tuple[int, int]] = []
-            out = tmp_path_factory.mktemp("out")
-            reproduction = reproduce(name, out, quick=True, jobs=1, progress=lambda d, t: progress.append((d, t)))
-            runs[name] = reproduction, progress
-        return runs[name]
-
-    return run
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +33,7 @@ def no_measured_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
-    reproduction, progress = quick(name)
+    reproduction = quick(name)
     stem, folder = name.split("/")[1], reproduction.files[0].parent
     assert folder.name == "scaling"
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in reproduction.files)
@@ -65,12 +46,13 @@ def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
     parts = {"what", "paper", "ours", "verdict", "because", "interval", "place"}
     assert record["claims"] and all(set(c) == parts for c in record["claims"])
     assert all(c["because"] and "nan" not in c["because"] for c in record["claims"])
-    assert progress == [(i + 1, len(progress)) for i in range(len(progress))]
+    count = len(reproduction.progress)
+    assert reproduction.progress == tuple((i + 1, count) for i in range(count))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick) -> None:
-    figure = quick(name)[0].outcome.figure
+    figure = quick(name).outcome.figure
     assert isinstance(figure, Figure)
     stem = name.split("/")[1]
     assert len(figure.axes) == PANELS[stem]
