@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from PIL import Image
 
-from gatelab.plotting import Curve, Plane, draw_plane, draw_surface, new_figure, save, scaling_figure, style
-from gatelab.plotting.chart import chart_of
-from gatelab.plotting.chart_series import thin
+from gatelab.plotting import Curve, Panel, Plane, colour_bar, draw_plane, draw_surface, new_figure, save, scaling_figure, style
+from gatelab.plotting.chart import chart_of, thin
 from gatelab.plotting.curves import law_figure
 from gatelab.plotting.kernels import (
     Cloud,
@@ -123,25 +122,25 @@ def density() -> Figure:
 def heat() -> Figure:
     with style():
         figure = new_figure(6, 3)
-        left, right = figure.subplots(1, 2)
+        left, right = map(Panel, figure.subplots(1, 2))
         values = np.arange(16.0).reshape(4, 4)
         shown = draw_heat(left, values, "kernel", low=0.0, high=15.0, groups=[2, 4])
         draw_heat(right, values.T, "kernel, turned", low=0.0, high=15.0)
-        figure.colorbar(shown, ax=[left, right], location="bottom").set_label("entries")
+        colour_bar(shown, [left, right], label="entries", location="bottom")
     return figure
 
 
 def histogram() -> Figure:
     with style():
         figure = new_figure(4, 3)
-        panel = figure.subplots()
-        panel.set_xscale("log")
+        panel = Panel(figure.subplots())
+        panel.set(xscale="log")
         draw_histogram(panel, np.array([1.5, 2.5, 2.6]), np.array([1.0, 2.0, 3.0]), colour="#D55E00")
         series = [Series("ours", N, N, 0.9 * N, 1.1 * N, "#0072B2", "o", hollow=True)]
         draw_series(panel, series)
-        legend_below(panel, [one.handle() for one in series])
-        panel.axhspan(0.5, 1.5, color="#ececec")
-        panel.add_patch(Ellipse((2.0, 2.0), 1.0, 0.5, angle=30.0, facecolor="#D55E00", alpha=0.2))
+        legend_below(panel, [one.entry() for one in series])
+        panel.span("y", 0.5, 1.5, "#ececec")
+        panel.area([1.5, 2.0, 2.5], [1.5, 2.5, 2.0], "#D55E00", alpha=0.2)
     return figure
 
 
@@ -150,8 +149,8 @@ def planes() -> Figure:
     plane = Plane(x, x, np.add.outer(x, 2 * x), (np.array([[-1.0, 0.5, 0.0], [1.0, -0.5, 0.0]]),))
     with style():
         figure = new_figure(7, 3)
-        flat = figure.add_subplot(1, 2, 1)
-        figure.colorbar(draw_plane(flat, plane, "a plane"), ax=flat)
+        flat = Panel(figure.add_subplot(1, 2, 1))
+        colour_bar(draw_plane(flat, plane, "a plane"), [flat])
         draw_surface(figure.add_subplot(1, 2, 2, projection="3d"), plane, "a surface")
     return figure
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from gatelab.linearization import linearize
 from gatelab.linearization.polynomials import meant, values
-from gatelab.plotting import new_figure, style
+from gatelab.plotting import Panel, Pen, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
@@ -121,7 +121,7 @@ def draw() -> Figure:
     series = five_terms(3.0)(z)
     with style():
         figure = new_figure(6.8, 4.2)
-        panel = figure.subplots()
+        panel = Panel(figure.subplots())
         curves = [
             ErrorCurve("Taylor - tanh-GELU", z, series - tanh, "#0072B2"),
             ErrorCurve("Taylor - erf-GELU", z, series - erf, "#56B4E9", "--"),
@@ -130,8 +130,8 @@ def draw() -> Figure:
         ]
         draw_errors(panel, curves, floor=1e-12, xlabel="z = w.x")
         for z_printed in Z:
-            panel.axvline(z_printed, color="#6b6b6b", linewidth=0.7)
-        panel.set_ylim(1e-10, 10)
+            panel.rule("x", z_printed, Pen("#6b6b6b", width=0.7))
+        panel.set(ylim=(1e-10, 10))
         panel.legend(loc="lower right", fontsize=7)
         figure.suptitle("Table 3: what the series is compared with (lines: the paper's three numbers)")
     return figure
