@@ -327,16 +327,18 @@ def _axis(axes: Axes, which: Literal["x", "y"], remarks: Remarks) -> dict[str, A
     if isinstance(locator, FixedLocator):
         places = [float(v) for v in locator() if min(limits) <= v <= max(limits)]
         ticks = {"at": numbers(places), "labels": [plain(t) for t in axis.get_major_formatter().format_ticks(places)]}
-    return {
+    values = {
         "label": plain(labels[0]),
         "shared": plain(next((label for label in labels if label), "")),
         "scale": scale,
-        "threshold": getattr(axis.get_transform(), "linthresh", None),  # of symlog alone
         "limits": numbers(limits),
         "ticks": ticks,
         "bare": not axis.get_tick_params().get({"x": "labelbottom", "y": "labelleft"}[which], True),
         "grid": bool(axis.get_tick_params().get("gridOn", False)),
     }
+    if scale == "symlog":
+        values["threshold"] = axis.get_transform().linthresh
+    return values
 
 
 def _text(axes: Axes, words: Words) -> dict[str, Any]:

@@ -330,7 +330,8 @@ class Panel:
             color=colour,
             fontsize=size,
         )
-        self.notes.words.append(Words(text, (x, y), within, shift, across, up, colour, drawn))
+        place = {"place": (x, y), "within": within, "shift": shift, "across": across, "up": up}
+        self.notes.words.append(Words(text, **place, colour=colour, artist=drawn))
 
     def labelled(self) -> list[Entry]:
         """An entry for everything that has a label."""
