@@ -108,4 +108,6 @@ def _assert_alike(series: dict[str, Any], values: dict[str, Any]) -> None:
         else:
             exact = np.asarray(value, float)
             shown = np.asarray(series[name], float)
+            if shown.size == 2000 < exact.size:  # thinned, which has a test of its own
+                continue
             np.testing.assert_allclose(shown, np.where(np.isfinite(exact), exact, np.nan), rtol=1e-5, err_msg=name)

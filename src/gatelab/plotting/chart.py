@@ -407,8 +407,8 @@ def _map(axes: Axes, mark: Mark) -> dict[str, Any]:
     values = None
     if cells.size <= MOST_CELLS:
         values = numbers(cells, 4)
-    extent = numbers(mark.values["extent"])
-    return {"png": _png(mark.values["rgba"]), "extent": extent, "shape": list(cells.shape), "values": values}
+    colours, extent = mark.artists[0].to_rgba(cells, bytes=True), numbers(mark.values["extent"])
+    return {"png": _png(colours), "extent": extent, "shape": list(cells.shape), "values": values}
 
 
 def _picture(axes: Axes) -> dict[str, Any]:

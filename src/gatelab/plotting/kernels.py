@@ -171,10 +171,19 @@ def draw_losses(panel: Panel, curves: Sequence[LossCurve], *, log: bool = True) 
     panel.set(xlabel="step", ylabel="training loss")
 
 
-def mark_crossing(panel: Panel, step: float, loss: float, *, colour: str = "#222222", hollow: bool = False) -> None:
-    """A dot on the crossing; hollow it is a ring, wide enough to be seen around a dot in the same place."""
-    face, size = ("none", 8) if hollow else ("", 5)
-    panel.line(step, loss, Pen(colour, marker="o", size=size, face=face), order=6)
+def mark_crossing(
+    panel: Panel, step: float, loss: float, *, hollow: bool = False, ends: tuple[float, float] | None = None
+) -> None:
+    """A dot on the crossing; hollow it is a ring, wide enough to be seen around a dot in the same place.
+
+    `ends` are those of the step's interval, drawn as a stroke.
+    """
+    face, size, stroke = "", 5, None
+    if hollow:
+        face, size = "none", 8
+    if ends is not None:
+        stroke = panel.strokes(loss, *ends, Pen("#222222", width=1.4), along="x", order=5)
+    panel.line(step, loss, Pen("#222222", marker="o", size=size, face=face), order=6, interval=stroke)
 
 
 def losses_figure(

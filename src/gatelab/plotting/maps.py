@@ -247,8 +247,9 @@ def _gaps(panel: Panel, curves: Sequence[LossCurve]) -> None:
 def _heat(panel: Panel, errors: Array) -> Mark:
     shown = np.clip(np.nan_to_num(errors, nan=np.inf), LEAST, MOST)
     mark = panel.cells(shown, "viridis_r", LogNorm(LEAST, MOST), aspect="auto")
+    colours = mark.artists[0].to_rgba(shown)
     for (row, column), value in np.ndenumerate(errors):
-        ink = ink_on(mark.values["rgba"][row, column] / 255)
+        ink = ink_on(colours[row, column])
         panel.text(_short(value), column, row, across="center", up="center", size=6.5, colour=ink)
     panel.axes.set_xticks(range(errors.shape[1]), [str(i + 1) for i in range(errors.shape[1])])
     panel.set(xlabel="layer")

@@ -293,8 +293,7 @@ class Panel:
         array = np.asarray(values, float)
         drawn = self.axes.imshow(array, cmap=colours, norm=norm, interpolation="nearest", aspect=aspect)
         self.axes.grid(False)
-        rgba = drawn.to_rgba(array, bytes=True)
-        return self._note("cells", Pen("black"), {"cells": array, "rgba": rgba, "extent": drawn.get_extent()}, drawn)
+        return self._note("cells", Pen("black"), {"cells": array, "extent": drawn.get_extent()}, drawn)
 
     def contours(self, x: Any, y: Any, values: Any, levels: Any, colours: str | Colormap) -> Mark:
         """A filled map of a function on a grid, with thin level lines."""

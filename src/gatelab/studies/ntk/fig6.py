@@ -305,9 +305,7 @@ def draw_pair(panel: Panel, run: CrossingRun) -> None:
         mark_crossing(panel, run.expected.step, run.expected.loss, hollow=True)
     if run.measured.step is not None:
         height = float(np.interp(run.measured.step, run.trained[0].steps, run.trained[0].mean))
-        ends = run.measured.low, run.measured.high
-        panel.strokes(height, *ends, Pen("#222222", width=1.4), along="x", order=5)
-        mark_crossing(panel, run.measured.step, height)
+        mark_crossing(panel, run.measured.step, height, ends=(run.measured.low, run.measured.high))
     panel.legend(entries, loc="upper right")
     panel.set(title=f"{run.data}: {NAMES[run.units[0]]} and {NAMES[run.units[1]]}")
 
