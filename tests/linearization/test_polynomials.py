@@ -17,7 +17,7 @@ from gatelab.linearization.builders.mean_square import hermite_series
 from gatelab.linearization.builders.taylor_series import power_series
 from gatelab.linearization.builders.uniform import chebyshev, minimax
 from gatelab.linearization.exchange import from_document, read_polynomial
-from gatelab.linearization.polynomials import evaluate, meant
+from gatelab.linearization.polynomials import evaluate, gate_and_factors
 
 NAMES = ("gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu", "relu2")
 # theory.md, section 5: minimax on R = 3, 5, 7.
@@ -32,7 +32,7 @@ RESIDUALS = {1: 0.309, 2: 0.0782, 4: 0.0306, 6: 0.0133, 10: 0.0028, 16: 3.0e-4, 
 
 
 def gate(name: str):
-    return meant(name)[0]
+    return gate_and_factors(name)[0]
 
 
 @pytest.mark.parametrize("interval", [(-3.0, 3.0), (-2.0, 5.0), (0.5, 0.75)])
@@ -63,13 +63,13 @@ def test_series_agree_with_automatic_derivatives(name: str) -> None:
 
 
 def test_series_of_a_users_function_and_of_those_that_have_none() -> None:
-    assert np.allclose(power_series(meant(torch.sin)[0], 5), [0, 1, 0, -1 / 6, 0, 1 / 120])
+    assert np.allclose(power_series(gate_and_factors(torch.sin)[0], 5), [0, 1, 0, -1 / 6, 0, 1 / 120])
     with pytest.raises(GatelabError, match="no Taylor series"):
-        power_series(meant(torch.abs)[0], 4)
+        power_series(gate_and_factors(torch.abs)[0], 4)
     with pytest.raises(GatelabError, match="kink"):
         power_series(gate("relu"), 4)
     with pytest.raises(GatelabError, match="at most 12"):
-        power_series(meant(torch.sin)[0], 20)
+        power_series(gate_and_factors(torch.sin)[0], 20)
 
 
 @pytest.mark.parametrize("degree", BEST)
@@ -128,10 +128,10 @@ def test_the_bound_is_never_below_the_measured_maximum_and_close_to_it(name: str
 
 
 def test_no_bound_without_knowledge() -> None:
-    p = chebyshev(meant(torch.sin)[0], 6, 3.0)
+    p = chebyshev(gate_and_factors(torch.sin)[0], 6, 3.0)
     with pytest.raises(GatelabError, match="no bound can be proved"):
-        bound(p, meant(torch.sin)[0])
-    assert export(p, meant(torch.sin)[0]).bound is None
+        bound(p, gate_and_factors(torch.sin)[0])
+    assert export(p, gate_and_factors(torch.sin)[0]).bound is None
 
 
 @pytest.mark.parametrize("degree", RESIDUALS)

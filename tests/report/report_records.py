@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gatelab.plotting import Curve, new_figure, scaling_figure, style
+from gatelab.plotting import Curve, Panel, colour_bar, new_figure, scaling_figure, style
 from gatelab.plotting.chart import chart_of
 from gatelab.plotting.kernels import Cloud, Difference, draw_heat, gap_figure
 from gatelab.statistics import Interval
@@ -78,9 +78,9 @@ def _curves() -> Any:
 def _heat() -> Any:
     with style():
         figure = new_figure(5, 3)
-        panel = figure.subplots()
+        panel = Panel(figure.subplots())
         shown = draw_heat(panel, np.arange(16.0).reshape(4, 4), "a kernel", low=0.0, high=15.0, groups=[2, 4])
-        figure.colorbar(shown, ax=panel).set_label("entries")
+        colour_bar(shown, [panel], label="entries")
     return figure
 
 

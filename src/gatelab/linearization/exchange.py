@@ -26,7 +26,7 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.polynomials import ActivationLike, Cost, Polynomial, cost, meant, values
+from gatelab.linearization.polynomials import ActivationLike, Cost, Polynomial, cost, gate_and_factors, values
 from gatelab.linearization.proofs import bound
 
 FORMAT = "gatelab polynomial 1"
@@ -100,7 +100,7 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
     >>> [f"{k}: {e:.2g}" for k, e in figures.outside][-1]
     '2.0: 9.9e+02'
     """
-    gate = activation or meant(polynomial.activation)[0]
+    gate = activation or gate_and_factors(polynomial.activation)[0]
     low, high = polynomial.interval
     try:
         proved = bound(polynomial, gate)
@@ -213,7 +213,7 @@ class Published:
         """The largest error on [-reach, reach] and where, and away from the outer clamps (`inside`)."""
         ends = [float(np.nextafter(b, b + side)) for b in self.breaks for side in (-1, 1)]
         z = np.union1d(np.linspace(-reach, reach, points), [e for e in ends if abs(e) <= reach])
-        gap = np.abs(values(meant(activation)[0], z).numpy() - self(z))
+        gap = np.abs(values(gate_and_factors(activation)[0], z).numpy() - self(z))
         inside = gap
         if self.breaks:
             inside = gap[(z >= self.breaks[0]) & (z < self.breaks[-1])]
@@ -265,7 +265,9 @@ _PUBLISHED = {
         Published("bolt", "Pang et al., BOLT, IEEE S&P 2024", (-2.7, 0.0, 2.7), (_ZERO, _bolt(-1), _bolt(1), _LINE)),
         Published("nexus", "Zhang et al., NEXUS, NDSS 2025", (-3.5, 3.5), (_ZERO, _even(_NEXUS), _LINE)),
         Published("mpcformer", "Li et al., MPCFormer, ICLR 2023", (), ((0.5, 0.25, 0.125),)),
-        Published("taylor", "paper 003: five terms at 0", (), (tuple(power_series(meant("gelu")[0], 10).tolist()),)),
+        Published(
+            "taylor", "paper 003: five terms at 0", (), (tuple(power_series(gate_and_factors("gelu")[0], 10).tolist()),)
+        ),
     )
 }
 

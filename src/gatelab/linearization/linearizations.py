@@ -23,7 +23,7 @@ from gatelab.feedforward.gates import Activation
 from gatelab.linearization import monomials
 from gatelab.linearization.error import Error, drawn_pairs, measure
 from gatelab.linearization.monomials import Maps, check_kind, lifted, real, times_linear
-from gatelab.linearization.polynomials import ActivationLike, Polynomial, meant, values
+from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
 from gatelab.linearization.registry import Method, find_method
 from gatelab.memory import check_memory
@@ -72,7 +72,7 @@ def linearize(
     >>> bool(torch.allclose(maps.psi(X) @ maps.phi(W).mT, maps.product(W, X)))
     True
     """
-    gate, factors = meant(activation)
+    gate, factors = gate_and_factors(activation)
     way = find_method(method)
     if d is not None:
         d = whole_number("d", d, 1, of="inputs")

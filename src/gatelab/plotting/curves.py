@@ -11,14 +11,13 @@ from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.plotting.theme import GREY, Look, canvas, looks, style
+from gatelab.plotting.panel import Entry, Panel, Pen, canvas
+from gatelab.plotting.theme import GREY, Look, looks, style
 
 Local = tuple[str, Array, Array]
 
@@ -63,9 +62,9 @@ class Curve:
             return self.label
         return f"{self.label}: {text.replace('-', '−')}"
 
-    def handle(self, look: Look) -> Line2D:
+    def entry(self, look: Look) -> Entry:
         """What stands for it in a legend."""
-        return Line2D([], [], color=look.colour, marker=look.marker, linestyle=self.line, label=self.legend)
+        return Entry(self.legend, Pen(look.colour, self.line, marker=look.marker))
 
 
 def scaling_figure(
@@ -102,8 +101,7 @@ def scaling_figure(
         axes = place.panels
         for panel, (label, curves) in zip(axes, panels, strict=False):
             draw_curves(panel, curves, appearance)
-            panel.set_xlabel(label)
-            panel.set_ylabel(error_label)
+            panel.set(xlabel=label, ylabel=error_label)
         if local:
             draw_local_slopes(axes[-1], local, local_orders or {}, appearance)
         if title:
@@ -111,45 +109,43 @@ def scaling_figure(
     return place.figure
 
 
-def draw_curves(panel: Axes, curves: Sequence[Curve], appearance: Mapping[str, Look] | None = None) -> None:
+def draw_curves(panel: Panel, curves: Sequence[Curve], appearance: Mapping[str, Look] | None = None) -> None:
     """The curves on one pair of log-log axes, with the legend below."""
     chosen = appearance or looks([c.key for c in curves])
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log")
     for order, curve in enumerate(curves):
         _draw_curve(panel, curve, chosen[curve.key], order)
     _fit_to_errors(panel, curves)
-    handles = [c.handle(chosen[c.key]) for c in curves]
+    entries = [c.entry(chosen[c.key]) for c in curves]
     if any(c.limit is not None and np.isfinite(c.limit).any() for c in curves):
-        handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label="free-knot limit"))
+        entries.append(Entry("free-knot limit", Pen(GREY, "--", 0.8)))
     if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
-        label = "left out of the slope"
-        handles.append(Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none", label=label))
+        entries.append(Entry("left out of the slope", Pen(GREY, "", marker="o", face="white")))
     if any(c.reference is not None for c in curves):
-        handles.append(Line2D([], [], color=GREY, marker="x", linestyle=":", linewidth=0.8, label="reference code"))
-    _legend_below(panel, handles)
+        entries.append(Entry("reference code", Pen(GREY, ":", 0.8, "x")))
+    panel.legend_below(entries, handlelength=2.4)
     _plain_sizes(panel)
 
 
-def _draw_curve(panel: Axes, curve: Curve, look: Look, order: int) -> None:
+def _draw_curve(panel: Panel, curve: Curve, look: Look, order: int) -> None:
     best, fitted = _best_fitted(curve)
     there = np.isfinite(best)
     sizes = np.asarray(curve.sizes, float)
     errors = np.asarray(curve.errors, float)
+    band = None
     if errors.shape[1] > 1 and there.any():
         worst = np.where(np.isfinite(errors[there]), errors[there], -np.inf).max(axis=1)
-        panel.fill_between(sizes[there], best[there], worst, color=look.colour, alpha=0.18, linewidth=0)
-    panel.plot(sizes[there], best[there], color=look.colour, linestyle=curve.line, label=curve.label)
+        band = panel.band(sizes[there], best[there], worst, look.colour)
+    panel.line(sizes[there], best[there], Pen(look.colour, curve.line), label=curve.label, interval=band)
     shown = np.zeros(len(sizes), bool)
     shown[_spaced(sizes, np.flatnonzero(there), order)] = True
-    for which, face in ((shown & fitted, look.colour), (there & ~fitted, "white")):
-        marks = {"color": look.colour, "markerfacecolor": face, "markeredgewidth": 0.9, "zorder": 3}
-        panel.plot(sizes[which], best[which], look.marker, **marks)
+    for which, face in ((shown & fitted, ""), (there & ~fitted, "white")):
+        panel.line(sizes[which], best[which], Pen(look.colour, "", marker=look.marker, face=face, edge=0.9), order=3)
     if curve.limit is not None:
-        panel.plot(sizes, curve.limit, color=look.colour, linestyle="--", linewidth=0.8, alpha=0.9)
+        panel.line(sizes, curve.limit, Pen(look.colour, "--", 0.8, alpha=0.9))
     if curve.reference is not None:
-        panel.plot(*curve.reference, color=look.colour, linestyle=":", linewidth=0.8, zorder=2)
-        panel.plot(*curve.reference, "x", color=GREY, markersize=5, markeredgewidth=1.2, zorder=4)
+        panel.line(*curve.reference, Pen(look.colour, ":", 0.8))
+        panel.line(*curve.reference, Pen(GREY, "", marker="x", size=5, edge=1.2), order=4)
 
 
 def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> list[int]:
@@ -165,13 +161,13 @@ def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> 
     return sorted({int(of[np.abs(logs - place).argmin()]) for place in wanted})
 
 
-def _fit_to_errors(panel: Axes, curves: Sequence[Curve]) -> None:
+def _fit_to_errors(panel: Panel, curves: Sequence[Curve]) -> None:
     """The range of what was measured: limits of the smallest networks lie far above and would press it together."""
     parts = [np.asarray(c.errors, float).ravel() for c in curves] + [c.reference[1] for c in curves if c.reference]
     values = np.concatenate([*parts, np.empty(0)])
     values = values[np.isfinite(values) & (values > 0)]
     if len(values):
-        panel.set_ylim(0.5 * values.min(), 2 * values.max())
+        panel.set(ylim=(0.5 * values.min(), 2 * values.max()))
 
 
 def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
@@ -185,43 +181,36 @@ def _best_fitted(curve: Curve) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def draw_local_slopes(
-    panel: Axes, local: Sequence[Local], orders: Mapping[str, int], appearance: Mapping[str, Look]
+    panel: Panel, local: Sequence[Local], orders: Mapping[str, int], appearance: Mapping[str, Look]
 ) -> None:
     """The slope about each size, with a dashed line for every order that theory expects."""
-    panel.set_xscale("log")
+    panel.set(xscale="log")
     for order, (name, sizes, slopes) in enumerate(local):
         colour, marked = appearance[name].colour, _spaced(sizes, np.arange(len(sizes)), order)
-        panel.plot(sizes, slopes, color=colour, linewidth=1.1)
-        panel.plot(sizes[marked], slopes[marked], appearance[name].marker, color=colour, markersize=3)
+        panel.line(sizes, slopes, Pen(colour, width=1.1))
+        panel.line(sizes[marked], slopes[marked], Pen(colour, "", marker=appearance[name].marker, size=3))
     expected = sorted(set(orders.values()) or {2, 3, 4})
     for order in expected:
-        panel.axhline(-order, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
+        panel.rule("y", -order, Pen(GREY, "--", 0.8), order=1)
     # Local slopes of the smallest networks leap; the range is that of the orders, so that their approach can be seen.
-    panel.set_ylim(-max(expected) - 1.7, 0.5)
-    panel.set_xlabel("neurons n")
-    panel.set_ylabel("local slope against n")
-    handles = []
+    panel.set(ylim=(-max(expected) - 1.7, 0.5), xlabel="neurons n", ylabel="local slope against n")
+    entries = []
     for name, _, _ in local:
         label = f"{name}: order {orders[name]}" if name in orders else name
-        handles.append(Line2D([], [], color=appearance[name].colour, marker=appearance[name].marker, label=label))
-    handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.8, label="minus the order"))
-    _legend_below(panel, handles)
+        entries.append(Entry(label, Pen(appearance[name].colour, marker=appearance[name].marker)))
+    entries.append(Entry("minus the order", Pen(GREY, "--", 0.8)))
+    panel.legend_below(entries, handlelength=2.4)
     _plain_sizes(panel)
 
 
-def _legend_below(panel: Axes, handles: Sequence[Line2D]) -> None:
-    panel.legend(
-        handles=list(handles), loc="upper center", bbox_to_anchor=(0.5, -0.16), borderaxespad=0.0, handlelength=2.4
-    )
-
-
-def _plain_sizes(panel: Axes) -> None:
+def _plain_sizes(panel: Panel) -> None:
     """Sizes as 1, 2, 5, 10, ... or 1, 3, 10, ...: powers of ten alone leave most panels with one or two ticks."""
-    low, high = panel.get_xlim()
+    low, high = panel.axes.get_xlim()
     steps = (1.0, 2.0, 5.0) if high < 300 * low else (1.0, 3.0)
-    panel.xaxis.set_major_locator(LogLocator(base=10, subs=steps, numticks=12))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.xaxis.set_minor_formatter(NullFormatter())
+    axis = panel.axes.xaxis
+    axis.set_major_locator(LogLocator(base=10, subs=steps, numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 Predict = Callable[[Any, Any], Any]
@@ -256,8 +245,8 @@ def law_figure(
     columns = {"P": P, "D": D}
     axes = [name for name in columns if np.ptp(columns[name]) > 0]
     with style():
-        entries = [min(len(np.unique(columns[name])), MANY) + 2 for name in columns]
-        width, height = 3.9 * len(axes) + 0.6 * (len(axes) == 1), 3.6 + 0.1 * max(entries)
+        lines = [min(len(np.unique(columns[name])), MANY) + 2 for name in columns]
+        width, height = 3.9 * len(axes) + 0.6 * (len(axes) == 1), 3.6 + 0.1 * max(lines)
         place = canvas(width, height, len(axes), ax, sharey=True)
         panels = place.panels
         for panel, along in zip(panels, axes, strict=True):
@@ -266,15 +255,15 @@ def law_figure(
                 across, caption, flipped = "P", captions[1], lambda x, z: predict(z, x)
                 if band is not None:
                     bounds = lambda x, z: band(z, x)  # noqa: E731
-            handles = _draw(panel, columns[along], columns[across], L, flipped, bounds, across)
-            panel.set_title(caption)
-            panel.set_xlabel(AXES[along])
+            entries = _draw(panel, columns[along], columns[across], L, flipped, bounds, across)
+            panel.set(title=caption, xlabel=AXES[along])
             _sizes(panel)
             if floor > 0.5 * L.min():
-                panel.axhline(floor, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
-                handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.9, label=captions[2]))
-            _legend(panel, handles)
-        panels[0].set_ylabel(loss_label)
+                panel.rule("y", floor, Pen(GREY, "--", 0.9), order=1)
+                entries.append(Entry(captions[2], Pen(GREY, "--", 0.9)))
+            ncols = 2 if len(entries) > 4 else 1
+            panel.legend_below(entries, distance=0.15, ncols=ncols, handlelength=2.4, columnspacing=1.5)
+        panels[0].set(ylabel=loss_label)
         _losses(panels[0], L, floor if floor > 0.5 * L.min() else L.min())
         if title:
             place.title(title)
@@ -282,35 +271,33 @@ def law_figure(
 
 
 def _draw(
-    panel: Axes, x: Array, other: Array, L: Array, predict: Predict, band: Band | None, name: str
-) -> list[Line2D]:
+    panel: Panel, x: Array, other: Array, L: Array, predict: Predict, band: Band | None, name: str
+) -> list[Entry]:
     """Points and lines of one panel, and what its legend says of them."""
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log")
     values = np.unique(other)
     each = len(values) <= MANY
     lines = values if each else np.geomspace(values[0], values[-1], SOME)
     along = np.geomspace(x.min() / 1.2, x.max() * 1.2, 200)
-    handles = []
+    entries = []
     for i, value in enumerate(lines):
-        colour = _colour(value, values)
-        marker = MARKERS[i] if each else "none"
-        panel.plot(along, predict(along, value), color=colour, linewidth=1.2, zorder=2)
+        colour, drawn = _colour(value, values), None
+        marker = MARKERS[i] if each else ""
         if band is not None:
-            panel.fill_between(along, *band(along, value), color=colour, alpha=0.15, linewidth=0)
-        handles.append(Line2D([], [], color=colour, marker=marker, label=f"{name} = {size_text(value)}"))
+            drawn = panel.band(along, *band(along, value), colour, alpha=0.15)
+        panel.line(along, predict(along, value), Pen(colour, width=1.2), interval=drawn)
+        entries.append(Entry(f"{name} = {size_text(value)}", Pen(colour, marker=marker)))
     if each:
         for value, marker in zip(values, MARKERS, strict=False):
-            here = other == value
-            marks = {"color": _colour(value, values), "markeredgecolor": "white", "markeredgewidth": 0.4, "zorder": 3}
-            panel.plot(x[here], L[here], marker, **marks)
+            here, pen = other == value, Pen(_colour(value, values), "", marker=marker, edge=0.4)
+            panel.line(x[here], L[here], pen, order=3, markeredgecolor="white")
     else:
         colours = [_colour(value, values) for value in other]
-        panel.scatter(x, L, s=14, c=colours, edgecolors="white", linewidths=0.4, zorder=3)
+        panel.points(x, L, colours, size=14**0.5, edgecolors="white", linewidths=0.4, zorder=3)
     if len(values) > 1:
-        panel.plot(along, predict(along, np.inf), color=GREY, linestyle=":", linewidth=1.1, zorder=1)
-        handles.append(Line2D([], [], color=GREY, linestyle=":", linewidth=1.1, label=f"{name} → ∞"))
-    return handles
+        panel.line(along, predict(along, np.inf), Pen(GREY, ":", 1.1), order=1)
+        entries.append(Entry(f"{name} → ∞", Pen(GREY, ":", 1.1)))
+    return entries
 
 
 def _colour(value: float, values: Array) -> Any:
@@ -334,38 +321,28 @@ def size_text(value: float) -> str:
     return f"${float(mantissa):g}\\times{power}$"
 
 
-def _sizes(panel: Axes) -> None:
-    low, high = panel.get_xlim()
+def _sizes(panel: Panel) -> None:
+    axis = panel.axes.xaxis
+    low, high = panel.axes.get_xlim()
     if high > 100 * low:
         decades = int(np.ceil(np.log10(high / low) / 6))
-        panel.xaxis.set_major_locator(LogLocator(base=10.0**decades, numticks=12))
+        axis.set_major_locator(LogLocator(base=10.0**decades, numticks=12))
         return
-    panel.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0) if high > 10 * low else (1.0, 2.0, 5.0)))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
-    panel.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0) if high > 10 * low else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: size_text(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _losses(panel: Axes, L: Array, least: float) -> None:
+def _losses(panel: Panel, L: Array, least: float) -> None:
     """The range of what was measured, with the floor; plain numbers, since losses seldom span a decade."""
     low, high = min(least, L.min()), L.max()
     margin = max((high / low) ** 0.06, 1.02)
-    panel.set_ylim(low / margin, high * margin)
+    panel.set(ylim=(low / margin, high * margin))
     if high > 30 * low:
         return
-    panel.yaxis.set_major_locator(LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7)))
+    axis = panel.axes.yaxis
+    axis.set_major_locator(LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7)))
     if high < 4 * low:
-        panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.yaxis.set_minor_locator(NullLocator())
-
-
-def _legend(panel: Axes, handles: Sequence[Line2D]) -> None:
-    panel.legend(
-        handles=list(handles),
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.15),
-        borderaxespad=0.0,
-        ncols=2 if len(handles) > 4 else 1,
-        handlelength=2.4,
-        columnspacing=1.5,
-    )
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.plotting.theme import GREY, canvas, look, style
+from gatelab.plotting.panel import Mark, Panel, Pen, canvas
+from gatelab.plotting.theme import GREY, look, style
 
 MAP = "RdBu_r"
 
@@ -31,11 +31,11 @@ class Plane:
     hinges: tuple[Array, ...] = ()
 
 
-def draw_plane(panel: Axes, plane: Plane, title: str, *, scale: float | None = None) -> Any:
+def draw_plane(panel: Panel, plane: Plane, title: str, *, scale: float | None = None) -> Mark:
     """A filled map, symmetric about zero, with thin level lines, which are straight where the function is linear.
 
     Args:
-        panel: The axes to draw into.
+        panel: The panel to draw on.
         plane: The function on a grid, with its hinges.
         title: A line above the panel.
         scale: The value at both ends of the colours; by default the greatest of the plane.
@@ -45,22 +45,13 @@ def draw_plane(panel: Axes, plane: Plane, title: str, *, scale: float | None = N
     """
     reach = scale or float(np.abs(plane.values).max()) or 1.0
     levels = np.linspace(-reach, reach, 24)  # an odd number of bands: the middle one, about zero, is white
-    filled = panel.contourf(plane.x, plane.y, plane.values, levels=levels, cmap=MAP)
-    panel.contour(plane.x, plane.y, plane.values, levels=levels, colors="#444444", linewidths=0.3, linestyles="solid")
-    _draw_hinges(panel, plane.hinges)
-    panel.set_aspect("equal")
-    panel.set_title(title)
-    panel.set_xlabel("$x_1$")
-    panel.set_ylabel("$x_2$")
-    panel.grid(False)
-    for axis in (panel.xaxis, panel.yaxis):
+    drawn = panel.contours(plane.x, plane.y, plane.values, levels, MAP)
+    for path in plane.hinges:
+        panel.line(path[:, 0], path[:, 1], Pen("black", width=1.4))
+    panel.set(aspect="equal", title=title, xlabel="$x_1$", ylabel="$x_2$")
+    for axis in (panel.axes.xaxis, panel.axes.yaxis):
         axis.set_major_locator(MaxNLocator(2))
-    return filled
-
-
-def _draw_hinges(panel: Axes, hinges: Sequence[Array]) -> None:
-    for path in hinges:
-        panel.plot(path[:, 0], path[:, 1], color="black", linewidth=1.4)
+    return drawn
 
 
 def draw_surface(panel: Any, plane: Plane, title: str, *, view: tuple[float, float] = (35.0, -60.0)) -> None:
@@ -118,9 +109,9 @@ def rows_figure(
             for (name, x, y), colour in zip(parts, colours, strict=False):
                 rows = thinned(len(x))
                 size = 2.0 if len(rows) > 200 else 4.0
-                panel.plot(x[rows, i], y[rows], "o", color=colour, markersize=size, alpha=0.7, label=name)
-            panel.set_xlabel(inputs[i])
-        place.panels[0].set_ylabel(target)
+                panel.line(x[rows, i], y[rows], Pen(colour, "", marker="o", size=size, alpha=0.7), label=name)
+            panel.set(xlabel=inputs[i])
+        place.panels[0].set(ylabel=target)
         place.legend(ncols=len(parts))
         place.title(title)
     return place.figure
@@ -132,17 +123,15 @@ def history_figure(errors: Array, test: float, colour: str, title: str, *, ax: A
     with style():
         place = canvas(4.8, 3.2, 1, ax)
         panel = place.panels[0]
-        panel.plot(rows + 1, errors[rows], color=colour, marker="o" if len(rows) < 30 else "", label="training")
-        panel.axhline(test, color=colour, linestyle="--", linewidth=1.0, label="test, at the end")
+        panel.line(rows + 1, errors[rows], Pen(colour, marker="o" if len(rows) < 30 else ""), label="training")
+        panel.rule("y", test, Pen(colour, "--", 1.0), label="test, at the end")
         values = np.append(errors, test)
         values = values[np.isfinite(values) & (values > 0)]
         if len(values):
-            panel.set_yscale("log")
             # At least a decade, so that some ticks are numbers that can be read.
-            panel.set_ylim(values.min() / 3.2, values.max() * 3.2)
-        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        panel.set_xlabel("step")
-        panel.set_ylabel("RMSE")
+            panel.set(yscale="log", ylim=(values.min() / 3.2, values.max() * 3.2))
+        panel.axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        panel.set(xlabel="step", ylabel="RMSE")
         panel.legend(loc="upper right")
         place.title(title)
     return place.figure
@@ -155,9 +144,8 @@ def agreement_figure(exact: Array, computed: Array, labels: tuple[str, str], tit
         place = canvas(3.9, 3.6, 1, ax)
         panel = place.panels[0]
         ends = [min(exact.min(), computed.min()), max(exact.max(), computed.max())]
-        panel.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-        panel.plot(exact[rows], computed[rows], "o", color=look("glu").colour, markersize=2.5, alpha=0.7)
-        panel.set_xlabel(labels[0])
-        panel.set_ylabel(labels[1])
+        panel.line(ends, ends, Pen(GREY, width=0.8), order=1)
+        panel.line(exact[rows], computed[rows], Pen(look("glu").colour, "", marker="o", size=2.5, alpha=0.7))
+        panel.set(xlabel=labels[0], ylabel=labels[1])
         place.title(title)
     return place.figure

@@ -10,17 +10,17 @@ The plane of training loss and generalisation gap, and differences with their in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from gatelab.arrays import Array
-from gatelab.plotting.theme import GREY, canvas, look, looks, new_figure, style
+from gatelab.plotting.panel import Entry, Mark, Panel, Pen, canvas, new_figure
+from gatelab.plotting.theme import GREY, look, looks, style
 from gatelab.statistics import Interval
 
 HEAT = "viridis"
@@ -40,78 +40,66 @@ class Series:
     line: Literal["-", "--", "-.", ":", ""] = "-"
     hollow: bool = False
 
-    def handle(self) -> Line2D:
+    @property
+    def pen(self) -> Pen:
+        """How its line and its markers look."""
+        return Pen(self.colour, self.line, marker=self.marker, face="white" * self.hollow, edge=0.9)
+
+    def entry(self) -> Entry:
         """What stands for it in a legend."""
-        return Line2D([], [], label=self.label, **self._style())
-
-    def _style(self) -> dict[str, Any]:
-        return {
-            "color": self.colour,
-            "marker": self.marker or "none",
-            "linestyle": self.line or "none",
-            "markerfacecolor": "white" if self.hollow else self.colour,
-            "markeredgewidth": 0.9,
-        }
+        return Entry(self.label, self.pen)
 
 
-def draw_series(panel: Axes, series: Sequence[Series], *, x_log: bool = True, y_log: bool = True) -> None:
-    """The series on one pair of axes, intervals as upright strokes. No legend: `legend_below` makes it."""
+def draw_series(panel: Panel, series: Sequence[Series], *, x_log: bool = True, y_log: bool = True) -> None:
+    """The series on one panel, intervals as upright strokes. No legend: `legend_below` makes it."""
     if x_log:
-        panel.set_xscale("log")
+        panel.set(xscale="log")
     if y_log:
-        panel.set_yscale("log")
+        panel.set(yscale="log")
     for order, one in enumerate(series):
+        strokes = None
         if one.low is not None and one.high is not None:
-            panel.vlines(one.x, one.low, one.high, color=one.colour, linewidth=1.6, alpha=0.6, zorder=2)
-        panel.plot(one.x, one.value, zorder=3 + order / 100, **one._style())
+            strokes = panel.strokes(one.x, one.low, one.high, Pen(one.colour, width=1.6, alpha=0.6))
+        panel.line(one.x, one.value, one.pen, order=3 + order / 100, interval=strokes)
 
 
-def legend_below(panel: Axes, handles: Sequence[Line2D], *, columns: int = 2) -> None:
+def legend_below(panel: Panel, entries: Sequence[Entry], *, columns: int = 2) -> None:
     """Below the panel, where it covers nothing."""
-    panel.legend(
-        handles=list(handles),
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.17),
-        borderaxespad=0.0,
-        ncols=columns,
-        handlelength=2.4,
-        columnspacing=1.4,
-    )
+    panel.legend_below(entries, distance=0.17, ncols=columns, handlelength=2.4, columnspacing=1.4)
 
 
-def size_ticks(panel: Axes, sizes: Sequence[float] | Array) -> None:
+def size_ticks(panel: Panel, sizes: Sequence[float] | Array) -> None:
     """A tick for each size that was run, and no others."""
-    panel.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes]))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.xaxis.set_minor_locator(NullLocator())
+    axis = panel.axes.xaxis
+    axis.set_major_locator(FixedLocator([float(size) for size in sizes]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
-def plain_values(panel: Axes, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+def plain_values(panel: Panel, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
     """Values on a short logarithmic axis as plain numbers."""
-    panel.yaxis.set_major_locator(LogLocator(10, subs=tuple(subs)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    axis = panel.axes.yaxis
+    axis.set_major_locator(LogLocator(10, subs=tuple(subs)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
-def draw_heat(panel: Axes, values: Array, title: str, *, low: float, high: float, groups: Sequence[int] = ()) -> Any:
+def draw_heat(panel: Panel, values: Array, title: str, *, low: float, high: float, groups: Sequence[int] = ()) -> Mark:
     """A square matrix as a map; thin lines part the groups whose ends `groups` gives."""
-    drawn = panel.imshow(values, cmap=HEAT, vmin=low, vmax=high, interpolation="nearest", aspect="equal")
+    drawn = panel.cells(values, HEAT, Normalize(low, high))
     for end in groups[:-1]:
-        for line in (panel.axhline, panel.axvline):
-            line(end - 0.5, color="white", linewidth=0.4)
-    panel.set_title(title)
-    panel.set_xlabel("sample j")
-    panel.set_ylabel("sample i")
-    panel.grid(False)
+        panel.rule("y", end - 0.5, Pen("white", width=0.4))
+        panel.rule("x", end - 0.5, Pen("white", width=0.4))
+    panel.set(title=title, xlabel="sample j", ylabel="sample i")
     return drawn
 
 
-def draw_histogram(panel: Axes, values: Array, edges: Array, *, colour: str, scale: float = 1.0) -> None:
+def draw_histogram(panel: Panel, values: Array, edges: Array, *, colour: str, scale: float = 1.0) -> None:
     """How many values fall between neighbouring edges, as filled steps; `scale` multiplies the counts."""
     counts, _ = np.histogram(values, edges)
     heights = counts * scale
-    panel.stairs(heights, edges, fill=True, color=colour, alpha=0.35, linewidth=0)
-    panel.stairs(heights, edges, color=colour, linewidth=0.9)
+    panel.steps(heights, edges, Pen(colour, width=0, alpha=0.35), fill=True)
+    panel.steps(heights, edges, Pen(colour, width=0.9))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,16 +123,14 @@ def density_figure(curves: Sequence[DensityCurve], *, log: bool = False, title: 
         for curve in curves:
             colour = appearance[curve.label].colour
             legend = ": ".join(filter(None, (curve.label, curve.note)))
-            panel.plot(curve.x, curve.density, curve.line, color=colour, label=legend)
-            panel.fill_between(curve.x, curve.density, color=colour, alpha=0.12, linewidth=0)
+            panel.line(curve.x, curve.density, Pen(colour, curve.line), label=legend)
+            panel.band(curve.x, 0.0, curve.density, colour, alpha=0.12)
             for end in curve.ends:
-                panel.plot([end], [0], marker="|", markersize=12, color=colour, clip_on=False)
+                panel.line(end, 0, Pen(colour, marker="|", size=12), clip_on=False)
         if log:
-            panel.set_xscale("log")
-        panel.set_xlabel("eigenvalue")
-        panel.set_ylabel("share of eigenvalues per decade" if log else "density")
-        panel.set_ylim(bottom=0)
-        panel.set_title(title)
+            panel.set(xscale="log")
+        ylabel = "share of eigenvalues per decade" if log else "density"
+        panel.set(xlabel="eigenvalue", ylabel=ylabel, ylim=(0, None), title=title)
         place.legend()
     return place.figure
 
@@ -162,36 +148,42 @@ class LossCurve:
     predicted: bool = False
 
     @property
-    def line(self) -> dict[str, Any]:
-        """How its line is drawn."""
-        if self.predicted:
-            return {"linestyle": (0, (4, 2)), "linewidth": 1.1, "zorder": 4}
-        return {"linestyle": "-", "linewidth": 1.5, "zorder": 3}
+    def dash(self) -> Any:
+        """Its line, as a `Pen` has it."""
+        return (0, (4, 2)) if self.predicted else "-"
 
-    def handle(self, colour: str = GREY) -> Line2D:
+    def entry(self, colour: str = GREY) -> Entry:
         """What stands for it in a legend."""
-        return Line2D([], [], color=self.colour or colour, linestyle=self.line["linestyle"], label=self.label)
+        return Entry(self.label, Pen(self.colour or colour, self.dash))
 
 
-def draw_losses(panel: Axes, curves: Sequence[LossCurve], *, log: bool = True) -> None:
-    """The curves on one pair of axes, intervals as bands. No legend."""
+def draw_losses(panel: Panel, curves: Sequence[LossCurve], *, log: bool = True) -> None:
+    """The curves on one panel, intervals as bands. No legend."""
     known = looks(c.label for c in curves)
     if log:
-        panel.set_yscale("log")
+        panel.set(yscale="log")
     for c in curves:
-        colour = c.colour or known[c.label].colour
+        colour, band = c.colour or known[c.label].colour, None
         if c.low is not None and c.high is not None and np.isfinite(c.low).all():
-            panel.fill_between(c.steps, np.maximum(c.low, 1e-300), c.high, color=colour, alpha=0.18, linewidth=0)
-        shown = np.isfinite(c.loss)
-        panel.plot(c.steps[shown], c.loss[shown], color=colour, **c.line)
-    panel.set_xlabel("step")
-    panel.set_ylabel("training loss")
+            band = panel.band(c.steps, np.maximum(c.low, 1e-300), c.high, colour)
+        shown, width = np.isfinite(c.loss), 1.1 if c.predicted else 1.5
+        panel.line(c.steps[shown], c.loss[shown], Pen(colour, c.dash, width), order=3 + c.predicted, interval=band)
+    panel.set(xlabel="step", ylabel="training loss")
 
 
-def mark_crossing(panel: Axes, step: float, loss: float, *, colour: str = "#222222", hollow: bool = False) -> None:
-    """A dot on the crossing; hollow it is a ring, wide enough to be seen around a dot in the same place."""
-    face, size = ("none", 8) if hollow else (colour, 5)
-    panel.plot([step], [loss], marker="o", markersize=size, color=colour, markerfacecolor=face, zorder=6)
+def mark_crossing(
+    panel: Panel, step: float, loss: float, *, hollow: bool = False, ends: tuple[float, float] | None = None
+) -> None:
+    """A dot on the crossing; hollow it is a ring, wide enough to be seen around a dot in the same place.
+
+    `ends` are those of the step's interval, drawn as a stroke.
+    """
+    face, size, stroke = "", 5, None
+    if hollow:
+        face, size = "none", 8
+    if ends is not None:
+        stroke = panel.strokes(loss, *ends, Pen("#222222", width=1.4), along="x", order=5)
+    panel.line(step, loss, Pen("#222222", marker="o", size=size, face=face), order=6, interval=stroke)
 
 
 def losses_figure(
@@ -203,10 +195,8 @@ def losses_figure(
         panel = place.panels[0]
         draw_losses(panel, curves)
         known = looks(c.label for c in curves)
-        lines = [c.handle(known[c.label].colour) for c in curves]
-        panel.legend(handles=lines, loc="upper right")
-        panel.set_ylabel(loss_label)
-        panel.set_title(title)
+        panel.legend([c.entry(known[c.label].colour) for c in curves], loc="upper right")
+        panel.set(ylabel=loss_label, title=title)
     return place.figure
 
 
@@ -240,7 +230,7 @@ def crossing_figure(curves: Sequence[LossCurve], step: float | None, loss: float
         title = f"crossing at step {step:.1f}"
     with style():
         place = canvas(5.4, 3.8, 1, ax)
-        losses_figure(curves, title, ax=place.panels[0])
+        losses_figure(curves, title, ax=place.panels[0].axes)
         if step is not None and loss is not None:
             mark_crossing(place.panels[0], step, loss)
     return place.figure
@@ -256,20 +246,10 @@ class Cloud:
     marker: str = "o"
     hollow: bool = False
 
-    def handle(self) -> Line2D:
-        """What stands for it in a legend."""
-        return Line2D([], [], label=self.label, linestyle="none", **self._style())
-
-    def _style(self) -> dict:
-        face = "white" if self.hollow else self.colour
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "markersize": 3.4,
-            "markerfacecolor": face,
-            "markeredgecolor": self.colour,
-            "markeredgewidth": 0.7,
-        }
+    @property
+    def pen(self) -> Pen:
+        """How its points look."""
+        return Pen(self.colour, "", marker=self.marker, size=3.4, face="white" * self.hollow, edge=0.7)
 
 
 @dataclass(frozen=True)
@@ -282,38 +262,28 @@ class Difference:
     colour: str = GREY
 
 
-def draw_clouds(panel: Axes, clouds: Sequence[Cloud], title: str) -> None:
+def draw_clouds(panel: Panel, clouds: Sequence[Cloud], title: str) -> None:
     """Every run as a thin line with its points; training goes from right to left. No legend: `gap_figure` makes it."""
-    panel.axhline(0.0, color=GREY, linewidth=0.7, zorder=1)
+    panel.rule("y", 0.0, Pen(GREY, width=0.7), order=1)
     for cloud in clouds:
         for run in cloud.runs:
-            panel.plot(run[:, 0], run[:, 1], linewidth=0.5, alpha=0.75, zorder=2, **cloud._style())
-    panel.set_title(title)
-    panel.set_xlabel("training loss (nats)")
-    panel.set_ylabel("gap: test loss - training loss (nats)")
+            panel.line(run[:, 0], run[:, 1], replace(cloud.pen, dash="-", width=0.5, alpha=0.75))
+    panel.set(title=title, xlabel="training loss (nats)", ylabel="gap: test loss - training loss (nats)")
 
 
-def draw_differences(panel: Axes, rows: Sequence[Difference], title: str) -> None:
+def draw_differences(panel: Panel, rows: Sequence[Difference], title: str) -> None:
     """Values as points with their intervals, a line each from the top down; the remark stands at the right."""
     places = np.arange(len(rows))[::-1]
-    panel.axvline(0.0, color=GREY, linewidth=0.8, zorder=1)
+    panel.rule("x", 0.0, Pen(GREY, width=0.8), order=1)
     for place, row in zip(places, rows, strict=True):
-        if row.interval.known:
-            panel.hlines(place, row.interval.low, row.interval.high, color=row.colour, linewidth=1.6, zorder=2)
-        panel.plot([row.interval.value], [place], marker="o", color=row.colour, markersize=4.5, zorder=3)
-        panel.annotate(
-            row.remark,
-            xy=(1.02, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=7.5,
-            color="#333333",
-            annotation_clip=False,
-        )
-    panel.set_yticks(places, [row.label for row in rows])
-    panel.set_ylim(-0.7, len(rows) - 0.3)
-    panel.grid(axis="y", visible=False)
-    panel.set_title(title)
+        ends, stroke = row.interval, None
+        if ends.known:
+            stroke = panel.strokes(place, ends.low, ends.high, Pen(row.colour, width=1.6), along="x")
+        panel.line(ends.value, place, Pen(row.colour, marker="o", size=4.5), order=3, interval=stroke)
+        panel.text(row.remark, 1.02, place, within=("panel", "data"), up="center", size=7.5, colour="#333333")
+    panel.axes.set_yticks(places, [row.label for row in rows])
+    panel.set(ylim=(-0.7, len(rows) - 0.3), title=title)
+    panel.axes.grid(axis="y", visible=False)
 
 
 def gap_figure(
@@ -344,25 +314,19 @@ def gap_figure(
         figure = new_figure(max(5.4, 4.0 * columns), 0.5 + 4.2 * rows + sum(below))
         grid = figure.add_gridspec(rows + len(below), columns, height_ratios=[4.2] * rows + below)
         for place, (name, clouds) in enumerate(panels):
-            panel = figure.add_subplot(grid[place // columns, place % columns])
+            panel = Panel(figure.add_subplot(grid[place // columns, place % columns]))
             draw_clouds(panel, clouds, name)
             legend_under(panel, clouds)
         if differences:
-            panel = figure.add_subplot(grid[rows, :])
+            panel = Panel(figure.add_subplot(grid[rows, :]))
             draw_differences(panel, differences, "Difference of the gap at equal training loss, with 95 % intervals")
-            panel.set_xlabel("nats")
+            panel.set(xlabel="nats")
         figure.suptitle(title)
     return figure
 
 
-def legend_under(panel: Axes, clouds: Sequence[Cloud]) -> None:
+def legend_under(panel: Panel, clouds: Sequence[Cloud]) -> None:
     """Below the panel, where it covers nothing."""
-    panel.legend(
-        handles=[cloud.handle() for cloud in clouds],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.16),
-        borderaxespad=0.0,
-        ncols=2 if max((len(cloud.label) for cloud in clouds), default=0) > 8 else 4,
-        handletextpad=0.4,
-        columnspacing=1.4,
-    )
+    ncols = 2 if max((len(cloud.label) for cloud in clouds), default=0) > 8 else 4
+    entries = [Entry(cloud.label, cloud.pen) for cloud in clouds]
+    panel.legend_below(entries, ncols=ncols, handletextpad=0.4, columnspacing=1.4)

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
 
 from gatelab.arrays import Array
 from gatelab.plotting.kernels import LossCurve, Series, draw_losses, draw_series, plain_values
-from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, canvas, ink_on, new_figure, style
+from gatelab.plotting.panel import Entry, Mark, Panel, Pen, canvas, colour_bar, figure_legend, new_figure
+from gatelab.plotting.theme import GREY, NEURON_COLOURS, Look, ink_on, style
 
 Line = Literal["-", "--", "-.", ":"]
 # Methods are many and overlap: each has a colour and a marker of its own, none of them the floor's black.
@@ -69,31 +67,27 @@ def floor_figure(panels: Sequence[FloorPanel], title: str) -> Figure:
     appearance = {name: _LOOKS[i % len(_LOOKS)] for i, name in enumerate(names)}
     with style():
         figure = new_figure(max(5.6, 3.7 * len(panels)), 4.6)
-        axes = np.atleast_1d(figure.subplots(1, len(panels)))
-        for axis, panel in zip(axes, panels, strict=True):
-            _draw(axis, panel, appearance)
-        handles = [Line2D([], [], color="#222222", linewidth=2, label=FLOOR)]
-        handles += [
-            Line2D([], [], color=appearance[n].colour, marker=appearance[n].marker, linestyle="none", label=n)
-            for n in names
-        ]
+        for axes, content in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+            _draw(Panel(axes), content, appearance)
+        entries = [Entry(FLOOR, Pen("#222222", width=2))]
+        entries += [Entry(n, Pen(appearance[n].colour, "", marker=appearance[n].marker)) for n in names]
         if any((m.rmse > p.highest).any() for p in panels for m in p.methods):
-            handles.append(Line2D([], [], color=GREY, marker=6, linestyle="none", label="above the axis"))
+            entries.append(Entry("above the axis", Pen(GREY, "", marker=6)))
         for label in dict.fromkeys(p.level[1] for p in panels if p.level is not None):
-            handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1.2, label=label))
-        figure.legend(handles=handles, loc="outside lower center", ncols=4 if len(panels) > 1 else 1)
+            entries.append(Entry(label, Pen(GREY, "--", 1.2)))
+        figure_legend(figure, entries, ncols=4 if len(panels) > 1 else 1)
         figure.suptitle(title)
     return figure
 
 
-def _draw(axis: Axes, panel: FloorPanel, appearance: dict[str, Look]) -> None:
-    axis.fill_between(panel.floor_m, panel.floor, 1e-30, color="#222222", alpha=0.07, linewidth=0)
-    axis.plot(panel.floor_m, panel.floor, color="#222222", linewidth=2, zorder=2)
-    for method in panel.methods:
+def _draw(panel: Panel, content: FloorPanel, appearance: dict[str, Look]) -> None:
+    panel.band(content.floor_m, 1e-30, content.floor, "#222222", alpha=0.07)
+    panel.line(content.floor_m, content.floor, Pen("#222222", width=2))
+    for method in content.methods:
         look = appearance[method.name]
-        within = method.rmse <= panel.highest
+        within = method.rmse <= content.highest
         draw_series(
-            axis,
+            panel,
             [
                 Series(
                     method.name,
@@ -108,18 +102,14 @@ def _draw(axis: Axes, panel: FloorPanel, appearance: dict[str, Look]) -> None:
             ],
         )
         beyond = method.m[~within]
-        axis.plot(beyond, np.full(len(beyond), panel.highest / 1.15), marker=6, linestyle="none", color=look.colour)
-    if panel.level is not None:
-        axis.axhline(panel.level[0], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    if panel.highest / panel.floor[panel.floor > 0].min() < 100:
-        plain_values(axis)
-    shown = [panel.floor[panel.floor > 0].min(), *(m.rmse.min() for m in panel.methods)]
-    axis.set_ylim(0.6 * min(shown), panel.highest)
-    axis.set_xlabel("features m")
-    axis.set_ylabel("RMSE")
-    axis.set_title(panel.title)
+        panel.line(beyond, np.full(len(beyond), content.highest / 1.15), Pen(look.colour, "", marker=6))
+    if content.level is not None:
+        panel.rule("y", content.level[0], Pen(GREY, "--", 1.2), order=1)
+    panel.set(xscale="log", yscale="log", xlabel="features m", ylabel="RMSE", title=content.title)
+    if content.highest / content.floor[content.floor > 0].min() < 100:
+        plain_values(panel)
+    shown = [content.floor[content.floor > 0].min(), *(m.rmse.min() for m in content.methods)]
+    panel.set(ylim=(0.6 * min(shown), content.highest))
 
 
 def training_figure(
@@ -128,17 +118,15 @@ def training_figure(
     """Curves of an error with horizontal levels (value, label, line style) to hold them against."""
     with style():
         figure = new_figure(5.6, 4.4)
-        axis = figure.subplots()
-        draw_series(axis, series)
-        handles = [one.handle() for one in series]
+        panel = Panel(figure.subplots())
+        draw_series(panel, series)
+        entries = [one.entry() for one in series]
         for value, label, line in levels:
-            axis.axhline(value, color="#222222", linestyle=line, linewidth=1.2, zorder=1)
-            handles.append(Line2D([], [], color="#222222", linestyle=line, linewidth=1.2, label=label))
-        plain_values(axis)
-        axis.set_xlabel(x_label)
-        axis.set_ylabel(y_label)
-        axis.set_title(title)
-        figure.legend(handles=handles, loc="outside lower center", ncols=1)
+            panel.rule("y", value, Pen("#222222", line, 1.2), order=1)
+            entries.append(Entry(label, Pen("#222222", line, 1.2)))
+        plain_values(panel)
+        panel.set(xlabel=x_label, ylabel=y_label, title=title)
+        figure_legend(figure, entries)
     return figure
 
 
@@ -154,36 +142,19 @@ class ErrorCurve:
     marker: str = ""
 
 
-def draw_errors(panel: Axes, curves: Sequence[ErrorCurve], *, floor: float = 1e-16, xlabel: str = "z") -> None:
+def draw_errors(panel: Panel, curves: Sequence[ErrorCurve], *, floor: float = 1e-16, xlabel: str = "z") -> None:
     """|error| on a logarithmic axis; zeros are drawn at the floor, where they are seen."""
     for i, curve in enumerate(curves):
-        panel.plot(
-            curve.x,
-            np.maximum(np.abs(curve.error), floor),
-            color=curve.colour or NEURON_COLOURS[i % len(NEURON_COLOURS)],
-            linestyle=curve.line,
-            marker=curve.marker,
-            label=curve.label,
-        )
-    panel.set_yscale("log")
-    panel.set_xlabel(xlabel)
-    panel.set_ylabel("|error|")
+        pen = Pen(curve.colour or NEURON_COLOURS[i % len(NEURON_COLOURS)], curve.line, marker=curve.marker)
+        panel.line(curve.x, np.maximum(np.abs(curve.error), floor), pen, label=curve.label)
+    panel.set(yscale="log", xlabel=xlabel, ylabel="|error|")
 
 
-def mark_levels(panel: Axes, levels: Sequence[tuple[str, float]]) -> None:
+def mark_levels(panel: Panel, levels: Sequence[tuple[str, float]]) -> None:
     """Horizontal lines with their names at the right end."""
     for name, level in levels:
-        panel.axhline(level, color=GREY, linestyle=":", linewidth=0.9)
-        panel.annotate(
-            name,
-            (1.0, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(-2, 2),
-            textcoords="offset points",
-            ha="right",
-            color=GREY,
-            fontsize=7,
-        )
+        panel.rule("y", level, Pen(GREY, ":", 0.9))
+        panel.text(name, 1.0, level, within=("panel", "data"), shift=(-2, 2), across="right", colour=GREY, size=7)
 
 
 def approximation_figure(
@@ -200,20 +171,18 @@ def approximation_figure(
     with style():
         place = canvas(9.4, 3.8, 2, ax)
         left, right = place.panels
-        left.plot(z, exact, color="#222222", linewidth=2.2, label="exact")
+        left.line(z, exact, Pen("#222222", width=2.2), label="exact")
         inside = (z >= interval[0]) & (z <= interval[1])
         for i, (name, values) in enumerate(approximations):
-            left.plot(z, values, color=NEURON_COLOURS[i % len(NEURON_COLOURS)], label=name)
+            left.line(z, values, Pen(NEURON_COLOURS[i % len(NEURON_COLOURS)]), label=name)
         room = 0.25 * (np.ptp(exact[inside]) or 1.0)
-        left.set_ylim(exact[inside].min() - room, exact[inside].max() + room)
-        left.set_xlabel("z")
-        left.set_ylabel("act(z)")
+        left.set(ylim=(exact[inside].min() - room, exact[inside].max() + room), xlabel="z", ylabel="act(z)")
         draw_errors(right, [ErrorCurve(name, z, values - exact) for name, values in approximations], floor=1e-14)
         mark_levels(right, levels)
         for panel in (left, right):
             for a, b in ((z[0], interval[0]), (interval[1], z[-1])):
-                panel.axvspan(a, b, color="#eeeeee", zorder=0)
-            panel.set_xlim(z[0], z[-1])
+                panel.span("x", a, b, "#eeeeee", order=0)
+            panel.set(xlim=(z[0], z[-1]))
         left.legend(loc="upper left")
         place.title(title)
     return place.figure
@@ -241,53 +210,50 @@ def replaced_figure(
         figure = new_figure(11.5, 4.4 + 0.24 * len(ways))
         parts: Any = figure.subfigures(2, 1, height_ratios=(0.9 + 0.24 * len(ways), 3.3))
         top, bottom = parts
-        alone, together, dots = top.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.15))
-        image = None
-        for panel, name, about in (
-            (alone, "alone", "it alone replaced"),
-            (together, "accumulated", "all replaced"),
-        ):
-            image = _heat(panel, np.array([getattr(w, name) for w in ways]))
-            panel.set_title(f"error of a layer's output, {about}")
-        alone.set_yticks(range(len(ways)), [w.label for w in ways])
-        assert image is not None
-        top.colorbar(image, ax=[alone, together], location="bottom", shrink=0.5, aspect=40, label="relative RMSE")
+        alone, together, dots = map(Panel, top.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.15)))
+        _heat(alone, np.array([w.alone for w in ways]))
+        alone.set(title="error of a layer's output, it alone replaced")
+        alone.axes.set_yticks(range(len(ways)), [w.label for w in ways])
+        mark = _heat(together, np.array([w.accumulated for w in ways]))
+        together.set(title="error of a layer's output, all replaced")
+        where: dict[str, Any] = {"location": "bottom", "shrink": 0.5, "aspect": 40}
+        colour_bar(mark, [alone, together], label="relative RMSE", **where)
         _dots(dots, ways)
-        left, right = bottom.subplots(1, 2)
+        left, right = map(Panel, bottom.subplots(1, 2))
         draw_losses(left, curves, log=False)
-        left.set_ylabel("test loss, nats a byte")
-        left.set_title("a small GPT trained from scratch")
-        left.legend(handles=[c.handle() for c in curves], loc="upper right", ncols=2)
+        left.set(ylabel="test loss, nats a byte", title="a small GPT trained from scratch")
+        left.legend([c.entry() for c in curves], loc="upper right", ncols=2)
         _gaps(right, gaps)
-        right.set_ylabel(f"test loss less that of {curves[0].label}")
-        right.set_title(f"less {curves[0].label} of the same seed; bands span seeds")
+        right.set(
+            ylabel=f"test loss less that of {curves[0].label}",
+            title=f"less {curves[0].label} of the same seed; bands span seeds",
+        )
         figure.suptitle(title)
     return figure
 
 
-def _gaps(panel: Axes, curves: Sequence[LossCurve]) -> None:
+def _gaps(panel: Panel, curves: Sequence[LossCurve]) -> None:
     """Distances to another curve, from a fifth of the steps on: before, they are those of the first few updates."""
     start = max((float(c.steps[-1]) for c in curves), default=0.0) / 5
     for c in curves:
-        late = c.steps >= start
+        late, band = c.steps >= start, None
         if c.low is not None and c.high is not None:
-            panel.fill_between(c.steps[late], c.low[late], c.high[late], color=c.colour, alpha=0.18, linewidth=0)
-        panel.plot(c.steps[late], c.loss[late], color=c.colour)
-    panel.axhline(0.0, color=GREY, linewidth=0.9)
-    panel.set_xlabel("step")
+            band = panel.band(c.steps[late], c.low[late], c.high[late], c.colour)
+        panel.line(c.steps[late], c.loss[late], Pen(c.colour), interval=band)
+    panel.rule("y", 0.0, Pen(GREY, width=0.9))
+    panel.set(xlabel="step")
 
 
-def _heat(panel: Axes, errors: Array) -> AxesImage:
+def _heat(panel: Panel, errors: Array) -> Mark:
     shown = np.clip(np.nan_to_num(errors, nan=np.inf), LEAST, MOST)
-    image = panel.imshow(shown, norm=LogNorm(LEAST, MOST), cmap="viridis_r", aspect="auto")
-    panel.grid(visible=False)
-    cells = image.to_rgba(shown)
+    mark = panel.cells(shown, "viridis_r", LogNorm(LEAST, MOST), aspect="auto")
+    colours = mark.artists[0].to_rgba(shown)
     for (row, column), value in np.ndenumerate(errors):
-        colour = ink_on(cells[row, column])
-        panel.text(column, row, _short(value), ha="center", va="center", fontsize=6.5, color=colour)
-    panel.set_xticks(range(errors.shape[1]), [str(i + 1) for i in range(errors.shape[1])])
-    panel.set_xlabel("layer")
-    return image
+        ink = ink_on(colours[row, column])
+        panel.text(_short(value), column, row, across="center", up="center", size=6.5, colour=ink)
+    panel.axes.set_xticks(range(errors.shape[1]), [str(i + 1) for i in range(errors.shape[1])])
+    panel.set(xlabel="layer")
+    return mark
 
 
 def _short(value: float) -> str:
@@ -298,7 +264,7 @@ def _short(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-")
 
 
-def _dots(panel: Axes, ways: Sequence[Replacement]) -> None:
+def _dots(panel: Panel, ways: Sequence[Replacement]) -> None:
     least = 1e-6
     for row, way in enumerate(ways):
         mean, low, high, worst = (max(v, least) for v in way.cosine)
@@ -306,16 +272,11 @@ def _dots(panel: Axes, ways: Sequence[Replacement]) -> None:
         colour = next(
             (NEURON_COLOURS[k] for k, level in zip((2, 0), LEVELS, strict=True) if loss > level), NEURON_COLOURS[1]
         )
-        panel.plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.5)
-        panel.plot([mean], [row], "o", color=colour)
-        panel.plot([worst], [row], "|", color=colour, markersize=7)
+        panel.line([low, high], [row, row], Pen(colour, width=3, alpha=0.5))
+        panel.line(mean, row, Pen(colour, "", marker="o"))
+        panel.line(worst, row, Pen(colour, "", marker="|", size=7))
     for level in LEVELS:
-        panel.axvline(1 - level, color=GREY, linestyle=":", linewidth=0.9)
-        panel.annotate(
-            f"{level:g}", (1 - level, 1.0), xycoords=("data", "axes fraction"), xytext=(2, -8),
-            textcoords="offset points", color=GREY, fontsize=7,
-        )  # fmt: skip
-    panel.set_xscale("log")
-    panel.set_xlim(least / 1.5, 3.0)
-    panel.set_xlabel("1 - cosine of embeddings before and after")
-    panel.set_title("dot: mean, bar: 95%, stroke: worst sentence")
+        panel.rule("x", 1 - level, Pen(GREY, ":", 0.9))
+        panel.text(f"{level:g}", 1 - level, 1.0, within=("data", "panel"), shift=(2, -8), colour=GREY, size=7)
+    panel.set(xscale="log", xlim=(least / 1.5, 3.0), xlabel="1 - cosine of embeddings before and after")
+    panel.set(title="dot: mean, bar: 95%, stroke: worst sentence")

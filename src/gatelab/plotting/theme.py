@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
@@ -140,96 +137,6 @@ def style() -> Iterator[None]:
     """
     with mpl.rc_context(RC):
         yield
-
-
-class NotebookFigure(Figure):
-    """A figure that a notebook shows as a picture although pyplot, which would tell it how, was never imported."""
-
-    def _repr_png_(self) -> bytes:
-        buffer = BytesIO()
-        with style():
-            self.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
-        return buffer.getvalue()
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure whose panels, labels and legends keep out of each other's way.
-
-    Args:
-        width: In inches.
-        height: In inches.
-
-    Returns:
-        The figure, which shows itself in a notebook.
-    """
-    return NotebookFigure(figsize=(width, height), layout="constrained")
-
-
-@dataclass(frozen=True, eq=False)
-class Canvas:
-    """Where a plot goes: panels of a figure of our own, or axes that the caller has, whose figure is left as it is."""
-
-    figure: Figure
-    panels: list[Axes]
-    own: bool
-
-    def title(self, text: str) -> None:
-        """Above all panels of a figure of ours; above the caller's panel if there is one and it has no other title."""
-        if self.own:
-            self.figure.suptitle(text)
-        elif len(self.panels) == 1 and not self.panels[0].get_title():
-            self.panels[0].set_title(text)
-
-    def legend(self, handles: Sequence[Artist] | None = None, ncols: int = 1) -> None:
-        """Below all panels of a figure of ours; in the last of the caller's panels."""
-        entries = self.panels[0].get_legend_handles_labels()[0] if handles is None else list(handles)
-        if self.own:
-            self.figure.legend(handles=entries, loc="outside lower center", ncols=ncols)
-        else:
-            self.panels[-1].legend(handles=entries)
-
-
-def canvas(
-    width: float, height: float, count: int = 1, ax: Any = None, *, rows: int = 1, sharey: bool = False
-) -> Canvas:
-    """Panels in a new figure, or those that the caller gives.
-
-    Args:
-        width: Of a new figure, in inches.
-        height: Of a new figure, in inches.
-        count: How many panels the plot has.
-        ax: Axes of the caller's to draw into: one pair of axes, or an array or list of `count`.
-        rows: In how many rows the panels of a new figure stand.
-        sharey: Whether the panels of a new figure share the y-axis.
-
-    Returns:
-        The figure and its panels.
-
-    >>> mine = Figure().subplots(1, 2)
-    >>> canvas(4, 3, 2, mine).figure is mine[0].figure
-    True
-    >>> canvas(4, 3, 1, mine)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: ax holds 2 axes and this plot has 1 panel; give 1 of matplotlib's axes
-    """
-    if ax is None:
-        figure = new_figure(width, height)
-        grid = figure.subplots(rows, -(-count // rows), squeeze=False, sharey=sharey)
-        return Canvas(figure, list(grid.ravel()), own=True)
-    panels: list[Any] = list(np.ravel(np.asarray(ax, dtype=object)))
-    axes = [panel for panel in panels if isinstance(panel, Axes)]
-    if len(axes) != count or len(axes) < len(panels):
-        wanted = "1 of matplotlib's axes"
-        if count != 1:
-            wanted = f"an array or list of {count} of matplotlib's axes"
-        content = f"holds {len(axes)} axes"
-        if panels and not axes:
-            content = f"is of type {type(ax).__name__}"
-        raise GatelabError(f"ax {content} and this plot has {count} panel{'s' * (count > 1)}; give {wanted}")
-    # The figure of axes may be a part of another one, whose own figure is the whole.
-    whole: Any = panels[0].figure
-    return Canvas(whole.figure, axes, own=False)
 
 
 DPI = 200

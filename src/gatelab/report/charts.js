@@ -1,5 +1,5 @@
 "use strict";
-// The figures of a page. What gatelab.plotting.chart reads from a figure becomes traces and a layout, one plot a panel;
+// The figures of a page. What gatelab.plotting.chart makes of a figure becomes traces and a layout, one plot a panel;
 // plotly draws them when they come into view. Legends, switches and downloads are elements of the page.
 const charts = (() => {
   const NS = "http://www.w3.org/2000/svg", FONT = "system-ui, sans-serif", SMALL = 11, LEAST = 250, GAP = 22;
@@ -380,7 +380,6 @@ const charts = (() => {
   function swatch(entry) {
     const colour = ink(entry.colour), drawn = shape("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": "true" });
     const dashes = (DASH[entry.dash] ?? "solid").replace("solid", "").replace(/px/g, "");
-    if (entry.patch) drawn.append(shape("rect", { x: 3, y: 2, width: 20, height: 8, fill: colour }));
     if (entry.dash !== "none") drawn.append(shape("path", { d: "M1,6H25", stroke: colour, "stroke-width": Math.max(1.4, entry.width), "stroke-dasharray": dashes || null }));
     if (entry.marker) drawn.append(shape("text", { x: 13, y: 10, "text-anchor": "middle", "font-size": 12, fill: colour }, (entry.hollow && HOLLOW[entry.marker]) || GLYPH[entry.marker] || "●"));
     return drawn;

@@ -179,7 +179,7 @@ def small_picture(image: bytes, width: int = 720) -> str:
 class Section:
     """A part of a page. `id` is its address within the page; `body` is HTML, all other text is plain and is escaped.
 
-    `chart` is what `gatelab.plotting.chart.chart_of` reads from a figure, and `picture` its picture as an address, for
+    `chart` is what `gatelab.plotting.chart.chart_of` makes of a figure, and `picture` its picture as an address, for
     a browser that runs no scripts. `tables` are the numbers behind it, by name;
     they are embedded whole and can be downloaded. `part` is the heading in the contents under which the section
     stands, `kicker` the small line above its title, `origin` says how, when and where it was computed.

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gatelab.display import counted, one_line, shorten
-from gatelab.plotting import GREY, Look, canvas, looks, style
+from gatelab.plotting import GREY, Look, Panel, Pen, canvas, looks, style
 from gatelab.scaling_laws import Scaling
 from gatelab.scorecard.costs import Bench
 from gatelab.scorecard.evidence import FittedNetwork, LeftOut, Score
@@ -182,7 +181,7 @@ def draw(card: Scorecard, ax: Any = None) -> Figure:
     return place.figure
 
 
-def draw_errors(panel: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> None:
+def draw_errors(panel: Panel, card: Scorecard, shapes: Mapping[str, Look]) -> None:
     """The errors of every unit against its parameters, with its limits, or with the floor of the data."""
     title = "Error"
     if card.floor is not None:
@@ -190,36 +189,36 @@ def draw_errors(panel: Axes, card: Scorecard, shapes: Mapping[str, Look]) -> Non
     for score in card.scores:
         shape = shapes[score.unit]
         sizes, errors = card.scaling.curve(score.unit, against="P", flagged=True)
-        panel.plot(sizes, errors, linestyle="none", marker=shape.marker, color=shape.colour, markersize=2.5, alpha=0.4)
+        for seed in errors.T:
+            panel.line(sizes, seed, Pen(shape.colour, "", marker=shape.marker, size=2.5, alpha=0.4))
         slope = "no slope"
         if not math.isnan(score.slope):
             slope = f"slope {Interval(score.slope, score.slope_low, score.slope_high):.2f}"
         means = errors.mean(axis=1)
-        panel.plot(sizes, means, color=shape.colour, marker=shape.marker, label=f"{score.unit}: {slope}")
+        panel.line(sizes, means, Pen(shape.colour, marker=shape.marker), label=f"{score.unit}: {slope}")
         limits = {p.parameters: p.limit for p in card.scaling.points if p.unit == score.unit and p.limit > 0}
         # From noisy rows a limit is that of the noise.
         if limits and card.floor is None:
-            panel.plot(list(limits), list(limits.values()), color=shape.colour, linestyle="--", linewidth=0.9)
+            panel.line(list(limits), list(limits.values()), Pen(shape.colour, "--", 0.9))
             title = "Error, limits dashed"
     if card.floor is not None:
-        panel.axhspan(card.floor.low, card.floor.high, color=GREY, alpha=0.15, linewidth=0)
-        panel.axhline(card.floor.value, color=GREY, linewidth=0.8)
-    panel.axvline(card.settings.budget, color=GREY, linestyle=":", linewidth=0.9)
+        panel.span("y", card.floor.low, card.floor.high, GREY, alpha=0.15)
+        panel.rule("y", card.floor.value, Pen(GREY, width=0.8))
+    panel.rule("x", card.settings.budget, Pen(GREY, ":", 0.9))
     panel.set(xscale="log", yscale="log", xlabel="parameters P", ylabel="test RMSE", title=title)
     plain_ticks(panel, "x")
     plain_ticks(panel, "y")
 
 
 def draw_dots(
-    panel: Axes, card: Scorecard, shapes: Mapping[str, Look], number: Callable[[Score], Interval], *, log: bool
+    panel: Panel, card: Scorecard, shapes: Mapping[str, Look], number: Callable[[Score], Interval], *, log: bool
 ) -> None:
     """A line a unit from the top down; a hollow mark and an arrow where only a lower end is known."""
     heights = np.arange(len(card.scores))[::-1]
     ends: list[float] = []
 
     def write(text: str, height: float) -> None:
-        middle: Any = {"xycoords": ("axes fraction", "data"), "ha": "center", "va": "center"}
-        panel.annotate(text, (0.5, float(height)), fontsize=7.5, color=GREY, **middle)
+        panel.text(text, 0.5, height, within=("panel", "data"), across="center", up="center", size=7.5, colour=GREY)
 
     for height, score in zip(heights, card.scores, strict=True):
         interval, shape = number(score), shapes[score.unit]
@@ -227,39 +226,37 @@ def draw_dots(
             write("not known", height)
             continue
         if math.isfinite(interval.value):
-            shown, text, marker, face = interval.value, short_number(interval.value), shape.marker, shape.colour
+            shown, text, marker, face = interval.value, short_number(interval.value), shape.marker, ""
             ends += [interval.value, interval.low, interval.high]
             if interval.high > interval.low:
                 line = [interval.low, interval.high]
-                panel.plot(line, [height, height], color=shape.colour, linewidth=2.2, alpha=0.5)
+                panel.line(line, [height, height], Pen(shape.colour, width=2.2, alpha=0.5))
         elif math.isfinite(interval.low):
             shown, text, marker, face = interval.low, f"above {short_number(interval.low)}", ">", "white"
             ends.append(interval.low)
         else:
             write("never", height)
             continue
-        panel.plot([shown], [height], marker=marker, color=shape.colour, markerfacecolor=face)
-        above: Any = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7.5}
-        panel.annotate(text, (shown, float(height)), **above)
-    panel.set_yticks(heights, [s.unit for s in card.scores])
-    panel.set_ylim(-0.6, len(heights) - 0.3)
-    panel.grid(axis="y", visible=False)
+        panel.line(shown, height, Pen(shape.colour, marker=marker, face=face))
+        panel.text(text, shown, height, shift=(0, 6), across="center", size=7.5)
+    panel.axes.set_yticks(heights, [s.unit for s in card.scores])
+    panel.set(ylim=(-0.6, len(heights) - 0.3))
+    panel.axes.grid(axis="y", visible=False)
     if log and ends and min(ends) > 0:
-        panel.set_xscale("log")
         # Room at both ends for the numbers above the marks, and at least a decade for ticks to be numbers.
         spread = max(math.log10(max(ends) / min(ends)), 1.0)
         middle = math.log10(max(ends) * min(ends)) / 2
-        panel.set_xlim(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread))
+        panel.set(xscale="log", xlim=(10 ** (middle - 0.68 * spread), 10 ** (middle + 0.68 * spread)))
         plain_ticks(panel, "x")
     elif ends:
-        panel.set_xlim(0, 1.18 * max(ends))
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+        panel.set(xlim=(0, 1.18 * max(ends)))
+        panel.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
-def plain_ticks(panel: Axes, which: str) -> None:
+def plain_ticks(panel: Panel, which: str) -> None:
     """Powers of ten, and between them 2 and 5 where there are less than two powers."""
-    axis = {"x": panel.xaxis, "y": panel.yaxis}[which]
-    low, high = {"x": panel.get_xlim, "y": panel.get_ylim}[which]()
+    axis = {"x": panel.axes.xaxis, "y": panel.axes.yaxis}[which]
+    low, high = axis.get_view_interval()
     steps = [1.0]
     if math.log10(high / low) < 2:
         steps += [2.0, 5.0]

@@ -16,7 +16,7 @@ from gatelab.feedforward import activation
 from gatelab.linearization import floor_curve
 from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.linearization.monomials import Maps
-from gatelab.plotting import GREY, new_figure, style
+from gatelab.plotting import GREY, Panel, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.progress import ticker
@@ -180,19 +180,15 @@ def draw(table: pd.DataFrame, curve: pd.DataFrame, top: int) -> Figure:
     methods.append(Series(label, np.array([1.0, top]), np.full(2, math.sqrt(PAPER_LOSS)), colour=GREY, line="--"))
     with style():
         figure = new_figure(9.6, 4.9)
-        left, right = figure.subplots(1, 2)
+        left, right = map(Panel, figure.subplots(1, 2))
         draw_series(left, losses, x_log=False)
         plain_values(left)
-        left.set_xlabel("training steps")
-        left.set_ylabel("mean squared error")
-        left.set_title(f"figure 1: {RECIPE}, m = {CURVE_M}")
+        left.set(xlabel="training steps", ylabel="mean squared error", title=f"figure 1: {RECIPE}, m = {CURVE_M}")
         draw_series(right, methods)
         plain_values(right)
-        right.set_xlabel("features m")
-        right.set_ylabel("RMSE on new data")
-        right.set_title("after the last step")
+        right.set(xlabel="features m", ylabel="RMSE on new data", title="after the last step")
         for panel, curves in ((left, losses), (right, methods)):
-            legend_below(panel, [series.handle() for series in curves], columns=1)
+            legend_below(panel, [series.entry() for series in curves], columns=1)
         figure.suptitle("GELU(w.x) by two networks, d = 16, w, x ~ N(0, I)")
     return figure
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from gatelab.feedforward.gates import activation
 from gatelab.linearization import Polynomial, bound, linearize, monte_carlo, monte_carlo_variance
 from gatelab.linearization.polynomials import values
-from gatelab.plotting import NEURON_COLOURS, new_figure, style
+from gatelab.plotting import NEURON_COLOURS, Panel, Pen, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, last, only, stroke
 from gatelab.studies.progress import ticker
@@ -242,7 +242,7 @@ def draw(by_degree: pd.DataFrame) -> Figure:
     exact = values(GELU, z).numpy()
     with style():
         figure = new_figure(9.6, 4.0)
-        left, right = figure.subplots(1, 2)
+        left, right = map(Panel, figure.subplots(1, 2))
         curves = [ErrorCurve(f"Taylor, degree {DEGREE}", z, five_terms(7.0)(z) - exact, "#222222")]
         for i, reach in enumerate((3.0, 5.0, 7.0)):
             inside = np.abs(z) <= reach
@@ -250,8 +250,8 @@ def draw(by_degree: pd.DataFrame) -> Figure:
             curves.append(ErrorCurve(f"minimax on ±{reach:.0f}", z[inside], curve, NEURON_COLOURS[i]))
         draw_errors(left, curves, floor=1e-9, xlabel="z = w.x")
         ends, printed = zip(*((r, float(p)) for r, p in PAPER.items()), strict=True)
-        left.plot(ends, printed, "x", color="#D55E00", markersize=7, label="the paper's Table 1")
-        left.set_ylim(1e-9, 1e5)
+        left.line(ends, printed, Pen("#D55E00", "", marker="x", size=7), label="the paper's Table 1")
+        left.set(ylim=(1e-9, 1e5))
         left.legend(loc="lower right", fontsize=7)
         for i, (reach, part) in enumerate(by_degree.groupby("R")):
             x = part["degree"].to_numpy(float)
@@ -260,7 +260,7 @@ def draw(by_degree: pd.DataFrame) -> Figure:
                 ErrorCurve(f"minimax, ±{reach:.0f}", x, part["minimax"].to_numpy(float), NEURON_COLOURS[i], "-", "s"),
             ]
             draw_errors(right, lines, xlabel="degree")
-        right.set_ylabel("largest error")
+        right.set(ylabel="largest error")
         right.legend(ncol=2, fontsize=7)
         figure.suptitle("Table 1: Taylor's series of GELU and the best polynomials")
     return figure

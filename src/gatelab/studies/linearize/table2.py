@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from gatelab.linearization import Linearization, linearize
-from gatelab.linearization.polynomials import meant, values
-from gatelab.plotting import new_figure, style
+from gatelab.linearization.polynomials import gate_and_factors, values
+from gatelab.plotting import Panel, Pen, new_figure, style
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.linearize.table1 import DEGREE, five_terms
 from gatelab.studies.progress import ticker
@@ -55,7 +55,7 @@ def run(request: Request) -> Outcome:
         products[kind] = product(kind, W, x)
         tick()
     z = (W @ x).numpy()
-    tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
+    tanh, erf = (values(gate_and_factors(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
     table = pd.DataFrame(
         {
             "z = Wx": z,
@@ -148,22 +148,14 @@ def draw(table: pd.DataFrame) -> Figure:
     z = np.linspace(-3, 3, 601)
     with style():
         figure = new_figure(6.4, 4.2)
-        panel = figure.subplots()
-        panel.plot(z, values(meant("gelu-tanh")[0], z).numpy(), color="#222222", label="tanh-GELU")
-        panel.plot(z, five_terms(3.0)(z), color="#0072B2", linestyle="--", label="Taylor, five terms")
-        panel.plot(
-            table["z = Wx"].to_numpy(float),
-            table["symmetric"].to_numpy(float),
-            "s",
-            color="#0072B2",
-            markersize=8,
-            fillstyle="none",
-            label="Φ(W)Ψ(x), 163 features",
-        )
-        panel.plot(Z, LINEARIZED, "x", color="#D55E00", markersize=7, linestyle="none", label="the paper's Table 2")
-        panel.plot(Z, TANH, "x", color="#D55E00", markersize=7)
-        panel.set_xlabel("z = w.x")
-        panel.set_ylabel("act(z)")
+        panel = Panel(figure.subplots())
+        panel.line(z, values(gate_and_factors("gelu-tanh")[0], z).numpy(), Pen("#222222"), label="tanh-GELU")
+        panel.line(z, five_terms(3.0)(z), Pen("#0072B2", "--"), label="Taylor, five terms")
+        squares, crosses = Pen("#0072B2", "", marker="s", size=8, face="none"), Pen("#D55E00", "", marker="x", size=7)
+        panel.line(table["z = Wx"], table["symmetric"], squares, label="Φ(W)Ψ(x), 163 features")
+        panel.line(Z, LINEARIZED, crosses, label="the paper's Table 2")
+        panel.line(Z, TANH, crosses)
+        panel.set(xlabel="z = w.x", ylabel="act(z)")
         panel.legend(loc="upper left")
         figure.suptitle("Table 2: GELU, its series, and the product of lifted weights and inputs")
     return figure

@@ -10,8 +10,8 @@ import torch
 from matplotlib.figure import Figure
 
 from gatelab.linearization import linearize
-from gatelab.linearization.polynomials import meant, values
-from gatelab.plotting import new_figure, style
+from gatelab.linearization.polynomials import gate_and_factors, values
+from gatelab.plotting import Panel, Pen, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
@@ -29,7 +29,7 @@ def run(request: Request) -> Outcome:
     z = np.array(Z)
     W, x = layer()
     series = five_terms(3.0)(z)
-    tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
+    tanh, erf = (values(gate_and_factors(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
     products = {kind: product(kind, W, x) for kind in ("kronecker", "symmetric")}
     tick()
     gaussian = linearize("gelu", "hermite", degree=DEGREE, scale=1.0).polynomial
@@ -101,7 +101,7 @@ def derivative_claim() -> Claim:
     z = torch.linspace(-6, 6, 2401, dtype=torch.float64).requires_grad_()
     slopes = {}
     for name in ("gelu-tanh", "gelu"):
-        (slopes[name],) = torch.autograd.grad(meant(name)[0](z).sum(), z)
+        (slopes[name],) = torch.autograd.grad(gate_and_factors(name)[0](z).sum(), z)
     ours = derivative(z.detach().numpy())
     tanh, erf = (float(np.abs(ours - slopes[name].numpy()).max()) for name in ("gelu-tanh", "gelu"))
     return Claim(
@@ -120,11 +120,11 @@ def derivative_claim() -> Claim:
 def draw() -> Figure:
     """What the series is compared with, over z."""
     z = np.linspace(-3, 3, 1201)
-    tanh, erf = (values(meant(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
+    tanh, erf = (values(gate_and_factors(name)[0], z).numpy() for name in ("gelu-tanh", "gelu"))
     series = five_terms(3.0)(z)
     with style():
         figure = new_figure(6.8, 4.2)
-        panel = figure.subplots()
+        panel = Panel(figure.subplots())
         curves = [
             ErrorCurve("Taylor - tanh-GELU", z, series - tanh, "#0072B2"),
             ErrorCurve("Taylor - erf-GELU", z, series - erf, "#56B4E9", "--"),
@@ -133,8 +133,8 @@ def draw() -> Figure:
         ]
         draw_errors(panel, curves, floor=1e-12, xlabel="z = w.x")
         for z_printed in Z:
-            panel.axvline(z_printed, color="#6b6b6b", linewidth=0.7)
-        panel.set_ylim(1e-10, 10)
+            panel.rule("x", z_printed, Pen("#6b6b6b", width=0.7))
+        panel.set(ylim=(1e-10, 10))
         panel.legend(loc="lower right", fontsize=7)
         figure.suptitle("Table 3: what the series is compared with (lines: the paper's three numbers)")
     return figure

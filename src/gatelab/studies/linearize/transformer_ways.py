@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gatelab.arrays import Array
 from gatelab.data.text import TextData
 from gatelab.linearization import Polynomial, Published, calibrate, find_published, linearize, verdict
-from gatelab.linearization.polynomials import meant, values
+from gatelab.linearization.polynomials import gate_and_factors, values
 from gatelab.models.replace import Block, LinearMap, blocks, folded, replace_activation, replace_map, trace
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.linearize.transformer_models import Embedder, Traced, trace_sentences
@@ -70,7 +70,7 @@ class TracedLayer:
         low, high = self.interval
         basis = chebyshev.chebvander((2 * self.z - low - high) / (high - low), degree)
         root = np.sqrt(self.counts)
-        exact = values(meant("gelu")[0], self.z).numpy()
+        exact = values(gate_and_factors("gelu")[0], self.z).numpy()
         coefficients = np.linalg.lstsq(basis * root[:, None], exact * root, rcond=None)[0]
         return Polynomial.from_chebyshev(coefficients, self.interval, activation="gelu", method="fit")
 
@@ -305,7 +305,7 @@ def cosines(exact: Tensor, changed: Tensor) -> dict[str, float]:
 def judge(number: int, layer: TracedLayer, most: int) -> dict[str, Any]:
     """Range of the pre-activations, and what `verdict` says of act(W1 x + b1): errors relative to its own size."""
     block = layer.block
-    size = layer.rms(values(meant("gelu")[0], layer.z).numpy())
+    size = layer.rms(values(gate_and_factors("gelu")[0], layer.z).numpy())
     by_size = np.argsort(np.abs(layer.z))
     share = np.cumsum(layer.counts[by_size]) / layer.counts.sum()
     judged = verdict("gelu", block.W1, layer.X, 0.01 * size, bias=block.b1, most=most)

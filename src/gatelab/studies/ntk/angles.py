@@ -12,11 +12,10 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from gatelab.arrays import Array
 from gatelab.ntk import analytic
-from gatelab.plotting import GREY, look
+from gatelab.plotting import GREY, Panel, Pen, look
 from gatelab.plotting.kernels import Series, draw_series, legend_below, size_ticks
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim
@@ -171,25 +170,23 @@ def eq5_claims(n: int, d: int, seeds: int) -> list[Claim]:
     return claims
 
 
-def draw_pairs(panel: Axes, d: int) -> None:
+def draw_pairs(panel: Panel, d: int) -> None:
     """Eq. 8, pair by pair, at two widths."""
     x = samples(80, d, 0)
     upper = np.triu_indices(len(x), 1)
     theta = cosines(x @ x.T)[upper]
     extremes: list[float] = []
-    for ratio, colour, size in ((1, look("gqu").colour, 5), (10, look("glu").colour, 3)):
+    for ratio, colour, size in ((1, look("gqu").colour, 5**0.5), (10, look("glu").colour, 3**0.5)):
         phi, gated = (cosines(k.numpy())[upper] for k in analytic(list(UNITS), x, round(ratio * d)))
-        panel.scatter(phi * theta, gated, s=size, color=colour, linewidths=0, label=f"m = {ratio:g} d", alpha=0.6)
+        panel.points(phi * theta, gated, colour, size=size, alpha=0.6, label=f"m = {ratio:g} d", linewidths=0)
         extremes += [float(gated.min()), float(gated.max())]
     line = np.array([min(extremes), max(extremes)])
-    panel.plot(line, line, color="black", linewidth=0.6, label="eq. 8 exactly", zorder=1)
-    panel.set_xlabel("cos φ cos θ")
-    panel.set_ylabel("cos φ~ of ReGLU")
-    panel.set_title(f"eq. 8 for Gaussian pairs, d = {d}")
+    panel.line(line, line, Pen("black", width=0.6), label="eq. 8 exactly", order=1)
+    panel.set(xlabel="cos φ cos θ", ylabel="cos φ~ of ReGLU", title=f"eq. 8 for Gaussian pairs, d = {d}")
     panel.legend(loc="upper left", markerscale=2)
 
 
-def draw_errors(panel: Axes, angles: GradientAngles) -> None:
+def draw_errors(panel: Panel, angles: GradientAngles) -> None:
     """How far eq. 8 is off against the width, measured three ways and by the formula for orthogonal samples."""
     ratios = np.array(RATIOS, float)
     theory = np.geomspace(ratios[0], ratios[-1], 60)
@@ -201,11 +198,10 @@ def draw_errors(panel: Axes, angles: GradientAngles) -> None:
     ]
     draw_series(panel, series)
     size_ticks(panel, RATIOS)
-    panel.axhline(CLOSE, color=GREY, linestyle=":", linewidth=0.8)
-    panel.set_xlabel("width over inputs, m/d")
-    panel.set_ylabel("relative error of eq. 8")
-    panel.set_title("how far eq. 8 is off (dotted: 1 %)")
-    legend_below(panel, [s.handle() for s in series])
+    panel.rule("y", CLOSE, Pen(GREY, ":", 0.8))
+    panel.set(xlabel="width over inputs, m/d", ylabel="relative error of eq. 8")
+    panel.set(title="how far eq. 8 is off (dotted: 1 %)")
+    legend_below(panel, [s.entry() for s in series])
 
 
 def error_series(label: str, values: Array, colour: str, marker: str, line: Literal["-", ""] = "-") -> Series:

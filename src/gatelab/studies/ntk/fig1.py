@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from gatelab.arrays import Array
 from gatelab.ntk import Estimate, analytic, estimate
-from gatelab.plotting import GREY, look, new_figure, style
+from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import draw_histogram
 from gatelab.statistics import Interval
 from gatelab.studies.definition import (
@@ -254,59 +251,56 @@ def draw(pairs: Sequence[tuple[Spectra, Spectra]]) -> Figure:
     first = pairs[0][0]
     with style():
         figure = new_figure(10.8, 5.0)
-        panels = figure.subplots(2, len(pairs), sharey="row", sharex=True, height_ratios=(4, 1))
-        for upper, lower, pair in zip(*panels, pairs, strict=True):
+        axes = figure.subplots(2, len(pairs), sharey="row", sharex=True, height_ratios=(4, 1))
+        above, below = (list(map(Panel, row)) for row in axes)
+        for upper, lower, pair in zip(above, below, pairs, strict=True):
             draw_histograms(upper, pair, edges)
-            upper.set_title(" and ".join(s.name for s in pair))
+            upper.set(title=" and ".join(s.name for s in pair))
             draw_extremes(lower, pair)
-            lower.set_xlabel("eigenvalue over width, λ/m")
-        panels[0][0].set_ylabel("share of eigenvalues per decade of λ")
-        square: dict[str, Any] = {"marker": "s", "linestyle": "none", "markersize": 7, "alpha": 0.6}
-        bare: dict[str, Any] = {"linestyle": "none", "color": "black"}
-        handles = [
-            Line2D([], [], color=look("mlp").colour, label="plain, one draw", **square),
-            Line2D([], [], color=look("glu").colour, label="gated, one draw", **square),
-            Line2D([], [], color=GREY, linewidth=1.4, label="our law of the bulk"),
-            Line2D([], [], marker="o", color=GREY, label="extremes over seeds", linewidth=2.4),
-            Line2D([], [], marker="|", markersize=10, label="our estimate", **bare),
-            Line2D([], [], marker="x", label="the paper's estimate", **bare),
+            lower.set(xlabel="eigenvalue over width, λ/m")
+        above[0].set(ylabel="share of eigenvalues per decade of λ")
+        entries = [
+            Entry("plain, one draw", Pen(look("mlp").colour, "", marker="s", size=7, alpha=0.6)),
+            Entry("gated, one draw", Pen(look("glu").colour, "", marker="s", size=7, alpha=0.6)),
+            Entry("our law of the bulk", Pen(GREY, width=1.4)),
+            Entry("extremes over seeds", Pen(GREY, width=2.4, marker="o")),
+            Entry("our estimate", Pen("black", "", marker="|", size=10)),
+            Entry("the paper's estimate", Pen("black", "", marker="x")),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=6)
+        figure_legend(figure, entries, ncols=6)
         figure.suptitle(f"Figure 1: spectra of kernels, Gaussian data (n = {first.n}, d = {first.d}, m = {WIDTH})")
     return figure
 
 
-def draw_histograms(panel: Axes, pair: Sequence[Spectra], edges: Array) -> None:
+def draw_histograms(panel: Panel, pair: Sequence[Spectra], edges: Array) -> None:
     """Shares a decade on a logarithmic axis: the spike, one eigenvalue in n, would else not be seen."""
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log")
     least = 1 / (pair[0].n * np.log10(edges[1] / edges[0]))
     for s, role in zip(pair, ROLES, strict=True):
         colour = look(role).colour
         draw_histogram(panel, s.eigenvalues[0], edges, colour=colour, scale=least)
         if s.expected is not None:
             x = np.geomspace(edges[0], edges[-1], 500)
-            panel.plot(x, s.expected.density(x * WIDTH) * WIDTH * x * np.log(10), color=colour, linewidth=1.4)
-    panel.set_ylim(least / 2, 12)
+            panel.line(x, s.expected.density(x * WIDTH) * WIDTH * x * np.log(10), Pen(colour, width=1.4))
+    panel.set(ylim=(least / 2, 12))
 
 
-def draw_extremes(panel: Axes, pair: Sequence[Spectra]) -> None:
+def draw_extremes(panel: Panel, pair: Sequence[Spectra]) -> None:
     """The extremes on a line each, measured over estimated."""
     for place, (s, role) in enumerate(zip(pair, ROLES, strict=True)):
         colour = look(role).colour
         for values in (s.smallest, s.largest):
             mean = interval(values)
-            panel.plot([mean.low, mean.high], [place] * 2, color=colour, linewidth=2.4, solid_capstyle="butt")
-            panel.plot(mean.value, place, "o", color=colour, markersize=4)
+            panel.line([mean.low, mean.high], [place] * 2, Pen(colour, width=2.4), solid_capstyle="butt")
+            panel.line(mean.value, place, Pen(colour, "", marker="o"))
         for who, marker, size in (("ours", "|", 13), ("paper", "x", 5)):
             known = getattr(s.expected, who, None)
             if known is not None:
                 ends = np.array([known.lambda_min, known.lambda_max]) / WIDTH
-                marks = {"color": "black", "markersize": size, "markeredgewidth": 1.0, "zorder": 4}
-                panel.plot(ends, [place] * 2, marker, **marks)
-    panel.set_ylim(len(pair) - 0.4, -0.6)
-    panel.set_yticks(range(len(pair)), ["plain", "gated"])
-    panel.grid(axis="y", visible=False)
+                panel.line(ends, [place] * 2, Pen("black", "", marker=marker, size=size), order=4)
+    panel.set(ylim=(len(pair) - 0.4, -0.6))
+    panel.axes.set_yticks(range(len(pair)), ["plain", "gated"])
+    panel.axes.grid(axis="y", visible=False)
 
 
 # ---- the finding

@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.ntk import estimate
-from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, style
+from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values, size_ticks
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
@@ -296,20 +295,20 @@ def draw(
     rows = across["mlp"][0].n
     with style():
         figure = new_figure(9.4, 7.6)
-        panels = figure.subplots(2, 2)
-        for column, unit in enumerate(UNITS):
-            draw_conditions(panels[0][column], across[unit])
-            panels[0][column].set_title(f"{PAPER_NAMES[unit]}, n = {rows}")
-            draw_ratios(panels[1][column], along[unit])
-            panels[1][column].set_title(f"{PAPER_NAMES[unit]}: estimates over measured (band: ± 25 %)")
-        low, high = zip(*(panel.get_ylim() for panel in panels[1]), strict=True)
-        for panel in panels[1]:
-            panel.set_ylim(min(low), max(high))
+        above, below = (list(map(Panel, row)) for row in figure.subplots(2, 2))
+        for upper, lower, unit in zip(above, below, UNITS, strict=True):
+            draw_conditions(upper, across[unit])
+            upper.set(title=f"{PAPER_NAMES[unit]}, n = {rows}")
+            draw_ratios(lower, along[unit])
+            lower.set(title=f"{PAPER_NAMES[unit]}: estimates over measured (band: ± 25 %)")
+        low, high = zip(*(panel.axes.get_ylim() for panel in below), strict=True)
+        for panel in below:
+            panel.set(ylim=(min(low), max(high)))
         figure.suptitle(f"Figure 2: condition number against input dimension (m = {WIDTH})")
     return figure
 
 
-def draw_conditions(panel: Axes, cells: Sequence[EstimateCell]) -> None:
+def draw_conditions(panel: Panel, cells: Sequence[EstimateCell]) -> None:
     """Condition numbers of one unit against d: measured, of the Taylor form, and both estimates."""
     d = np.array([c.d for c in cells], float)
     value, low, high = interval_columns([c.measured for c in cells])
@@ -326,16 +325,15 @@ def draw_conditions(panel: Axes, cells: Sequence[EstimateCell]) -> None:
     size_ticks(panel, [50, 100, 200, 400, 800, 1600] if len(cells) > 4 else list(d))
     if cells[0].unit == "glu" or max(high) < 20 * min(low):
         plain_values(panel)
-    panel.set_xlabel("input dimension d")
-    panel.set_ylabel("condition number κ")
-    legend_below(panel, [s.handle() for s in series])
+    panel.set(xlabel="input dimension d", ylabel="condition number κ")
+    legend_below(panel, [s.entry() for s in series])
 
 
-def draw_ratios(panel: Axes, along: Mapping[float, Sequence[EstimateCell]]) -> None:
+def draw_ratios(panel: Panel, along: Mapping[float, Sequence[EstimateCell]]) -> None:
     """Estimates of one unit over what was measured, against d, a colour for each n / d."""
-    panel.axhspan(1 - CLOSE, 1 + CLOSE, color="#ececec", linewidth=0, zorder=0)
-    panel.axhline(1.0, color=GREY, linewidth=0.7)
-    handles = []
+    panel.span("y", 1 - CLOSE, 1 + CLOSE, "#ececec", order=0)
+    panel.rule("y", 1.0, Pen(GREY, width=0.7))
+    entries = []
     d = np.array([c.d for c in next(iter(along.values()))], float)
     for colour, marker, (multiple, cells) in zip(NEURON_COLOURS, "osD^", along.items(), strict=False):
         for who in WHO:
@@ -355,16 +353,12 @@ def draw_ratios(panel: Axes, along: Mapping[float, Sequence[EstimateCell]]) -> N
             )
             draw_series(panel, [curve])
             if who == "ours":
-                handles.append(curve.handle())
+                entries.append(curve.entry())
     size_ticks(panel, list(d))
     plain_values(panel, (1.0, 2.0, 3.0, 5.0, 7.0))
-    panel.set_xlabel("input dimension d")
-    panel.set_ylabel("estimated κ / measured κ")
-    handles += [
-        Series("ours", d, d, colour="black").handle(),
-        Series("the paper's", d, d, colour="black", line="--").handle(),
-    ]
-    legend_below(panel, handles, columns=3)
+    panel.set(xlabel="input dimension d", ylabel="estimated κ / measured κ")
+    entries += [Entry("ours", Pen("black")), Entry("the paper's", Pen("black", "--"))]
+    legend_below(panel, entries, columns=3)
 
 
 STUDY = Study(

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
 
 from gatelab.arrays import Array
 from gatelab.models import GPT2, ViT
 from gatelab.ntk import empirical, spectrum
-from gatelab.plotting import look, new_figure, style
+from gatelab.plotting import Panel, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Outcome, Request, Study
@@ -203,24 +202,24 @@ def draw(conditions: Conditions) -> Figure:
     nothing: Array = np.empty(0)
     with style():
         figure = new_figure(9.6, 4.4)
-        panels = figure.subplots(1, len(MODELS))
+        panels = [Panel(axes) for axes in figure.subplots(1, len(MODELS))]
         for panel, (model, title) in zip(panels, MODELS.items(), strict=True):
             draw_model(panel, conditions.means, model)
-            panel.set_title(title)
-        panels[0].set_ylabel("condition number of the tangent kernel, κ")
+            panel.set(title=title)
+        panels[0].set(ylabel="condition number of the tangent kernel, κ")
         starts = {start for _, start, _ in conditions.means}
-        handles = [
-            dots(f"{role}, {name}", nothing, nothing, role, start).handle()
+        entries = [
+            dots(f"{role}, {name}", nothing, nothing, role, start).entry()
             for start, name in STARTS.items()
             if start in starts
             for role in ("plain", "gated")
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        figure_legend(figure, entries, ncols=len(entries))
         figure.suptitle("Figure 3: gated and plain feed-forward blocks in whole models")
     return figure
 
 
-def draw_model(panel: Axes, means: dict[Any, Interval], model: str) -> None:
+def draw_model(panel: Panel, means: dict[Any, Interval], model: str) -> None:
     """Pairs of units beside each other; hollow dots are of the start with small weights."""
     groups = [*PAIRS, EXTRA]
     series = []
@@ -232,9 +231,9 @@ def draw_model(panel: Axes, means: dict[Any, Interval], model: str) -> None:
                     x = np.array([place + (side - 0.5) * 0.44 + shift])
                     series.append(dots(unit, x, value, role, start, low=low, high=high))
     draw_series(panel, series, x_log=False)
-    panel.set_xticks(range(len(groups)), ["\n".join(NAMES[u] for u in pair) for pair in groups])
-    panel.set_xlim(-0.6, len(groups) - 0.4)
-    panel.grid(axis="x", visible=False)
+    panel.axes.set_xticks(range(len(groups)), ["\n".join(NAMES[u] for u in pair) for pair in groups])
+    panel.set(xlim=(-0.6, len(groups) - 0.4))
+    panel.axes.grid(axis="x", visible=False)
 
 
 def dots(label: str, x: Array, value: Array, role: str, start: str, **ends: Array) -> Series:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Ellipse
 
 from gatelab.arrays import Array
 from gatelab.dynamics import Crossing, crossing
 from gatelab.ntk import analytic
-from gatelab.plotting import look, new_figure, style
+from gatelab.plotting import Panel, Pen, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH
@@ -172,52 +170,40 @@ def draw(paths: Sequence[Path], stops: Sequence[int], meeting: Crossing) -> Figu
         figure = new_figure(10.4, 5.9)
         grid = figure.add_gridspec(2, 3)
         for place, (letter, stop) in enumerate(zip("abcd", stops, strict=True)):
-            panel = figure.add_subplot(grid[place // 2, place % 2])
+            panel = Panel(figure.add_subplot(grid[place // 2, place % 2]))
             draw_plane(panel, paths, stop)
             leader = paths[int(np.argmin([p.losses[stop] for p in paths]))].unit
-            panel.set_title(f"({letter}) step {stop}: {PAPER_NAMES[leader]} is ahead")
-        figure.axes[0].legend(loc="upper left", handlelength=1.8)
-        panel = figure.add_subplot(grid[0, 2])
+            panel.set(title=f"({letter}) step {stop}: {PAPER_NAMES[leader]} is ahead")
+            if place == 0:
+                panel.legend(loc="upper left", handlelength=1.8)
+        panel = Panel(figure.add_subplot(grid[0, 2]))
         draw_losses_until(panel, paths, meeting, end, log=True)
-        panel.set_title("all steps")
-        panel = figure.add_subplot(grid[1, 2])
+        panel.set(title="all steps")
+        panel = Panel(figure.add_subplot(grid[1, 2]))
         draw_losses_until(panel, paths, meeting, min(end, int(3 * meeting.step)), log=False)
-        panel.set_title(f"around the crossing, step {meeting.step:.1f}")
+        panel.set(title=f"around the crossing, step {meeting.step:.1f}")
         figure.suptitle(f"Figure 5: outputs on two samples at {ANGLE:.0f}°, gradient descent from 0 (m = {WIDTH})")
     return figure
 
 
-def draw_plane(panel: Axes, paths: Sequence[Path], stop: int) -> None:
+def draw_plane(panel: Panel, paths: Sequence[Path], stop: int) -> None:
     """The plane of both outputs: the targets, and the paths up to a step."""
     top = max(p.eigenvalues[-1] for p in paths)
     for p in paths:
         shape = look(p.unit)
         # The outputs that a change of the parameters of given length can reach: semi-axes sqrt(lambda).
-        lengths = 0.55 * np.sqrt(p.eigenvalues / top)
-        tilt = np.degrees(np.arctan2(p.vectors[1, -1], p.vectors[0, -1]))
-        panel.add_patch(
-            Ellipse(
-                (float(TARGETS[0]), float(TARGETS[1])),
-                2 * lengths[1],
-                2 * lengths[0],
-                angle=float(tilt),
-                facecolor=shape.colour,
-                alpha=0.13,
-                edgecolor=shape.colour,
-            )
-        )
+        turn = np.linspace(0, 2 * np.pi, 181)[:-1]
+        circle = 0.55 * np.sqrt(p.eigenvalues / top) * np.column_stack((np.sin(turn), np.cos(turn)))
+        panel.area(*(TARGETS[:, None] + p.vectors @ circle.T), shape.colour, alpha=0.13)
         xs = p.outputs[: stop + 1]
-        panel.plot(xs[:, 0], xs[:, 1], color=shape.colour, linewidth=1.4, label=PAPER_NAMES[p.unit])
-        panel.plot(*xs[-1], marker=shape.marker, color=shape.colour, markersize=6, zorder=5)
-    panel.plot(*TARGETS, marker="*", color="#222222", markersize=10, zorder=6, linestyle="none", label="targets")
-    panel.set_xlim(-0.1, 1.55)
-    panel.set_ylim(-0.25, 0.95)
-    panel.set_aspect("equal")
-    panel.set_xlabel("output on sample 1")
-    panel.set_ylabel("output on sample 2")
+        panel.line(xs[:, 0], xs[:, 1], Pen(shape.colour, width=1.4), label=PAPER_NAMES[p.unit])
+        panel.line(*xs[-1], Pen(shape.colour, marker=shape.marker, size=6), order=5)
+    panel.line(*TARGETS, Pen("#222222", "", marker="*", size=10), label="targets", order=6)
+    panel.set(xlim=(-0.1, 1.55), ylim=(-0.25, 0.95), aspect="equal")
+    panel.set(xlabel="output on sample 1", ylabel="output on sample 2")
 
 
-def draw_losses_until(panel: Axes, paths: Sequence[Path], meeting: Crossing, end: int, *, log: bool) -> None:
+def draw_losses_until(panel: Panel, paths: Sequence[Path], meeting: Crossing, end: int, *, log: bool) -> None:
     """The losses of both units before the step `end`, and where they cross."""
     assert meeting.step is not None and meeting.loss is not None
     steps = np.arange(end, dtype=float)

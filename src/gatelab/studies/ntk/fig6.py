@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from gatelab.errors import GatelabError
-from gatelab.plotting import GREY, look, new_figure, style
+from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing, plain_values, size_ticks
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, only, stroke
@@ -291,17 +288,16 @@ def draw(by_data: Mapping[str, Sequence[CrossingRun]]) -> Figure:
         grid = figure.add_gridspec(2 * len(by_data), 3)
         for block, runs in enumerate(by_data.values()):
             for place, pair in enumerate(EVERY_PAIR):
-                panel = figure.add_subplot(grid[2 * block + place // 3, place % 3])
+                panel = Panel(figure.add_subplot(grid[2 * block + place // 3, place % 3]))
                 draw_pair(panel, next(r for r in runs if r.units == pair and r.share == DRAWN))
-            draw_rates(figure.add_subplot(grid[2 * block + 1, 2]), runs)
-        dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "#222222"}
-        handles = [
-            Line2D([], [], color=GREY, label="trained networks: mean, 95 % interval"),
-            Line2D([], [], color=GREY, linestyle=(0, (4, 2)), label="closed form"),
-            Line2D([], [], label="measured crossing, 95 % interval", markersize=5, **dot),
-            Line2D([], [], label="predicted crossing", markersize=8, markerfacecolor="none", **dot),
+            draw_rates(Panel(figure.add_subplot(grid[2 * block + 1, 2])), runs)
+        entries = [
+            Entry("trained networks: mean, 95 % interval", Pen(GREY)),
+            Entry("closed form", Pen(GREY, (0, (4, 2)))),
+            Entry("measured crossing, 95 % interval", Pen("#222222", "", marker="o", size=5)),
+            Entry("predicted crossing", Pen("#222222", "", marker="o", size=8, face="none")),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=2.6)
+        figure_legend(figure, entries, ncols=4, handlelength=2.6)
         figure.suptitle(f"Figure 6: loss crossing, both units of a pair with the step {DRAWN:g} / λ_max")
     return figure
 
@@ -311,14 +307,14 @@ def pair_colours() -> tuple[str, str]:
     return look("mlp").colour, look("glu").colour
 
 
-def draw_pair(panel: Axes, run: CrossingRun) -> None:
+def draw_pair(panel: Panel, run: CrossingRun) -> None:
     """The losses of both units, trained and predicted, with both crossings."""
-    curves, handles = [], []
+    curves, entries = [], []
     for unit, colour, trained, expected in zip(
         run.units, pair_colours(), run.trained, run.expected.curves, strict=True
     ):
         curves.append(LossCurve(NAMES[unit], trained.steps, trained.mean, *trained.interval(), colour=colour))
-        handles.append(curves[-1].handle())
+        entries.append(curves[-1].entry())
         predicted = expected.at(trained.steps).loss
         curves.append(LossCurve(NAMES[unit], trained.steps, predicted, colour=colour, predicted=True))
     draw_losses(panel, curves)
@@ -327,40 +323,34 @@ def draw_pair(panel: Axes, run: CrossingRun) -> None:
         mark_crossing(panel, run.expected.step, run.expected.loss, hollow=True)
     if run.measured.step is not None:
         height = float(np.interp(run.measured.step, run.trained[0].steps, run.trained[0].mean))
-        panel.hlines(height, run.measured.low, run.measured.high, color="#222222", linewidth=1.4, zorder=5)
-        mark_crossing(panel, run.measured.step, height)
-    panel.legend(handles=handles, loc="upper right")
-    panel.set_title(f"{run.data}: {NAMES[run.units[0]]} and {NAMES[run.units[1]]}")
+        mark_crossing(panel, run.measured.step, height, ends=(run.measured.low, run.measured.high))
+    panel.legend(entries, loc="upper right")
+    panel.set(title=f"{run.data}: {NAMES[run.units[0]]} and {NAMES[run.units[1]]}")
 
 
-def draw_rates(panel: Axes, runs: Sequence[CrossingRun]) -> None:
+def draw_rates(panel: Panel, runs: Sequence[CrossingRun]) -> None:
     """The step of the crossing against the learning rate, a colour a pair: predicted as lines, measured as dots."""
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log")
     pairs = list(dict.fromkeys(r.units for r in runs))
     shares = sorted({r.share for r in runs})
     for order, (pair, colour) in enumerate(zip(pairs, COLOURS, strict=True)):
         own = [r for r in runs if r.units == pair]
         predicted = [r.expected.step or np.nan for r in own]
-        panel.plot([r.share for r in own], predicted, color=colour, linestyle=(0, (4, 2)), lw=1.0)
+        panel.line([r.share for r in own], predicted, Pen(colour, (0, (4, 2)), 1.0))
         for r in own:
             if r.measured.step is not None:
                 x = r.share * 1.05 ** (order - 2)
-                panel.vlines(x, r.measured.low, r.measured.high, color=colour, linewidth=1.3, alpha=0.7)
-                panel.plot([x], [r.measured.step], marker="o", color=colour, markersize=4)
+                ends = panel.strokes(x, r.measured.low, r.measured.high, Pen(colour, width=1.3, alpha=0.7))
+                panel.line(x, r.measured.step, Pen(colour, marker="o"), interval=ends)
     size_ticks(panel, shares)
-    panel.set_xlim(shares[0] / 1.25, shares[-1] * 1.25)
+    panel.set(xlim=(shares[0] / 1.25, shares[-1] * 1.25))
     plain_values(panel)
-    handles = [
-        Line2D([], [], color=c, marker="o", label=f"{NAMES[a]}, {NAMES[b]}")
-        for (a, b), c in zip(pairs, COLOURS, strict=True)
-    ]
-    low, high = panel.get_ylim()
-    panel.set_ylim(low / 6, high)  # room for the legend below the points
-    panel.legend(handles=handles, loc="lower left", fontsize=7, ncols=2, columnspacing=0.8, handlelength=1.4)
-    panel.set_xlabel("learning rate times λ_max")
-    panel.set_ylabel("step of the crossing")
-    panel.set_title(f"{runs[0].data}: crossing by learning rate")
+    low, high = panel.axes.get_ylim()
+    panel.set(ylim=(low / 6, high))  # room for the legend below the points
+    entries = [Entry(f"{NAMES[a]}, {NAMES[b]}", Pen(c, marker="o")) for (a, b), c in zip(pairs, COLOURS, strict=True)]
+    panel.legend(entries, loc="lower left", fontsize=7, ncols=2, columnspacing=0.8, handlelength=1.4)
+    panel.set(xlabel="learning rate times λ_max", ylabel="step of the crossing")
+    panel.set(title=f"{runs[0].data}: crossing by learning rate")
 
 
 # ---- the finding

@@ -13,13 +13,12 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.feedforward import Unit
 from gatelab.ntk import analytic, estimate
-from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
+from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, figure_legend, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Outcome, Request, Study
@@ -209,26 +208,23 @@ def draw(curves: Sequence[OrderCurve], seeds: int) -> Figure:
     """A row a gate, a column a kind of data."""
     with style():
         figure = new_figure(9.6, 7.4)
-        panels = figure.subplots(2, 2)
-        for row, gate in zip(panels, GATES, strict=True):
-            for panel, (data, words) in zip(row, KINDS.items(), strict=True):
-                draw_orders(panel, [c for c in curves if (c.gate, c.data) == (gate, data)])
-                panel.set_title(f"{gate} gate, {words}")
+        for row, gate in zip(figure.subplots(2, 2), GATES, strict=True):
+            for axes, (data, words) in zip(row, KINDS.items(), strict=True):
+                draw_orders(Panel(axes), [c for c in curves if (c.gate, c.data) == (gate, data)])
+                axes.set_title(f"{gate} gate, {words}")
         first = [c for c in curves if (c.gate, c.data) == (curves[0].gate, curves[0].data)]
-        handles = [measured_series(c, i).handle() for i, c in enumerate(first)]
-        spread = np.ones(2)
-        handles += [
-            Series("diagonal alone: largest entry over smallest", spread, spread, line=":").handle(),
-            Series("our estimate (relu)", spread, spread, line="--").handle(),
-            Series("best order", spread, spread, colour="black", marker="o", line="", hollow=True).handle(),
+        entries = [measured_series(c, i).entry() for i, c in enumerate(first)]
+        entries += [
+            Entry("diagonal alone: largest entry over smallest", Pen(GREY, ":")),
+            Entry("our estimate (relu)", Pen(GREY, "--")),
+            Entry("best order", Pen("black", "", marker="o", size=9, face="white", edge=0.9)),
         ]
-        handles[-1].set_markersize(9)
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        figure_legend(figure, entries, ncols=4)
         figure.suptitle(f"Condition number against the order q of the unit ({seeds} seeds, infinite width)")
     return figure
 
 
-def draw_orders(panel: Axes, curves: Sequence[OrderCurve]) -> None:
+def draw_orders(panel: Panel, curves: Sequence[OrderCurve]) -> None:
     """The curves of one gate on one kind of data; on Gaussian samples with the diagonal alone and the best order."""
     q = np.array(ORDERS, float)
     for i, c in enumerate(curves):
@@ -240,15 +236,13 @@ def draw_orders(panel: Axes, curves: Sequence[OrderCurve]) -> None:
             series.append(Series("", q, c.estimated, colour=measured.colour, line="--"))
         draw_series(panel, [*series, measured], x_log=False)
         if not c.normalised:
-            mark = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black", "zorder": 5}
-            panel.plot(c.best, measured.value[c.best], "o", **mark)
-    panel.set_xticks(list(ORDERS), ["0\nMLP", "1\nGLU", "2\nGQU", *map(str, ORDERS[3:])])
-    panel.set_xlabel("order q: affine factors beside the gate")
+            ring = Pen("black", "", marker="o", size=9, face="none")
+            panel.line(c.best, measured.value[c.best], ring, order=5)
+    panel.axes.set_xticks(list(ORDERS), ["0\nMLP", "1\nGLU", "2\nGQU", *map(str, ORDERS[3:])])
+    panel.set(xlabel="order q: affine factors beside the gate", ylabel="condition number κ")
     if curves[0].normalised:
-        panel.set_ylabel("condition number κ − 1")
-        panel.axhline(1.0, color=GREY, linewidth=0.6)
-    else:
-        panel.set_ylabel("condition number κ")
+        panel.set(ylabel="condition number κ − 1")
+        panel.rule("y", 1.0, Pen(GREY, width=0.6))
 
 
 def measured_series(c: OrderCurve, number: int) -> Series:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.ntk import estimate
-from gatelab.plotting import look, new_figure, style
+from gatelab.plotting import Panel, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, plain_values, size_ticks
 from gatelab.scaling_laws import Slope, local_slopes, slope
 from gatelab.statistics import Interval
@@ -333,31 +332,31 @@ def draw(tracks: Sequence[Track], walks: Sequence[Walk], seeds: int) -> Figure:
     """A row a quantity and a column a walk; exponents stand above each panel."""
     with style():
         figure = new_figure(10.4, 10.0)
-        panels = figure.subplots(len(WHAT), len(walks))
+        panels = [list(map(Panel, row)) for row in figure.subplots(len(WHAT), len(walks))]
         for column, walk in enumerate(walks):
             for row, what in enumerate(WHAT):
                 draw_quantity(panels[row][column], [t for t in tracks if t.walk == walk], what)
-            panels[0][column].set_title(f"{walk.title}\n\n{panels[0][column].get_title()}")
-            panels[-1][column].set_xlabel(walk.axis)
+            panels[0][column].set(title=f"{walk.title}\n\n{panels[0][column].axes.get_title()}")
+            panels[-1][column].set(xlabel=walk.axis)
         for row, words in enumerate(OVER_WIDTH.values()):
-            panels[row][0].set_ylabel(words)
+            panels[row][0].set(ylabel=words)
         unit = np.ones(1)
-        handles = [
-            Series(PAPER_NAMES[u], unit, unit, colour=look(u).colour, marker=look(u).marker, line="").handle()
+        entries = [
+            Series(PAPER_NAMES[u], unit, unit, colour=look(u).colour, marker=look(u).marker, line="").entry()
             for u in UNITS
         ]
-        handles += [
-            Series("our estimate", unit, unit).handle(),
-            Series("slope of Theorem 3.1", unit, unit, colour="black", line="--").handle(),
+        entries += [
+            Series("our estimate", unit, unit).entry(),
+            Series("slope of Theorem 3.1", unit, unit, colour="black", line="--").entry(),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        figure_legend(figure, entries, ncols=4)
         figure.suptitle(
             f"Theorem 3.1: extreme eigenvalues and condition number, exponents above ({seeds} seeds, m → ∞)"
         )
     return figure
 
 
-def draw_quantity(panel: Axes, tracks: Sequence[Track], what: str) -> None:
+def draw_quantity(panel: Panel, tracks: Sequence[Track], what: str) -> None:
     """One quantity of both units along one walk: measured, our estimate, and the slope of the theorem."""
     x = tracks[0].walk.grown()
     series = []
@@ -373,10 +372,10 @@ def draw_quantity(panel: Axes, tracks: Sequence[Track], what: str) -> None:
         ]
     draw_series(panel, series)
     size_ticks(panel, x[::2])
-    low_end, high_end = panel.get_ylim()
+    low_end, high_end = panel.axes.get_ylim()
     if high_end < 40 * low_end:
         plain_values(panel)
-    panel.set_title("\n".join(f"{t.name} {t.slope(what)}".replace("-", "−") for t in tracks))
+    panel.set(title="\n".join(f"{t.name} {t.slope(what)}".replace("-", "−") for t in tracks))
 
 
 STUDY = Study(

@@ -8,7 +8,7 @@ import torch
 
 from gatelab.arrays import Array
 from gatelab.feedforward import Unit, unit
-from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
+from gatelab.plotting import GREY, NEURON_COLOURS, Panel, Pen, new_figure, style
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.verdicts import reproduced_if
 
@@ -22,18 +22,16 @@ def run(request: Request) -> Outcome:
     rows = []
     with style():
         figure = new_figure(7.2, 3.0)
-        panels = figure.subplots(1, 2, sharey=True)
+        panels = [Panel(axes) for axes in figure.subplots(1, 2, sharey=True)]
         for panel, (init, words) in zip(panels, WAYS.items(), strict=True):
             values, knots = activations(init, x)
             for i, knot in enumerate(knots):
-                panel.axvline(knot, color=GREY, linestyle="--", linewidth=0.6)
-                panel.plot(x, values[:, i], color=NEURON_COLOURS[i])
+                panel.rule("x", knot, Pen(GREY, "--", 0.6))
+                panel.line(x, values[:, i], Pen(NEURON_COLOURS[i]))
                 dead = not (values[:, i] > 0).any()
                 rows.append({"initialisation": init, "neuron": i + 1, "knot": knot, "dead_inside": dead})
-            panel.set_title(f"{words} (init='{init}')")
-            panel.set_xlabel("x")
-            panel.set_xticks([-1.0, -0.5, 0.0, 0.5, 1.0])
-        panels[0].set_ylabel("relu(Gx + g)")
+            panel.set(title=f"{words} (init='{init}')", xlabel="x", xticks=[-1.0, -0.5, 0.0, 0.5, 1.0])
+        panels[0].set(ylabel="relu(Gx + g)")
         figure.suptitle(f"Figure 3: {NEURONS} gates on equally spaced knots")
     table = pd.DataFrame(rows)
     return Outcome(figure, {"gates": table}, (dead_claim(table), cells_claim(table)), notes())

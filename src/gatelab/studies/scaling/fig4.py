@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 
 from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.feedforward import Network
-from gatelab.plotting import GREY, NEURON_COLOURS, look, new_figure, style
+from gatelab.plotting import GREY, NEURON_COLOURS, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.solve import Fit, construct, fit
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.progress import ticker
@@ -41,18 +40,18 @@ def run(request: Request) -> Outcome:
     y = np.asarray(target.f(x), float)
     with style():
         figure = new_figure(10.2, 5.6)
-        panels = figure.subplots(2, 3, sharex=True)
+        panels = [list(map(Panel, row)) for row in figure.subplots(2, 3, sharex=True)]
         for row, name in zip(panels, UNITS, strict=True):
             for panel, letter, (way, words) in zip(row, PANELS[name], WAYS.items(), strict=False):
                 draw_fit(panel, x, y, fits[name, way])
-                panel.set_title(f"({letter}) {name.upper()}, {words}: RMSE {fits[name, way].test_rmse:.1e}")
+                panel.set(title=f"({letter}) {name.upper()}, {words}: RMSE {fits[name, way].test_rmse:.1e}")
             trained = fits[name, "knots"]
             draw_neurons(row[2], x, trained)
-            row[2].set_title(f"({PANELS[name][2]}) {name.upper()}, trained neurons: RMSE {trained.test_rmse:.1e}")
+            row[2].set(title=f"({PANELS[name][2]}) {name.upper()}, trained neurons: RMSE {trained.test_rmse:.1e}")
         for panel in panels[-1]:
-            panel.set_xlabel("x")
-        entries = {h.get_label(): h for panel in panels[:, 0] for h in panel.get_legend_handles_labels()[0]}
-        figure.legend(handles=list(entries.values()), loc="outside lower center", ncols=len(entries))
+            panel.set(xlabel="x")
+        entries = {entry.text: entry for row in panels for entry in row[0].labelled()}
+        figure_legend(figure, list(entries.values()), ncols=len(entries))
         figure.suptitle(f"Figure 4: {NEURONS} neurons on 1/(1+cos²πx)")
     claims = [
         claim
@@ -91,25 +90,25 @@ def contributions(fitted: Fit, x: Array) -> Array:
         return (network.neurons(torch.from_numpy(x[:, None])) * network.D[0]).numpy()
 
 
-def draw_fit(panel: Axes, x: Array, y: Array, fitted: Fit) -> None:
+def draw_fit(panel: Panel, x: Array, y: Array, fitted: Fit) -> None:
     """The target, the network on it and dashed lines at its knots; one of the lines is in the legend."""
     label = "knot"
     for knot in knots_inside(network_of(fitted)):
-        panel.axvline(knot, color=GREY, linestyle="--", linewidth=0.7, label=label)
+        panel.rule("x", knot, Pen(GREY, "--", 0.7), label=label)
         label = ""
-    panel.plot(x, y, color="#bbbbbb", linewidth=3.2, label="target")
-    panel.plot(x, fitted.predict(x), color=look(fitted.unit).colour, linewidth=1.2, label=fitted.unit.upper())
-    panel.set_ylabel("y")
+    panel.line(x, y, Pen("#bbbbbb", width=3.2), label="target")
+    panel.line(x, fitted.predict(x), Pen(look(fitted.unit).colour, width=1.2), label=fitted.unit.upper())
+    panel.set(ylabel="y")
 
 
-def draw_neurons(panel: Axes, x: Array, fitted: Fit) -> None:
+def draw_neurons(panel: Panel, x: Array, fitted: Fit) -> None:
     """What each neuron contributes, with dashed lines at the knots."""
     parts = contributions(fitted, x)
     for knot in knots_inside(network_of(fitted)):
-        panel.axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
+        panel.rule("x", knot, Pen(GREY, "--", 0.7))
     for i, part in enumerate(parts.T):
-        panel.plot(x, part, color=NEURON_COLOURS[i], linewidth=1.1)
-    panel.set_ylabel("contribution of a neuron")
+        panel.line(x, part, Pen(NEURON_COLOURS[i], width=1.1))
+    panel.set(ylabel="contribution of a neuron")
 
 
 def fits_table(fits: Fits) -> pd.DataFrame:

@@ -14,15 +14,13 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gatelab.arrays import Array
 from gatelab.display import counted
-from gatelab.plotting import GREY, NEURON_COLOURS, new_figure, style
+from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, figure_legend, new_figure, style
 from gatelab.scaling_laws import Law, Slope, fit_law, slope
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.progress import ticker
@@ -266,47 +264,43 @@ def law_panels(units: Sequence[LawPanel], title: str) -> Figure:
         grid = figure.subplots(2, len(units), sharey="row", sharex="row", squeeze=False, height_ratios=(1.4, 1.0))
         data = np.unique(np.concatenate([u.used[1] for u in units]))
         for (above, below), unit in zip(grid.T, units, strict=True):
-            draw_errors(above, unit, data)
-            draw_ratios(below, unit)
+            draw_errors(Panel(above), unit, data)
+            draw_ratios(Panel(below), unit)
             above.set_title(unit.name)
         grid[0, 0].set_ylabel("RMSE on clean test data")
         grid[1, 0].set_ylabel("measured over law")
-        figure.legend(handles=legend_handles(data), loc="outside right center", handlelength=2.2)
+        figure_legend(figure, legend_entries(data), loc="outside right center", handlelength=2.2)
         figure.suptitle(title)
     return figure
 
 
-def draw_errors(panel: Axes, unit: LawPanel, data: Array) -> None:
+def draw_errors(panel: Panel, unit: LawPanel, data: Array) -> None:
     """Errors against P, a colour for each D, with both laws."""
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log", xlabel="parameters P")
     for D in data:
         colour = data_colour(D, data)
-        for (P, Ds, L), face in ((unit.used, colour), (unit.left_out, "white")):
+        for (P, Ds, L), face in ((unit.used, ""), (unit.left_out, "white")):
             here = Ds == D
-            panel.plot(P[here], L[here], "o", color=colour, markerfacecolor=face, markersize=3.5, zorder=3)
+            panel.line(P[here], L[here], Pen(colour, "", marker="o", size=3.5, face=face), order=3)
         P = unit.used[0][unit.used[1] == D]
         if len(P):
             along = np.geomspace(P.min(), P.max(), 60)
             for law, predict in unit.predictions.items():
-                panel.plot(along, predict(along, np.full(60, D)), color=colour, linestyle=LINES[law])
-    panel.set_xlabel("parameters P")
-    plain_ticks(panel.xaxis, (1.0, 2.0, 5.0))
-    plain_ticks(panel.yaxis, (1.0, 2.0, 5.0))
+                panel.line(along, predict(along, np.full(60, D)), Pen(colour, LINES[law]))
+    plain_ticks(panel.axes.xaxis, (1.0, 2.0, 5.0))
+    plain_ticks(panel.axes.yaxis, (1.0, 2.0, 5.0))
 
 
-def draw_ratios(panel: Axes, unit: LawPanel) -> None:
+def draw_ratios(panel: Panel, unit: LawPanel) -> None:
     """Measured over predicted against P/D."""
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    panel.axhline(1.0, color=GREY, linewidth=0.8)
+    panel.set(xscale="log", yscale="log", xlabel="parameters over data, P/D")
+    panel.rule("y", 1.0, Pen(GREY, width=0.8))
     for law, predict in unit.predictions.items():
         marker, colour = MARKS[law]
-        for (P, D, L), face in ((unit.used, colour), (unit.left_out, "white")):
-            panel.plot(P / D, L / predict(P, D), marker, color=colour, markerfacecolor=face, markersize=3.5)
-    panel.set_xlabel("parameters over data, P/D")
-    plain_ticks(panel.xaxis, (1.0, 3.0))
-    plain_ticks(panel.yaxis, (1.0, 2.0, 5.0))
+        for (P, D, L), face in ((unit.used, ""), (unit.left_out, "white")):
+            panel.line(P / D, L / predict(P, D), Pen(colour, "", marker=marker, size=3.5, face=face))
+    plain_ticks(panel.axes.xaxis, (1.0, 3.0))
+    plain_ticks(panel.axes.yaxis, (1.0, 2.0, 5.0))
 
 
 def plain_ticks(axis: Axis, steps: tuple[float, ...]) -> None:
@@ -322,20 +316,12 @@ def data_colour(value: float, values: Array) -> Any:
     return mpl.colormaps["viridis"](0.86 * share)
 
 
-def legend_handles(data: Array) -> list[Line2D]:
+def legend_entries(data: Array) -> list[Entry]:
     """What colours, lines and marks mean."""
-    dots: dict[str, Any] = {"marker": "o", "linestyle": "none"}
-    of_data = [Line2D([], [], color=data_colour(D, data), label=f"D = {D:g}", **dots) for D in data]
-    of_laws = [
-        Line2D([], [], color=GREY, linestyle="-", label="$E + A/P^a + B/D^b$"),
-        Line2D([], [], color=GREY, linestyle="--", label="noise law"),
-    ]
-    below = [
-        Line2D([], [], color=colour, marker=marker, linestyle="none", label=f"over the {law} law")
-        for law, (marker, colour) in MARKS.items()
-    ]
-    hollow = Line2D([], [], color=GREY, markerfacecolor="white", label="left out: P ≥ D/2", **dots)
-    return [*of_data, *of_laws, *below, hollow]
+    of_data = [Entry(f"D = {D:g}", Pen(data_colour(D, data), "", marker="o")) for D in data]
+    of_laws = [Entry("$E + A/P^a + B/D^b$", Pen(GREY)), Entry("noise law", Pen(GREY, "--"))]
+    below = [Entry(f"over the {law} law", Pen(colour, "", marker=marker)) for law, (marker, colour) in MARKS.items()]
+    return [*of_data, *of_laws, *below, Entry("left out: P ≥ D/2", Pen(GREY, "", marker="o", face="white"))]
 
 
 STUDY = Study(

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gatelab.errors import GatelabError
-from gatelab.plotting import GREY, Curve, look, new_figure, style
+from gatelab.plotting import GREY, Curve, Panel, Pen, look, new_figure, style
 from gatelab.plotting.curves import draw_curves
 from gatelab.scaling_laws import Slope
 from gatelab.studies.definition import Outcome, Request, Study
@@ -50,7 +49,7 @@ def run_fig7(request: Request) -> Outcome:
     tick = ticker(request, sum(row.fits for row in rows))
     fitted_rows = [fit_row(request, row, tick) for row in rows]
     panels = [
-        Panel(f"{f.row.label}, {f.row.inputs} inputs", "RMSE", (*protocol_curves(f, "split"), *training_curves(f)))
+        CurvePanel(f"{f.row.label}, {f.row.inputs} inputs", "RMSE", (*protocol_curves(f, "split"), *training_curves(f)))
         for f in fitted_rows
     ]
     figure = panel_figure(panels, "Figure 7: synthetic problems of many inputs")
@@ -72,8 +71,8 @@ def run_fig8(request: Request) -> Outcome:
     for fitted in fitted_rows:
         cap = CAP * max(max(fitted.training(unit).values()) for unit in UNITS)
         label, split, paper = fitted.row.label, protocol_curves(fitted, "split"), protocol_curves(fitted, "paper")
-        panels.append(Panel(f"{label}: true split", "RMSE", (*split, *training_curves(fitted)), cap))
-        panels.append(Panel(f"{label}: paper's protocol, all rows", "RMSE on training rows", paper))
+        panels.append(CurvePanel(f"{label}: true split", "RMSE", (*split, *training_curves(fitted)), cap))
+        panels.append(CurvePanel(f"{label}: paper's protocol, all rows", "RMSE on training rows", paper))
     figure = panel_figure(panels, "Figure 8: measured data", alike=True)
     cells = [c for fitted in fitted_rows for c in cells_of(fitted)]
     reasons = {fitted.row.name: protocols_reason(fitted) for fitted in fitted_rows}
@@ -93,7 +92,7 @@ def run_fig8(request: Request) -> Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class CurvePanel:
     """A panel: its title, the name of its errors, its curves. Errors beyond `cap` are marked at the upper edge."""
 
     title: str
@@ -133,42 +132,40 @@ def unit_curve(unit: str, fitted: FittedRow, errors: dict[int, float], ours: Slo
     )
 
 
-def panel_figure(panels: Sequence[Panel], title: str, *, columns: int = 2, alike: bool = False) -> Figure:
+def panel_figure(contents: Sequence[CurvePanel], title: str, *, columns: int = 2, alike: bool = False) -> Figure:
     """The panels in rows of `columns`, each with its legend below; with `alike` those of a row have one range."""
-    rows = -(-len(panels) // columns)
-    entries = max(len(panel.curves) for panel in panels)
+    rows = -(-len(contents) // columns)
+    entries = max(len(content.curves) for content in contents)
     with style():
         figure = new_figure(4.4 * columns, 0.3 + rows * (2.7 + 0.19 * (entries + 1)))
-        for i, panel in enumerate(panels, start=1):
-            axes = figure.add_subplot(rows, columns, i)
-            draw_curves(axes, panel.curves)
-            axes.set_xticks(panel.curves[0].sizes)
-            axes.set_title(panel.title)
-            axes.set_xlabel("neurons n")
-            axes.set_ylabel(panel.errors)
+        panels = [Panel(figure.add_subplot(rows, columns, i + 1)) for i in range(len(contents))]
+        for panel, content in zip(panels, contents, strict=True):
+            draw_curves(panel, content.curves)
+            panel.axes.set_xticks(content.curves[0].sizes)
+            panel.set(title=content.title, xlabel="neurons n", ylabel=content.errors)
         if alike:
             for first in range(0, len(panels), columns):
-                share_range(figure.axes[first : first + columns], panels[first : first + columns])
+                share_range(panels[first : first + columns], contents[first : first + columns])
         figure.suptitle(title)
     return figure
 
 
-def share_range(row: Sequence[Axes], panels: Sequence[Panel]) -> None:
+def share_range(row: Sequence[Panel], contents: Sequence[CurvePanel]) -> None:
     """Give a row of panels one range, which ends at the least cap that is passed; what is beyond is marked there.
 
     Without a cap a failure a hundred times as large as all other errors would leave them a line.
     """
-    lows, highs = zip(*(axes.get_ylim() for axes in row), strict=True)
-    passed = [p.cap for p in panels if any((c.errors > p.cap).any() for c in p.curves)]
+    lows, highs = zip(*(panel.axes.get_ylim() for panel in row), strict=True)
+    passed = [p.cap for p in contents if any((c.errors > p.cap).any() for c in p.curves)]
     top = min([max(highs), *(1.15 * cap for cap in passed)])
-    for axes, panel in zip(row, panels, strict=True):
-        axes.set_ylim(min(lows), top)
-        for curve in panel.curves:
+    for panel, content in zip(row, contents, strict=True):
+        panel.set(ylim=(min(lows), top))
+        for curve in content.curves:
             beyond = curve.sizes[(curve.errors > top).any(axis=1)]
-            marks = {"color": look(curve.key).colour, "markerfacecolor": "white", "zorder": 4}
-            axes.plot(beyond, np.full(len(beyond), top / 1.05), "^", **marks)
-        if passed and panel.cap in passed:
-            axes.annotate("△ beyond the axis", (0.01, 0.99), xycoords="axes fraction", ha="left", va="top", color=GREY)
+            pen = Pen(look(curve.key).colour, "", marker="^", face="white")
+            panel.line(beyond, np.full(len(beyond), top / 1.05), pen, order=4)
+        if passed and content.cap in passed:
+            panel.text("△ beyond the axis", 0.01, 0.99, within=("panel", "panel"), up="top", colour=GREY)
 
 
 FIG7 = Study(

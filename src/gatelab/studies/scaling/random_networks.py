@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.feedforward import Network, Unit, unit
-from gatelab.plotting import GREY, NEURON_COLOURS, Plane, draw_plane, draw_surface, new_figure, style
+from gatelab.plotting import (
+    GREY,
+    NEURON_COLOURS,
+    Panel,
+    Pen,
+    Plane,
+    colour_bar,
+    draw_plane,
+    draw_surface,
+    new_figure,
+    style,
+)
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.verdicts import reproduced_if
 
@@ -212,14 +223,14 @@ def neuron_maps(name: str, number: int, request: Request) -> Outcome:
     scale = max(float(np.abs(plane.values).max()) for plane in net.neurons)
     with style():
         figure = new_figure(10.2, 3.1)
-        panels = figure.subplots(1, len(net.neurons), sharey=True)
+        panels = [Panel(axes) for axes in figure.subplots(1, len(net.neurons), sharey=True)]
         maps = [
             draw_plane(panel, plane, f"neuron {i + 1}", scale=scale)
             for i, (panel, plane) in enumerate(zip(panels, net.neurons, strict=True))
         ]
         for panel in panels:
-            panel.label_outer()
-        bar = figure.colorbar(maps[0], ax=list(panels), shrink=0.8)
+            panel.axes.label_outer()
+        bar = colour_bar(maps[0], panels, shrink=0.8)
         bar.set_ticks([-scale, 0.0, scale], labels=[f"−{scale:.1f}", "0", f"{scale:.1f}"])
         figure.suptitle(f"Figure {number}: contributions of the neurons of a random {name.upper()}")
     claim = neuron_claim(net, f"figure {number}")
@@ -232,17 +243,16 @@ def run_fig1(request: Request) -> Outcome:
     x, parts, knots = neurons_in_1d()
     with style():
         figure = new_figure(10.2, 3.4)
-        panels = figure.subplots(1, 3)
-        for panel, net in zip(panels, nets, strict=False):
+        *planes, right = map(Panel, figure.subplots(1, 3))
+        for panel, net in zip(planes, nets, strict=True):
             filled = draw_plane(panel, net.whole, f"random {net.unit.upper()}, $\\mathbb{{R}}^2 \\to \\mathbb{{R}}$")
-            figure.colorbar(filled, ax=panel, shrink=0.85, ticks=three_ticks(net.whole.values))
+            colour_bar(filled, [panel], shrink=0.85, ticks=three_ticks(net.whole.values))
         for i, (part, knot) in enumerate(zip(parts.T, knots, strict=True)):
-            panels[2].axvline(knot, color=GREY, linestyle="--", linewidth=0.7)
-            panels[2].plot(x, part, color=NEURON_COLOURS[i], label=f"neuron {i + 1}")
-        panels[2].set_title("each neuron of a random GLU, $\\mathbb{R} \\to \\mathbb{R}$")
-        panels[2].set_xlabel("x")
-        panels[2].set_ylabel("contribution")
-        panels[2].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+            right.rule("x", knot, Pen(GREY, "--", 0.7))
+            right.line(x, part, Pen(NEURON_COLOURS[i]), label=f"neuron {i + 1}")
+        right.set(title="each neuron of a random GLU, $\\mathbb{R} \\to \\mathbb{R}$")
+        right.set(xlabel="x", ylabel="contribution")
+        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
         figure.suptitle("Figure 1: functions of random networks; black lines are where gates open")
     table = pd.concat([net.gates for net in nets], ignore_index=True)
     notes = (

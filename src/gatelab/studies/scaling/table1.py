@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from gatelab.plotting import GREY, look, new_figure, style
+from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.studies.progress import ticker
 from gatelab.studies.scaling.printed import PROTOCOLS, UNITS
@@ -98,62 +96,56 @@ def slope_dots(cells: Sequence[SlopeCell], title: str) -> Figure:
     labels = {c.row.name: f"{c.row.label} ({c.row.inputs}D)" for c in cells}
     with style():
         figure = new_figure(10.4, 1.5 + 0.5 * len(rows))
-        panels = figure.subplots(1, len(UNITS), sharey=True)
+        panels = [Panel(axes) for axes in figure.subplots(1, len(UNITS), sharey=True)]
         for panel, unit in zip(panels, UNITS, strict=True):
             draw_slopes(panel, [c for c in cells if c.unit == unit], rows, look(unit).colour)
-            panel.set_title(unit.upper())
-            panel.set_xlabel("slope against n")
-        panels[0].set_yticks(range(len(rows)), [labels[name] for name in rows])
-        panels[0].set_ylim(len(rows) - 0.5, -0.5)
-        figure.legend(
-            handles=legend_handles(), loc="outside lower center", ncols=5, handletextpad=0.4, columnspacing=1.6
-        )
+            panel.set(title=unit.upper(), xlabel="slope against n")
+        panels[0].axes.set_yticks(range(len(rows)), [labels[name] for name in rows])
+        panels[0].set(ylim=(len(rows) - 0.5, -0.5))
+        figure_legend(figure, legend_entries(), ncols=5, handletextpad=0.4, columnspacing=1.6)
         figure.suptitle(title)
     return figure
 
 
-def draw_slopes(panel: Axes, cells: Sequence[SlopeCell], rows: list[str], colour: str) -> None:
+def draw_slopes(panel: Panel, cells: Sequence[SlopeCell], rows: list[str], colour: str) -> None:
     """The slopes of one unit: marks with intervals, and below those of the true split what theory grants."""
-    panel.axvline(0, color=GREY, linewidth=0.6)
+    panel.rule("x", 0, Pen(GREY, width=0.6))
     faces = {"split": colour, "paper": "#9a9a9a"}
     for c in cells:
         line = rows.index(c.row.name)
         height, face, mark = line + SHIFTS[c.protocol], faces[c.protocol], MARKS[c.protocol]
         if np.isfinite(c.ours.low):
-            ends, heights = [c.ours.low, c.ours.high], [height, height]
-            panel.plot(ends, heights, color=face, linewidth=1.4, solid_capstyle="butt", zorder=2)
+            ends = [c.ours.low, c.ours.high]
+            panel.line(ends, [height, height], Pen(face, width=1.4), solid_capstyle="butt")
         if c.ours.value >= EDGE:
             mark = ">"
-        panel.plot(min(c.ours.value, 0.97 * EDGE), height, mark, color=face, markersize=4.5, zorder=3)
+        panel.line(min(c.ours.value, 0.97 * EDGE), height, Pen(face, "", marker=mark, size=4.5), order=3)
         if c.protocol == "split":
             draw_theory(panel, c, line)
-    panel.set_xlim(right=min(panel.get_xlim()[1], EDGE))
-    panel.grid(axis="y", visible=False)
+    panel.set(xlim=(None, min(panel.axes.get_xlim()[1], EDGE)))
+    panel.axes.grid(axis="y", visible=False)
     for line in range(1, len(rows)):
-        panel.axhline(line - 0.5, color="#e4e4e4", linewidth=0.5, zorder=0)
+        panel.rule("y", line - 0.5, Pen("#e4e4e4", width=0.5), order=0)
 
 
-def draw_theory(panel: Axes, cell: SlopeCell, line: int) -> None:
+def draw_theory(panel: Panel, cell: SlopeCell, line: int) -> None:
     """Strokes at the worst case and at what is attainable, and the paper's slope."""
     ends = [line - 0.36, line + 0.36]
-    panel.plot([cell.worst_case] * 2, ends, color="black", linewidth=1.1, zorder=1)
+    panel.line([cell.worst_case] * 2, ends, Pen("black", width=1.1), order=1)
     if cell.attainable is not None and cell.attainable != cell.worst_case:
-        panel.plot([cell.attainable] * 2, ends, color="black", linewidth=1.1, linestyle=":", zorder=1)
+        panel.line([cell.attainable] * 2, ends, Pen("black", ":", 1.1), order=1)
     if cell.paper is not None:
-        marks = {"color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 1.0, "zorder": 4}
-        panel.plot(cell.paper, line, "D", **marks)
+        panel.line(cell.paper, line, Pen("black", "", marker="D", size=4.5, face="white"), order=4)
 
 
-def legend_handles() -> list[Line2D]:
+def legend_entries() -> list[Entry]:
     """What the marks and strokes mean."""
-    hollow = {"marker": "D", "markerfacecolor": "white", "markersize": 4.5, "linestyle": "none"}
-    strokes = {"marker": "|", "markersize": 10, "linestyle": "none", "color": "black"}
     return [
-        Line2D([], [], color=look("mlp").colour, marker=MARKS["split"], label=f"ours, {PROTOCOLS['split']}"),
-        Line2D([], [], color="#9a9a9a", marker=MARKS["paper"], label=f"ours, {PROTOCOLS['paper']}"),
-        Line2D([], [], color="black", label="the paper's table", **hollow),
-        Line2D([], [], label="worst case for so many inputs", **strokes),
-        Line2D([], [], color="black", linestyle=":", label="attainable: a sum of ridge functions"),
+        Entry(f"ours, {PROTOCOLS['split']}", Pen(look("mlp").colour, marker=MARKS["split"])),
+        Entry(f"ours, {PROTOCOLS['paper']}", Pen("#9a9a9a", marker=MARKS["paper"])),
+        Entry("the paper's table", Pen("black", "", marker="D", size=4.5, face="white")),
+        Entry("worst case for so many inputs", Pen("black", "", marker="|", size=10)),
+        Entry("attainable: a sum of ridge functions", Pen("black", ":")),
     ]
 
 
