@@ -139,11 +139,11 @@ class Polynomial:
         return float((function(z) - self(z)).abs().max())
 
 
-def meant(unit: ActivationLike) -> tuple[Activation, int]:
+def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
     """The gate of whatever a user calls an activation, and the number of linear factors: act(g.x) (u.x) has one.
 
-    >>> meant("gelu")[0].name, meant("swiglu")[1], meant("bilinear")[0].name, meant(torch.sin)[0].name
-    ('gelu', 1, 'identity', 'sin')
+    >>> gate_and_factors("gelu")[0].name, gate_and_factors("swiglu")[1], gate_and_factors(torch.sin)[0].name
+    ('gelu', 1, 'sin')
     """
     if isinstance(unit, ModuleUnit):
         raise GatelabError(f"the unit {unit.name!r} is a class whose formula is not known; give its activation")
@@ -163,7 +163,7 @@ def meant(unit: ActivationLike) -> tuple[Activation, int]:
     gated = {u.name: u for u in units()}
     gated["reglu"] = gated["glu"]
     if name in gated:
-        return meant(gated[name])
+        return gate_and_factors(gated[name])
     raise unknown_name("activation or unit", unit, {*activations(), "gelu-tanh", *gated})
 
 

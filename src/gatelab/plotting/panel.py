@@ -288,7 +288,9 @@ class Panel:
         (drawn,) = self.axes.fill(x, y, facecolor=colour, edgecolor=colour, alpha=alpha, linewidth=1.0)
         return self._note("area", Pen(colour, width=1.0, alpha=alpha), {"x": x, "y": y, "fill": True}, drawn)
 
-    def cells(self, values: ArrayLike, colours: str | Colormap, norm: Normalize, *, aspect: str = "equal") -> Mark:
+    def cells(
+        self, values: ArrayLike, colours: str | Colormap, norm: Normalize, *, aspect: Literal["equal", "auto"] = "equal"
+    ) -> Mark:
         """A matrix as a map, its first row at the top."""
         array = np.asarray(values, float)
         drawn = self.axes.imshow(array, cmap=colours, norm=norm, interpolation="nearest", aspect=aspect)
@@ -360,7 +362,7 @@ def _column(values: Any) -> Any:
     return np.atleast_1d(np.ma.filled(np.ma.asarray(values, float), np.nan))
 
 
-def figure_legend(figure: Figure, entries: Sequence[Entry], *, loc: str = "outside lower center", **where: Any) -> None:
+def figure_legend(figure: Figure, entries: Sequence[Entry], *, loc: Any = "outside lower center", **where: Any) -> None:
     """One legend for all panels of a figure, below them unless told otherwise.
 
     Args:

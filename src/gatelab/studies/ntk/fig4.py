@@ -14,6 +14,7 @@ from gatelab.arrays import Array
 from gatelab.ntk import analytic
 from gatelab.plotting import Panel, colour_bar, new_figure, style
 from gatelab.plotting.kernels import draw_heat
+from gatelab.plotting.panel import Mark
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.angles import (
@@ -188,15 +189,16 @@ def draw(kernels: Sequence[DataKernels], angles: GradientAngles) -> Figure:
         figure = new_figure(10.6, 7.4)
         grid = figure.add_gridspec(2, 3, width_ratios=(1, 1, 1.05))
         panels: list[Panel] = []
+        marks: list[Mark] = []
         for row, data in enumerate(kernels):
             for column, (unit, C) in enumerate(data.maps.items()):
                 panels.append(Panel(figure.add_subplot(grid[row, column])))
                 mean = np.abs(off_diagonal(C)).mean()
                 title = f"{PAPER_NAMES[unit]}, {data.name}: mean off-diagonal {mean:.3f}"
-                mark = draw_heat(panels[-1], C, title, low=low, high=1.0, groups=data.groups)
+                marks.append(draw_heat(panels[-1], C, title, low=low, high=1.0, groups=data.groups))
         label = "K_ij / sqrt(K_ii K_jj): cosine of the angle between gradients"
         where: dict[str, Any] = {"location": "bottom", "shrink": 0.6, "aspect": 40, "pad": 0.02}
-        colour_bar(mark, panels, label=label, **where)
+        colour_bar(marks[-1], panels, label=label, **where)
         draw_pairs(Panel(figure.add_subplot(grid[0, 2])), angles.d)
         draw_errors(Panel(figure.add_subplot(grid[1, 2])), angles)
         figure.suptitle(f"Figure 4: normalised kernels (n = {ROWS}, d = {SIDE}, m = {WIDTH}) and gradient angles")

@@ -194,11 +194,12 @@ def draw_plane(panel: Panel, paths: Sequence[Path], stop: int) -> None:
         # The outputs that a change of the parameters of given length can reach: semi-axes sqrt(lambda).
         turn = np.linspace(0, 2 * np.pi, 181)[:-1]
         circle = 0.55 * np.sqrt(p.eigenvalues / top) * np.column_stack((np.sin(turn), np.cos(turn)))
-        panel.area(*(TARGETS[:, None] + p.vectors @ circle.T), shape.colour, alpha=0.13)
+        reached = TARGETS[:, None] + p.vectors @ circle.T
+        panel.area(reached[0], reached[1], shape.colour, alpha=0.13)
         xs = p.outputs[: stop + 1]
         panel.line(xs[:, 0], xs[:, 1], Pen(shape.colour, width=1.4), label=PAPER_NAMES[p.unit])
-        panel.line(*xs[-1], Pen(shape.colour, marker=shape.marker, size=6), order=5)
-    panel.line(*TARGETS, Pen("#222222", "", marker="*", size=10), label="targets", order=6)
+        panel.line(xs[-1, 0], xs[-1, 1], Pen(shape.colour, marker=shape.marker, size=6), order=5)
+    panel.line(TARGETS[0], TARGETS[1], Pen("#222222", "", marker="*", size=10), label="targets", order=6)
     panel.set(xlim=(-0.1, 1.55), ylim=(-0.25, 0.95), aspect="equal")
     panel.set(xlabel="output on sample 1", ylabel="output on sample 2")
 
