@@ -45,7 +45,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {"batch": 16, "options": {"layers": 4, "d_model": 192, "heads": 6, "width": 768, "context": 128}},
 }
 STEPS = {"mixer": (1000, 8000), "vit": (1000, 8000), "gpt2": (600, 2000)}  # the fewest that say something, the most
-TINY: dict[str, Any] = {"size": "tiny", "batch": 8, "evaluations": 8, "test_size": 64, "options": {}}
+TINY: dict[str, Any] = {"size": "tiny", "batch": 8, "evaluations": 4, "test_size": 64, "options": {}}
 MEASURING = 1.1  # what starting and ending add to the time of the steps
 
 
@@ -140,7 +140,7 @@ def trials(
     pool: ProcessPoolExecutor, todo: list[Pass], where: str, compile: bool, tiny: bool, made: dict[str, Any]
 ) -> dict[str, float]:
     """Seconds a step of each model, from a short pass; models that fail are left out, and said to have failed."""
-    trial, short = {}, 30 if tiny else 90
+    trial, short = {}, 8 if tiny else 90
     for model in MODELS:
         first = next(p for p in todo if p.model == model).lasting(short)
         few = tuple(replace(r, evaluations=3) for r in first.recipes)
@@ -213,7 +213,7 @@ def main(
             seconds = trials(pool, todo, where, compile, tiny, made)
             todo = [p for p in todo if p.model in seconds]
             left = minutes * 60 - (time.monotonic() - began)
-            steps = dict.fromkeys(MODELS, 30) if tiny else plan_steps(todo, seconds, left, jobs)
+            steps = dict.fromkeys(MODELS, 12) if tiny else plan_steps(todo, seconds, left, jobs)
         made["steps"] = {m: steps[m] for m in seconds}
         made["milliseconds_a_step"] = {m: round(1000 * s, 2) for m, s in seconds.items()}
         print(json.dumps(made["steps"]), flush=True)

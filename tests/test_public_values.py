@@ -113,7 +113,11 @@ def test_every_plot_of_the_package_is_tried_here() -> None:
 @pytest.mark.usefixtures("no_windows")
 @pytest.mark.parametrize("suffix", MAGIC)
 def test_plots_are_written(tmp_path: Path, suffix: str) -> None:
-    for i, (name, value) in enumerate(plotted().items()):
+    """All as SVG, which is the quickest; how a figure is written in other forms does not depend on what it shows."""
+    values = list(plotted().items())
+    if suffix != ".svg":
+        values = values[:3]
+    for i, (name, value) in enumerate(values):
         path = tmp_path / f"{i}{suffix}"
         assert isinstance(value.plot(path), Figure), name  # the path is the first argument
         assert path.read_bytes().startswith(MAGIC[suffix]), name

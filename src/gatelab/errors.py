@@ -59,13 +59,13 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST, *, of: str
     gatelab.errors.GatelabError: width is 0; give a whole number of neurons, 1 or more
     """
     counted = f" of {of}" * bool(of)
-    span = f"from {least} to {most}"
-    if most == MOST:
-        span = f"{least} or more"
     try:
         number = operator.index(value)
     except TypeError:
         number = least - 1
+    span = f"from {least} to {most}"
+    if most == MOST >= number:
+        span = f"{least} or more"
     if isinstance(value, bool) or not least <= number <= most:
         raise GatelabError(f"{what} is {value!r}; give a whole number{counted}, {span}")
     return number

@@ -49,7 +49,7 @@ fit glu --width -3 | width
 fit glu --width 1.5 | 1.5
 fit glu --width many | many
 fit glu --width 1e3 | 1e3
-fit glu --width 99999999999999999999 | parameters
+fit glu --width 99999999999999999999 | a whole number of neurons, from 1 to
 fit glu --width 200000 --points 2000000 | GiB
 fit glu --width 5000 | parameters
 fit glu --points 1 | from 2 to

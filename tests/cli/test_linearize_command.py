@@ -97,7 +97,7 @@ def test_gated_units_and_scales() -> None:
         (["gelu", "--method", "monte-carlo"], "does not factor"),
         (["gelu", "--option", "degrees=3"], "did you mean 'degree'"),
         (["gelu", "--option", "degree=high"], "give NAME=NUMBER"),
-        (["gelu", "--option", "degree=2.5"], "whole number from 0 to 100"),
+        (["gelu", "--option", "degree=2.5"], "whole number, from 0 to 100"),
         (["gelu", "--method", "optimal", "--d", "2", "--features", "4", "--export", "p.json"], "no polynomial"),
         (["gelu", "--method", "optimal", "--d", "2", "--features", "4", "--interval", "3"], "leave it out"),
         (["silu", "--compare"], "leave --compare out"),
