@@ -68,3 +68,25 @@ def test_what_the_readme_says_of_all_images_is_in_the_record():
     assert {model for model, sign in verdicts if sign == 0} == {"mixer"}
     assert len(record["runs"]) == 120
     assert "lower with a gate than without in 9 of 12 comparisons" in README and "120 trainings" in README
+
+
+def test_slopes_in_many_dimensions_are_those_of_the_record():
+    """Every slope of the paragraphs on table 1, in the README and among the corrections, to its digits."""
+    record = json.loads((Path(__file__).parents[1] / "results/scaling/table1.json").read_text(encoding="utf-8"))
+    ours = {claim["what"]: (claim["ours"], claim["interval"]) for claim in record["claims"]}
+
+    def slopes(row: str, protocol: str = "paper's protocol") -> list[str]:
+        return [ours[f"{row}, {unit}, {protocol}"][0] for unit in ("mlp", "glu", "gqu")]
+
+    text = " ".join(README.split())
+    first, third, waves = (slopes(row) for row in ("Friedman 1", "Friedman 3", "sin 4x sin 4y"))
+    assert "slopes of {} (MLP), {} (GLU) and {} (GQU)".format(*first) in text
+    assert "his third: {}, {} and {}".format(*third) in text
+    assert "sin 4x sin 4y: {}, {} and {}".format(*waves) in text
+    split = {row: slopes(row, "true split") for row in ("Friedman 3", "airfoil")}
+    assert f"Friedman's third problem: {third[0]} becomes {split['Friedman 3'][0]}" in text
+    assert f"airfoil: {slopes('airfoil')[0]} becomes {split['airfoil'][0]}" in text
+    assert f"the GLU's {slopes('airfoil')[1]} becomes {split['airfoil'][1]}" in text
+    assert "undecided: {} {}".format(*ours["Friedman 3, glu, true split"]) in text
+    corrections = (Path(__file__).parents[1] / "docs/corrections.md").read_text(encoding="utf-8")
+    assert f"{waves[0]} / {waves[1]} and {first[0]} / {first[1]} (MLP / GLU)" in corrections

@@ -49,7 +49,7 @@ def frames(means: dict[int, float]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def test_learned2d_claims_follow_their_tables():
     claims = {c.what: c for c in learned2d_claims(*frames({3: 0.4, 10: 0.3, 30: 0.1}), 0.0105)}
-    assert [claims[f"RMSE after {n} epochs"].verdict for n in (3, 10, 30)] == ["reproduced"] * 3
+    assert [claims[f"RMSE after {n} epochs"].verdict for n in (3, 10, 30)] == ["undecided"] * 3
     assert claims["RMSE after 30 epochs"].interval == "over 5 seeds: 0.090 to 0.110"
     order = claims["30 epochs are worse than 10"]
     assert order.verdict == "differs" and order.ours == "0.100 against 0.300: better"

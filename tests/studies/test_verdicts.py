@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from gatelab.scaling_laws import Point, Scaling, Slope
+from gatelab.statistics import Interval, t_interval
 from gatelab.studies.scaling.error_curves import slope_reason
 from gatelab.studies.scaling.fig2 import neurons_claim
 from gatelab.studies.scaling.fig6 import at_equal_parameters
-from gatelab.studies.verdicts import errors_claim, errors_verdict, fewer_verdict, reference_sentence, slope_verdict
+from gatelab.studies.verdicts import (
+    errors_claim,
+    errors_verdict,
+    fewer_verdict,
+    number_verdict,
+    reference_sentence,
+    side_verdict,
+    slope_verdict,
+)
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 @pytest.mark.parametrize(
@@ -77,3 +93,64 @@ def test_the_reference_sentence_compares_on_its_own_widths() -> None:
 def test_errors_at_equal_parameters() -> None:
     P, times = at_equal_parameters(power_law(relu2=(1.0, -3.0), glu=(4.0, -3.0)), "relu2", "glu")
     assert P == 251 and times == pytest.approx(4.0)
+
+
+# ---- what an interval decides
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.7, -0.4, "reproduced"),  # contains the paper's -0.56 and no opposite
+        (-0.73, 0.38, "undecided"),  # contains both
+        (-0.5, -0.3, "differs"),  # contains neither
+        (-0.5, 0.2, "differs"),  # contains the opposite alone
+        (-0.56, 0.0, "undecided"),  # ends belong to the interval
+        (-9.0, -0.1, "reproduced"),  # however wide, its opposite is out
+    ],
+)
+def test_a_number_and_its_opposite(low: float, high: float, verdict: str) -> None:
+    assert number_verdict(-0.56, 0.0, Interval((low + high) / 2, low, high)) == verdict
+
+
+@pytest.mark.parametrize("number", [-1.0, 0.0, 2.5])
+@pytest.mark.parametrize("side", ["below", "above"])
+def test_a_side_is_decided_only_by_an_interval_that_lies_on_one(number: float, side: str) -> None:
+    below, above = Interval(number - 1, number - 2, number - 0.1), Interval(number + 1, number + 0.1, number + 2)
+    across, unknown = Interval(number + 1, number - 0.1, number + 2), Interval(number + 1, np.nan, np.nan)
+    agreeing, opposed = (below, above) if side == "below" else (above, below)
+    verdicts = [side_verdict(ours, number, side) for ours in (agreeing, opposed, across, unknown)]
+    assert verdicts == ["reproduced", "differs", "undecided", "undecided"]
+
+
+def test_intervals_of_normal_means_decide_wrongly_as_seldom_as_they_say() -> None:
+    """Means of 20 draws about a true 0: of 4000 95 % t-intervals 5 % exclude it, and only these decide for a side.
+
+    More than 6.2 % or fewer than 3.9 % are excluded by chance once in 1000 times.
+    """
+    draws = np.random.default_rng(0).standard_normal((4000, 20))
+    intervals = [t_interval(row) for row in draws]
+    decided = [side_verdict(interval, 0.0, "above") for interval in intervals]
+    assert 0.039 < 1 - decided.count("undecided") / 4000 < 0.062
+    assert [side_verdict(i, 0.0, "below") for i in intervals].count("undecided") == decided.count("undecided")
+
+
+def test_a_wide_slope_is_undecided_and_a_steep_one_exceeds() -> None:
+    assert slope_verdict(-0.56, Slope(-0.17, -0.73, 0.38, 0.0, 7)) == "undecided"
+    assert slope_verdict(-0.56, Slope(-0.9, -2.0, 0.38, 0.0, 7)) == "undecided"
+    assert slope_verdict(-0.56, Slope(-1.2, -1.6, -0.8, 0.0, 7)) == "exceeded"
+
+
+@pytest.mark.parametrize("name", ["table1", "fig7", "fig8"])
+def test_slopes_in_the_records_are_judged_by_the_rule(name: str) -> None:
+    """From the digits that are stored: a slope whose interval holds the paper's and 0 is undecided, and no other is."""
+    content = json.loads((RESULTS / "scaling" / f"{name}.json").read_text(encoding="utf-8"))
+    judged = 0
+    for claim in content["claims"]:
+        ends = re.fullmatch(r"\[(-?[\d.]+), (-?[\d.]+)\]", claim["interval"])
+        if not ends or not re.fullmatch(r"-?[\d.]+", claim["paper"]):
+            continue
+        low, high = float(ends[1]), float(ends[2])
+        judged += 1
+        assert (claim["verdict"] == "undecided") == (low <= float(claim["paper"]) <= high and high >= 0), claim
+    assert judged >= 4

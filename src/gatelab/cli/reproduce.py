@@ -169,7 +169,8 @@ def _run(
 
 def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
     """A line a study: what its claims came to, and where its numbers are from."""
-    verdicts = ("reproduced", "exceeded", "differs", "new")
+    from gatelab.studies.definition import VERDICTS
+
     rows = []
     for outcome in outcomes:
         date = outcome["date"][:10]
@@ -177,21 +178,29 @@ def _print_overview(outcomes: list[dict[str, Any]], out: Path) -> None:
         if outcome["recorded"]:
             origin = f"record of {date}, {outcome['device']}"
         results = [claim["verdict"] for claim in outcome["claims"]]
-        rows.append((outcome["study"], *(str(results.count(verdict) or "") for verdict in verdicts), origin))
-    output.table(("study", *verdicts, "made"), rows, right=(1, 2, 3, 4), wrap=(5,))
+        rows.append((outcome["study"], *(str(results.count(verdict) or "") for verdict in VERDICTS), origin))
+    output.table(
+        ("study", *VERDICTS, "made"), rows, right=tuple(range(1, len(VERDICTS) + 1)), wrap=(len(VERDICTS) + 1,)
+    )
     output.say("", "The page with every figure and every claim:", "")
     output.say(f"gatelab report --out {out}", wrap=False)
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    """The verdict, with a star where a condition of the paper does not hold: records of older code do not know."""
+    return claim["verdict"] + "*" * bool(claim.get("outside"))
 
 
 def _print(outcome: dict[str, Any]) -> None:
     claims = outcome["claims"]
     output.say(f"{outcome['study']}: {outcome['title']}", outcome["paper"], "")
     if claims:
-        rows = [(c["what"], c["paper"], f"{c['ours']} {c['interval']}".strip(), c["verdict"]) for c in claims]
+        rows = [(c["what"], c["paper"], f"{c['ours']} {c['interval']}".strip(), _verdict(c)) for c in claims]
         output.table(("what", "paper", "ours", "verdict"), rows, wrap=(0, 1, 2))
         output.say("")
     # Claims of one curve share their reason, which is then said once.
-    output.points([*(c["because"] for c in claims), *outcome["notes"]])
+    outside = [f"* Outside the paper's conditions: {c['what']}; {c['outside']}." for c in claims if c.get("outside")]
+    output.points([*(c["because"] for c in claims), *outside, *outcome["notes"]])
     output.say_written(*outcome["files"])
     output.say(f"{outcome['seconds']:.1f} s", "")
 

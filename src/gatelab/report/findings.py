@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gatelab.report.pages import Markup, between, escape, prose
-from gatelab.report.records import VERDICTS, StudyRecord
+from gatelab.report.records import StudyRecord
 from gatelab.report.summary import address, chip
 from gatelab.studies import Finding, Sketch, Stroke, all_studies
+from gatelab.studies.definition import VERDICTS
 
 WIDTH, HEIGHT = 280, 136
 TOP, BOTTOM, LEFT, RIGHT = 18.0, 108.0, 38.0, 12.0

@@ -16,8 +16,7 @@ import pandas as pd
 from gatelab.errors import GatelabError
 from gatelab.report.pages import small_picture
 from gatelab.studies import Claim
-
-VERDICTS = ("reproduced", "exceeded", "differs", "new")
+from gatelab.studies.definition import VERDICTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ def _claim(content: dict[str, Any]) -> Claim:
     if content["verdict"] not in VERDICTS:
         raise ValueError(f"the verdict {content['verdict']!r} is none of {', '.join(VERDICTS)}")
     words = {name: str(content[name]) for name in ("what", "paper", "ours", "because")}
-    later = {name: str(content.get(name, "")) for name in ("interval", "place")}  # older records lack them
+    later = {name: str(content.get(name, "")) for name in ("interval", "place", "outside")}  # older records lack them
     return Claim(**words, verdict=content["verdict"], **later)
 
 

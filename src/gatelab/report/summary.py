@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gatelab.report.pages import Markup, between, escape, prose
-from gatelab.report.records import VERDICTS, StudyRecord
+from gatelab.report.records import StudyRecord
 from gatelab.studies import Claim
 from gatelab.studies.catalogue import all_studies
+from gatelab.studies.definition import VERDICTS
 from gatelab.studies.inventory import Answer, Item, answers, in_quick, namesake
 
 ACCOUNT_COLUMNS = ("Row or panel", "Paper prints", "Ours", "Verdict", "Study")
@@ -116,11 +117,20 @@ def _account_table(rows: Sequence[str]) -> str:
 
 
 # The sign beside each verdict: colour alone would not reach everyone, nor paper.
-SIGNS = {"reproduced": "✓", "exceeded": "↑", "differs": "≠", "new": "+", "missing": "○", "schematic": "·"}
+SIGNS = {
+    "reproduced": "✓",
+    "exceeded": "↑",
+    "differs": "≠",
+    "undecided": "?",
+    "new": "+",
+    "missing": "○",
+    "schematic": "·",
+}
 MEANS = {
     "reproduced": "as the paper has it",
     "exceeded": "better than the paper has it",
     "differs": "not as the paper has it, with the reason",
+    "undecided": "our interval allows what the paper says and its opposite",
     "new": "the paper has nothing to compare with",
 }
 PAPERS = {
@@ -229,8 +239,15 @@ def _cells(claim: Claim, why: Markup) -> str:
         cells += f'<td role="cell" class="{kind}" data-label="{name}">{prose(value or "–")}</td>'
     return (
         f'<th role="rowheader" scope="row">{prose(claim.what)}</th>{cells}'
-        f'<td role="cell" class="verdict" data-label="Verdict">{chip(claim.verdict)}{why}</td>'
+        f'<td role="cell" class="verdict" data-label="Verdict">{chip(claim.verdict)}{_outside(claim)}{why}</td>'
     )
+
+
+def _outside(claim: Claim) -> Markup:
+    """The mark of what was measured where a condition of the paper does not hold."""
+    if not claim.outside:
+        return Markup("")
+    return between('<p class="outside">Outside the paper\'s conditions: ', prose(claim.outside), ".</p>")
 
 
 def _table(rows: Sequence[str], place: str) -> Markup:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -174,7 +174,8 @@ def beside(low: float, high: float, other: float, below: str, above: str) -> str
     return "not told apart from"
 
 
-Verdict = Literal["reproduced", "exceeded", "differs", "new"]
+Verdict = Literal["reproduced", "exceeded", "differs", "undecided", "new"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True)
@@ -185,11 +186,13 @@ class Claim:
         what: What is measured, in a few words: the title of the claim.
         paper: What the paper says of it.
         ours: What we measure.
-        verdict: How the two agree; "new" where the paper has nothing to compare with.
+        verdict: How the two agree, by the rules of `verdicts`; "undecided" where our interval allows both what the
+            paper says and its opposite, "new" where the paper has nothing to compare with.
         because: The reason in measured numbers.
         interval: How far ours may be off, where that is measured.
         place: Where the paper says it, as its inventory has it, such as "figure 2, MLP against n"; several places are
             separated by "; ". Empty where no place of the paper is answered.
+        outside: Which of the paper's conditions does not hold where this was measured; empty where all hold.
     """
 
     what: str
@@ -199,6 +202,7 @@ class Claim:
     because: str
     interval: str = ""
     place: str = ""
+    outside: str = ""
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -1,12 +1,28 @@
-"""Verdicts from numbers, and the reasons in numbers. Pure functions."""
+"""Verdicts from numbers, and the reasons in numbers. Pure functions.
+
+The rule, for everything that has an interval:
+
+- **undecided** where the interval contains both what the paper says and its opposite. The opposite of a slope that
+  falls is one that does not, 0; the opposite of "larger than" is "not larger", so that an interval on both sides of the
+  number decides nothing.
+- **reproduced** where the interval contains what the paper says, or, of slopes, our value is near it.
+- **exceeded** where ours is better than what the paper says.
+- **differs** everywhere else.
+- **new** where the paper has no number or word to compare with.
+
+What has no interval is exact, or says itself what it is held against. A claim that was measured where a condition of
+the paper does not hold says so (`Claim.outside`), whatever its verdict.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
 from gatelab.scaling_laws import Slope
+from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Verdict
 
 NEAR = 0.15  # slopes as near as this agree: the paper gives no intervals, and its own n and P slopes differ by 0.05
@@ -23,8 +39,37 @@ def reproduced_if(holds: bool) -> Verdict:
     return "differs"
 
 
+def side_verdict(ours: Interval, number: float, side: Literal["below", "above"]) -> Verdict:
+    """The verdict on a statement that something lies below, or above, a number.
+
+    >>> side_verdict(Interval(3.6, 3.1, 4.2), 1, "above"), side_verdict(Interval(0.34, -0.26, 0.94), 0, "below")
+    ('reproduced', 'undecided')
+    >>> side_verdict(Interval(0.34, 0.26, 0.94), 0, "below")
+    'differs'
+    """
+    if not ours.excludes(number):
+        return "undecided"
+    return reproduced_if((ours.value > number) == (side == "above"))
+
+
+def number_verdict(paper: float, opposite: float, ours: Interval, near: float = 0.0) -> Verdict:
+    """The verdict on a number of the paper's: what our interval contains of it and of its opposite.
+
+    >>> number_verdict(-0.56, 0.0, Interval(-0.17, -0.73, 0.38)), number_verdict(-0.56, 0.0, Interval(-0.5, -0.7, -0.3))
+    ('undecided', 'reproduced')
+    >>> number_verdict(-0.56, 0.0, Interval(0.1, -0.1, 0.3))
+    'differs'
+    """
+    agrees = paper in ours or abs(ours.value - paper) <= near
+    if agrees and opposite in ours:
+        return "undecided"
+    return reproduced_if(agrees)
+
+
 def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdict:
     """Reproduced within our interval or `near`; exceeded where ours is steeper; new where the paper has no slope.
+
+    A wide interval decides nothing: where it contains the paper's slope and 0, no fall at all, that is undecided.
 
     >>> slope_verdict(-3.08, Slope(-3.5, -3.6, -3.4, 0.0, 50)), slope_verdict(-3.08, Slope(-2.5, -2.6, -2.4, 0.0, 50))
     ('exceeded', 'differs')
@@ -33,11 +78,10 @@ def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdi
     """
     if paper is None:
         return "new"
-    if ours.low <= paper <= ours.high or abs(ours.value - paper) <= near:
-        return "reproduced"
-    if ours.value < paper:
+    verdict = number_verdict(paper, 0.0, ours, near)
+    if verdict == "differs" and ours.value < paper:
         return "exceeded"
-    return "differs"
+    return verdict
 
 
 def errors_verdict(reference: Mapping[int, float], ours: Mapping[int, float]) -> Verdict:
@@ -88,7 +132,14 @@ def slope_ends(line: Slope) -> str:
 
 
 def slope_claim(
-    what: str, paper: float | None, ours: Slope, because: str, near: float = NEAR, *, place: str = ""
+    what: str,
+    paper: float | None,
+    ours: Slope,
+    because: str,
+    near: float = NEAR,
+    *,
+    place: str = "",
+    outside: str = "",
 ) -> Claim:
     """A slope of the paper beside ours; a dash where the paper has none.
 
@@ -99,7 +150,7 @@ def slope_claim(
     if paper is not None:
         printed = f"{paper:.2f}"
     verdict = slope_verdict(paper, ours, near)
-    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, slope_ends(ours), place)
+    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, slope_ends(ours), place, outside)
 
 
 def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, float]) -> Claim:

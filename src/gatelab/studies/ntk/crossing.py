@@ -35,6 +35,7 @@ from gatelab.studies.verdicts import reproduced_if
 
 NEW_PAIRS = (("mlp", "gqu"), ("relu2", "glu"))
 OUTPUTS = 10
+SURE = 3  # standard errors, at the worst of all steps
 SHARES = (0.25, 0.5, 1.0, 1.5)  # of 1 / λ_max; from 2 on gradient descent diverges
 BEYOND = 1.6  # networks are trained to so many times the predicted crossing
 HORIZON = 4000
@@ -319,18 +320,22 @@ def check_closed_form(
 
 
 def closed_form_claims(checks: Sequence[ClosedFormCheck]) -> list[Claim]:
-    """Proposition 4.1 for each unit: reproduced where networks' own kernels and the noise explain what is left."""
+    """Proposition 4.1 for each unit, judged by the paper's own formula: whether it explains the mean within its noise.
+
+    Beside it stands ours for finite widths, which knows that the networks' kernels differ from their mean.
+    """
     claims = []
     for c in checks:
-        good = c.worst("own") < 0.03 and c.in_noise("finite") < 3
         claims.append(
             Claim(
                 f"expected loss of {PAPER_NAMES[c.unit]} at every step",
                 "proposition 4.1",
                 f"worst error {c.worst('paper'):.1%} (paper), {c.worst('exact'):.1%} (exact NNGP), "
                 f"{c.worst('given'):.1%} given the initial outputs, {c.worst('own'):.2%} given kernels too",
-                reproduced_if(good),
-                f"n = {c.n}, d = {c.d}, m = {c.width}. The mean over {c.seeds} seeds has by theory a standard error of "
+                reproduced_if(c.in_noise("paper") < SURE),
+                f"At its worst step the paper's formula is {c.in_noise('paper'):.1f} standard errors off and that for "
+                f"finite widths {c.in_noise('finite'):.1f}; less than {SURE} is reproduced. n = {c.n}, d = {c.d}, m = "
+                f"{c.width}. The mean over {c.seeds} seeds has by theory a standard error of "
                 f"{c.noise[0] / c.predicted['exact'][0]:.1%} at step 0, and the paper's and the exact term differ by "
                 f"{abs(c.predicted['paper'][0] / c.predicted['exact'][0] - 1):.2%} there: what remains is the draw of "
                 f"initial outputs, and the networks' kernels, which differ from their mean; at the last step that "

@@ -38,7 +38,7 @@ from gatelab.studies.ntk.gaussian import (
     samples,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import side_verdict
 
 SIZE, QUICK_SIZE = (1000, 500), (120, 60)  # n, d
 SEEDS, QUICK_SEEDS = 5, 3
@@ -183,7 +183,7 @@ def contraction_claims(plain: Spectra, gated: Spectra) -> list[Claim]:
             f"{what}, {pair}",
             change,
             f"{times.value:.3g} times {change}",
-            reproduced_if(times.low > 1),
+            side_verdict(times, 1, "above"),
             because,
             times.ends(),
             place=f"figure 1, {gated.name}, {what}",

@@ -28,7 +28,7 @@ from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval, interval_columns
 from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import side_verdict
 
 RECORD = "ntk/models.json"
 COMMAND = "python benchmarks/gpu_kernels.py results/ntk/models.json --only figure3"
@@ -148,7 +148,7 @@ def pair_claim(conditions: Conditions, model: str, start: str, pair: tuple[str, 
         return interval((larger[column] / smaller[column]).to_numpy(float))
 
     change, word = times(plain, gated, "condition"), "smaller"
-    verdict = reproduced_if(change.low > 1)
+    verdict = side_verdict(change, 1, "above")
     if change.value < 1:
         change, word = times(gated, plain, "condition"), "larger"
     means = [conditions.means[model, start, unit] for unit in pair]

@@ -31,7 +31,7 @@ from gatelab.studies.ntk.angles import (
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, interval, samples
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import side_verdict
 
 ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels
 ANGLE_ROWS, ANGLE_INPUTS, SEEDS = 200, 100, 8
@@ -153,7 +153,7 @@ def dominance_claim(data: DataKernels) -> Claim:
         f"mean |off-diagonal| / diagonal, {data.name}",
         "suppressed by the gate",
         f"ReLU {plain.value:.3f}, ReGLU {gated.value:.3f}: {less.value:.3g} times less",
-        reproduced_if(less.low > 1),
+        side_verdict(less, 1, "above"),
         dominance_reason(data.name, plain, gated),
         less.ends(),
         place=f"figure 4, {data.name}",

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from gatelab.dynamics import MeasuredCrossing
 from gatelab.errors import GatelabError
 from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.plotting.kernels import LossCurve, draw_losses, mark_crossing, plain_values, size_ticks
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, only, stroke
+from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, Verdict, only, stroke
 from gatelab.studies.ntk.crossing import (
     NEW_PAIRS,
     SHARES,
@@ -206,7 +207,7 @@ def rate_claims(runs: Sequence[CrossingRun], leads: Sequence[Lead]) -> list[Clai
             f"how long {name} stays ahead, by learning rate, {first.data}",
             "a larger learning rate diminishes the early advantage",
             f"{steps_text(own)} steps at {shares} / λ_max",
-            reproduced_if(last.measured.high < first.measured.low),
+            shorter_verdict(first.measured, last.measured),
             f"Learning rate times step stays ({ratios_text(times)}, predicted): to first order the rate only scales "
             "time.",
             ends_text(own),
@@ -222,6 +223,15 @@ def rate_claims(runs: Sequence[CrossingRun], leads: Sequence[Lead]) -> list[Clai
             place=f"section 4.2, learning rate, {first.data}, how far",
         ),
     ]
+
+
+def shorter_verdict(first: MeasuredCrossing, last: MeasuredCrossing) -> Verdict:
+    """Whether the last crossing comes before the first: intervals that overlap do not decide it."""
+    if last.high < first.low:
+        return "reproduced"
+    if last.low > first.high:
+        return "differs"
+    return "undecided"
 
 
 def bound_claim(runs: Sequence[CrossingRun]) -> Claim:

@@ -40,7 +40,7 @@ from gatelab.studies.ntk.gaps import (
     unit_name,
 )
 from gatelab.studies.ntk.printed import PANELS, RECORDED
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import reproduced_if, side_verdict
 from gatelab.train import Comparison, Gap
 from gatelab.train.comparison import Matched
 
@@ -239,7 +239,7 @@ def losses_claims(gap: Gap, c: Comparison) -> list[Claim]:
         least = [np.mean([getattr(h, loss).min() for h in group]) for group in runs]
         verdict: Verdict = "new"
         if change.known and min(map(len, runs)) >= 3:
-            verdict = reproduced_if(change.high < 0)
+            verdict = side_verdict(change, 0, "below")
         claims.append(
             Claim(
                 f"{word} loss of {side_name(c.second)} less that of {side_name(c.first)} at the last step, "

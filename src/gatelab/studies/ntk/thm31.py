@@ -32,7 +32,7 @@ from gatelab.studies.ntk.gaussian import (
     table_claims,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if, slope_ends
+from gatelab.studies.verdicts import number_verdict, reproduced_if, slope_ends
 
 UNITS = ("mlp", "glu")
 SEEDS, QUICK_SEEDS = 5, 3
@@ -235,8 +235,11 @@ def extremes_table(tracks: Sequence[Track]) -> pd.DataFrame:
 
 
 def verdict(theorem: float, ours: Slope) -> Verdict:
-    """Reproduced where the theorem's exponent lies in our interval or within NEAR of our value."""
-    return reproduced_if(ours.low <= theorem <= ours.high or abs(ours.value - theorem) <= NEAR)
+    """Reproduced where the theorem's exponent lies in our interval or within NEAR of our value.
+
+    An exponent of 0 says that a quantity stays, and its opposite that it grows as fast as what it is taken over.
+    """
+    return number_verdict(theorem, float(theorem == 0), ours, NEAR)
 
 
 def exponent_claim(t: Track, what: str) -> Claim:
