@@ -90,3 +90,19 @@ def test_slopes_in_many_dimensions_are_those_of_the_record():
     assert "undecided: {} {}".format(*ours["Friedman 3, glu, true split"]) in text
     corrections = (Path(__file__).parents[1] / "docs/corrections.md").read_text(encoding="utf-8")
     assert f"{waves[0]} / {waves[1]} and {first[0]} / {first[1]} (MLP / GLU)" in corrections
+
+
+def test_slopes_by_the_papers_method_are_those_of_the_record():
+    """The medians of five seeds, a line through all widths from 1 to 50; networks of one width are one point."""
+    record = json.loads((Path(__file__).parents[1] / "results/scaling/newton.json").read_text(encoding="utf-8"))
+    study = gl.Scaling.from_json(json.dumps(record["scaling"]))
+    text = " ".join(README.split())
+    for unit, paper in (("mlp", "-2.13"), ("glu", "-3.08")):
+        errors = [
+            np.median([p.test_rmse for p in study.points if (p.unit, p.width) == (unit, width)])
+            for width in range(1, 51)
+        ]
+        line = study.slope(unit, aggregate="median", flagged=True)
+        assert line.value == pytest.approx(np.polyfit(np.log(np.arange(1, 51)), np.log(errors), 1)[0])
+        assert len([p for p in study.points if p.unit == unit]) == 250
+        assert f"{line:.2f} ({unit.upper()}; " in text and paper in text

@@ -27,20 +27,20 @@ def record_folders() -> tuple[Path, ...]:
     return (Path("results"), *COMMITTED)
 
 
-def record_path(name: str, command: str) -> Path:
-    """The record of that name, such as "ntk/models.json"; `command` makes it anew."""
+def record_path(name: str, command: str, takes: str = "a GPU") -> Path:
+    """The record of that name, such as "ntk/models.json"; `command` makes it anew, which `takes` something."""
     for folder in record_folders():
         if (folder / name).is_file():
             return folder / name
     raise GatelabError(
-        f"there is no record results/{name}; make it with '{command}' (it takes a GPU), or see a small version with "
+        f"there is no record results/{name}; make it with '{command}' (it takes {takes}), or see a small version with "
         "--quick"
     )
 
 
-def read_record(name: str, command: str) -> dict[str, Any]:
+def read_record(name: str, command: str, takes: str = "a GPU") -> dict[str, Any]:
     """A record of plain values."""
-    path = record_path(name, command)
+    path = record_path(name, command, takes)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -7,6 +7,7 @@ repository's versions has this one; a GQU of width 50 was not run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import pandas as pd
 
 from gatelab.data import Problem, problem
+from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.scaling_laws import Scaling, Slope, scaling
 from gatelab.studies.definition import Claim, Request
+from gatelab.studies.records import read_record
 from gatelab.studies.scaling.printed import PAPER_SLOPES
 from gatelab.studies.verdicts import reference_sentence, slope_claim
 
@@ -26,6 +29,10 @@ REFERENCE_RMSE: Mapping[str, Mapping[int, float]] = {
     "glu": {5: 1.5e-2, 10: 1.9e-3, 20: 3.5e-4, 35: 7.8e-5, 50: 2.8e-5},
     "gqu": {5: 4.0e-2, 10: 2.6e-3, 20: 2.5e-4, 35: 5.4e-5},
 }
+# How the paper's networks were trained: its solver in its stages, from its start.
+NEWTON = "scaling/newton.json"
+NEWTON_OPTIONS = {"solver": "newton", "init": "spline-alternating", "steps": 300}
+NEWTON_COMMAND = "gatelab.scaling(('mlp', 'glu'), 'paper-1d', range(1, 51), 5, **NEWTON_OPTIONS)"
 QUICK_WIDTHS = (5, 10, 20)
 QUICK_POINTS = 1000
 
@@ -125,19 +132,68 @@ def slope_reason(study: Scaling, unit: str) -> str:
     return "; ".join(parts) + reference_sentence(REFERENCE_RMSE.get(unit, {}), best_errors(study, unit), limits)
 
 
-def slope_claims(study: Scaling, unit: str, figure: str) -> list[Claim]:
-    """The slopes of a unit against n and P in a figure of the paper beside ours, all points included as there."""
+def slope_claims(study: Scaling, unit: str, figure: str = "") -> list[Claim]:
+    """The slopes of a unit at its optimum against n and P beside those of the paper, all points included as there.
+
+    They answer for a figure of the paper where no claim by the paper's own method does.
+    """
     reason = slope_reason(study, unit)
     return [
         slope_claim(
-            f"slope of the {unit} against {against}",
+            f"slope of the {unit} against {against}, at the optimum",
             PAPER_SLOPES[unit, against],
             study.slope(unit, against=against, flagged=True),
             reason,
-            place=f"{figure}, {unit.upper()} against {against}",
+            place=f"{figure}, {unit.upper()} against {against}" * bool(figure),
         )
         for against in ("n", "P")
     ]
+
+
+def by_newton(request: Request, units: Sequence[str], target: Problem, tick: Callable[..., None]) -> Scaling:
+    """The units trained by the paper's method: its solver, its stages and its start, five seeds; from the record.
+
+    A quick study trains one seed of each of its widths now.
+    """
+    if request.quick:
+        return fit_curves(request, units, target, QUICK_WIDTHS, tick, **NEWTON_OPTIONS)
+    record = read_record(NEWTON, NEWTON_COMMAND, "an hour")
+    return Scaling.from_json(json.dumps(record["scaling"]))
+
+
+def median_errors(study: Scaling, unit: str) -> dict[int, float]:
+    """The median test RMSE of the seeds at each width."""
+    widths = sorted({p.width for p in study.points if p.unit == unit})
+    errors = {w: [p.test_rmse for p in study.points if (p.unit, p.width) == (unit, w)] for w in widths}
+    return {w: float(np.median(values)) for w, values in errors.items()}
+
+
+def newton_claims(newton: Scaling, optimum: Scaling, unit: str, figure: str) -> list[Claim]:
+    """The slopes of a unit by the paper's method: the median of the seeds at each width, all widths as there."""
+    theirs, ours = median_errors(newton, unit), best_errors(optimum, unit)
+    times = {w: theirs[w] / ours[w] for w in theirs if w in ours}
+    small, widest = [times[w] for w in times if w < 10], max(times)
+    seeds = sorted({p.seed for p in newton.points})
+    reason = (
+        f"Newton's method in the paper's stages from alternating gates, {counted(len(seeds), 'seed')}. Its errors are "
+        f"{min(small):.2f} to {max(small):.2f} times those at the optimum for n < 10 and {times[widest]:.2f} times at "
+        f"n = {widest}"
+    )
+    low = sorted(theirs)[1]
+    claims = []
+    for against in ("n", "P"):
+        line = newton.slope(unit, against=against, aggregate="median", flagged=True)
+        later = newton.slope(unit, against=against, aggregate="median", widths=(low, widest), flagged=True)
+        claims.append(
+            slope_claim(
+                f"slope of the {unit} against {against}, by the paper's method",
+                PAPER_SLOPES[unit, against],
+                line,
+                f"{reason}; from n = {low} on the slope is {later.value:.2f}.",
+                place=f"{figure}, {unit.upper()} against {against}",
+            )
+        )
+    return claims
 
 
 def with_reference(study: Scaling) -> pd.DataFrame:
