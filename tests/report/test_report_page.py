@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_records import EVIL, ITEMS, write_records
+from report_records import EVIL, ITEMS, claim, write_records
 
 from gatelab.cli import reproduce as command
 from gatelab.errors import GatelabError
 from gatelab.glossary import definitions
 from gatelab.report import Section, build, escape, page, prose, table
-from gatelab.report.records import read_records
+from gatelab.report.records import distinct, read_records
 from gatelab.studies import all_studies
 from gatelab.studies.inventory import ITEMS as EVERY
 
@@ -85,6 +85,21 @@ def test_every_claim_stands_in_the_summary_with_value_interval_verdict_and_reaso
         assert words in summary
     counts = dict(re.findall(r'data-value="(\w+)" aria-pressed="false"><span class="count">(\d+)', summary))
     assert counts == {"reproduced": "1", "exceeded": "1", "differs": "1", "undecided": "0", "new": "3"}
+
+
+def test_what_two_studies_of_a_paper_show_is_counted_once(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    folder = tmp_path / "scaling"
+    twin = json.loads((folder / "fig2.json").read_text(encoding="utf-8")) | {"study": "scaling/fig6", "files": []}
+    twin["claims"].append(claim("slope of the gqu against n", verdict="undecided"))
+    (folder / "fig6.json").write_text(json.dumps(twin), encoding="utf-8")
+    records = read_records(tmp_path).values()
+    own = distinct(records)
+    assert [c.what for c in own["scaling/fig6"]] == ["slope of the gqu against n"]
+    assert sum(map(len, own.values())) == sum(len(r.claims) for r in records) - 2
+    page = build(tmp_path).read_text(encoding="utf-8")
+    assert "7 claims in 4 studies" in page and "2 claims more, which a study above has shown" in page
+    assert page.split('id="summary"')[1].split("</section>")[0].count("data-verdict=") == 7
 
 
 def test_a_section_has_command_provenance_numbers_and_notes(made: str) -> None:

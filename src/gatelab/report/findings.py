@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gatelab.report.pages import Markup, between, escape, prose
-from gatelab.report.records import StudyRecord
+from gatelab.report.records import StudyRecord, distinct
 from gatelab.report.summary import address, chip
 from gatelab.studies import Finding, Sketch, Stroke, all_studies
 from gatelab.studies.definition import VERDICTS
@@ -212,7 +212,7 @@ def opening(records: Sequence[StudyRecord], table: str, remarks: Sequence[str] =
     """The findings as cards, and below them how many claims there are, with a link to the table of all."""
     findings, lacking = found(records)
     cards = "".join(_card(record, finding, i) for i, (record, finding) in enumerate(findings))
-    counts = Counter(claim.verdict for record in records for claim in record.claims)
+    counts = Counter(claim.verdict for claims in distinct(records).values() for claim in claims)
     verdicts = " ".join(chip(verdict, f"{counts[verdict]} {verdict}") for verdict in VERDICTS if counts[verdict])
     claims = f'<a href="#{escape(table)}">{sum(counts.values())} claims in {len(records)} studies</a>'
     sentences = "".join(f'<p class="remark">{escape(remark)}</p>' for remark in (*remarks, *lacking))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import StringIO
@@ -144,3 +144,22 @@ def _duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def distinct(records: Iterable[StudyRecord]) -> dict[str, tuple[Claim, ...]]:
+    """The claims of each study that no study before it has made: what two studies of a paper show is one claim.
+
+    Args:
+        records: The studies, in the order of the page.
+
+    Returns:
+        The claims by the name of the study. Two are one where the title, what the paper says and what we say agree.
+    """
+    seen: set[tuple[str, ...]] = set()
+    claims: dict[str, tuple[Claim, ...]] = {}
+    for record in records:
+        paper = record.study.partition("/")[0]
+        keys = {(paper, c.what, c.paper, c.ours, c.interval): c for c in record.claims}
+        claims[record.study] = tuple(c for key, c in keys.items() if key not in seen)
+        seen |= set(keys)
+    return claims

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from gatelab.display import counted
 from gatelab.report.pages import Markup, between, escape, prose
-from gatelab.report.records import StudyRecord
+from gatelab.report.records import StudyRecord, distinct
 from gatelab.studies import Claim
 from gatelab.studies.catalogue import all_studies
 from gatelab.studies.definition import VERDICTS
@@ -45,7 +46,7 @@ def _counts(items: Sequence[Item], answered: Mapping[Item, Answer], records: Map
     return " ".join(chip(state, f"{states[state]} {WORDS.get(state, state)}") for state in SIGNS if states[state])
 
 
-def counted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
+def how_many(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     """How many there are, and how many of them have a claim in these records."""
     measured = [item for item in items if item.measurable]
     answered = len(joined(items, records))
@@ -167,7 +168,7 @@ def filters(records: Iterable[StudyRecord], table: str) -> Markup:
     They are hidden until the script is there to serve them: without it the table stands alone.
     """
     records = list(records)
-    counts = Counter(claim.verdict for record in records for claim in record.claims)
+    counts = Counter(claim.verdict for claims in distinct(records).values() for claim in claims)
     tiles = "".join(
         f'<button type="button" class="tile {v}" data-key="verdict" data-value="{v}" aria-pressed="false">'
         f'<span class="count">{counts[v]}</span> {chip(v)}<span class="means">{MEANS[v]}</span></button>'
@@ -189,18 +190,25 @@ def filters(records: Iterable[StudyRecord], table: str) -> Markup:
 
 
 def all_claims(records: Iterable[StudyRecord], table: str) -> Markup:
-    """Every claim of every study, those of a study below its name."""
+    """Every claim once, those of a study below its name; what a study above has shown already is counted there."""
     rows = []
+    records = list(records)
+    claims = distinct(records)
     for record in records:
         name = escape(record.study)
+        again = ""
+        if len(record.claims) > len(claims[record.study]):
+            count = counted(len(record.claims) - len(claims[record.study]), "claim")
+            again = f' <span class="again">{count} more, which a study above has shown</span>'
         rows.append(
             f'<tr role="row" class="study" data-heading="{name}"><th role="rowheader" scope="rowgroup" colspan="5">'
-            f'<a href="#{escape(address(record.study))}">{escape(record.title)}</a> <code>{name}</code></th></tr>'
+            f'<a href="#{escape(address(record.study))}">{escape(record.title)}</a> <code>{name}</code>'
+            f"{again}</th></tr>"
         )
         rows += [
             f'<tr role="row" data-verdict="{escape(c.verdict)}" data-paper="{escape(paper_of(record.study))}" '
             f'data-study="{name}">{_cells(c, _why(c))}</tr>'
-            for c in record.claims
+            for c in claims[record.study]
         ]
     return _table(rows, table)
 
