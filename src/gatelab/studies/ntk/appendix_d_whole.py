@@ -72,6 +72,7 @@ MEASURES = {
 }
 PLACE = ["model", "data", "optimiser", "first", "second"]
 GATED = [gated for _, gated in PAIRS]
+MARKERS = ("s", "o", "D")  # of the pairs: all can be hollow
 WHOLE_NAMES = {"cifar10": "all of CIFAR-10"}
 UNDECIDED = "undecided"
 
@@ -180,7 +181,9 @@ def pair_claim(rows: pd.DataFrame, comparisons: int) -> Claim:
     gaps = rows.loc[rows["measure"] == "gap"]
     if gaps.empty:
         return no_common_loss(what, paper, place)
-    ours = "; ".join(f"{r['schedule']}: {r['difference']:+.3f} nats, {r['decision']}" for r in gaps.to_dict("records"))
+    ours = "; ".join(
+        f"{r['schedule']}: {r['difference']:+.3f} nats, {decision_words(r)}" for r in gaps.to_dict("records")
+    )
     parts = [
         f"With the {schedule} schedule {', '.join(losses_words(of_schedule))}."
         for schedule, of_schedule in rows.groupby("schedule", sort=False)
@@ -190,13 +193,24 @@ def pair_claim(rows: pd.DataFrame, comparisons: int) -> Claim:
     return Claim(what, paper, ours, gap_verdict(gaps), because, intervals, place)
 
 
+def decision_words(row: Mapping[Any, Any]) -> str:
+    """What is decided; where the interval alone would have decided, that the correction leaves it open.
+
+    >>> decision_words({"decision": "undecided", "low": 0.1, "high": 0.2})
+    'undecided after correction'
+    """
+    if row["decision"] == UNDECIDED and (row["low"] > 0 or row["high"] < 0):
+        return f"{UNDECIDED} after correction"
+    return str(row["decision"])
+
+
 def losses_words(rows: pd.DataFrame) -> Iterator[str]:
     """The p of the gap, and both test losses with their intervals."""
     for r in rows.to_dict("records"):
         if r["measure"] == "gap":
-            yield f"the mean gaps are {r['mean_first']:.3f} and {r['mean_second']:.3f} (p = {r['p_holm']:.2g})"
+            yield f"the mean gaps are {r['mean_first']:.3f} and {r['mean_second']:.3f} (p = {r['p_holm']:.3g})"
         else:
-            ending = f"{bracket(r['low'], r['high'], '+.3f')} nats (p = {r['p_holm']:.2g}, {r['decision']})"
+            ending = f"{bracket(r['low'], r['high'], '+.3f')} nats (p = {r['p_holm']:.3g}, {decision_words(r)})"
             yield f"the {MEASURES[r['measure']]} changes by {r['difference']:+.3f}{ending}"
 
 
@@ -223,7 +237,7 @@ def reason(gaps: pd.DataFrame) -> str:
         return f"So few runs have no p below {gaps['least_p'].max():.2g} when they are exchanged: nothing is claimed."
     verdict = gap_verdict(gaps)
     if verdict == "differs":
-        return f"A difference of {NEGLIGIBLE:.0%} of the gap or more is decided."
+        return f"A difference of {NEGLIGIBLE:.0%} of the larger gap or more is decided."
     if verdict == "reproduced":
         return (
             f"Before any correction p of exchanged runs is above {SIGNIFICANT:g}, or the difference below "
@@ -246,7 +260,8 @@ def notes(gaps: Mapping[str, Gap], table: pd.DataFrame) -> tuple[str, ...]:
     return (
         *lines,
         f"{' to '.join(map(str, runs))} seeds of each unit; units of a pair have as many parameters, and the learning "
-        "rate of their model and optimiser, which was not searched. Runs share no seed.",
+        "rate of their model and optimiser, which was not searched. Units of a pair share no seed; the two schedules "
+        "have the same ones.",
         "With a cosine the unit that comes to a loss sooner comes there at a higher learning rate; at a constant rate "
         "it does not. SGD was not run at a constant rate.",
         "The best checkpoint is that of the least test loss: chosen on the test data, which favours both units alike.",
@@ -264,7 +279,7 @@ def notes(gaps: Mapping[str, Gap], table: pd.DataFrame) -> tuple[str, ...]:
 def draw(table: pd.DataFrame) -> Figure:
     """A panel a measure, in it a line a model, optimiser and schedule, on it the three pairs with their intervals."""
     settings = list(dict.fromkeys(setting_of(r) for r in table.to_dict("records")))
-    shapes = looks(GATED)
+    colours = [shape.colour for shape in looks(GATED).values()]
     with style():
         figure = new_figure(10.2, 1.6 + 0.62 * len(settings))
         grid = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
@@ -274,21 +289,23 @@ def draw(table: pd.DataFrame) -> Figure:
                 panel.span("y", place - 0.5, place + 0.5, "#f4f4f4", order=0)
             panel.rule("x", 0.0, Pen(GREY, width=0.8), order=1)
             for r in table.loc[table["measure"] == measure].to_dict("records"):
-                shape = shapes[str(r["second"])]
-                height = settings.index(setting_of(r)) + 0.25 * (GATED.index(r["second"]) - 1)
+                pair = GATED.index(r["second"])
+                height = settings.index(setting_of(r)) + 0.25 * (pair - 1)
                 face = "white" * (r["decision"] == UNDECIDED)
                 stroke = None
                 if Interval(r["difference"], r["low"], r["high"]).known:
-                    stroke = panel.strokes(height, r["low"], r["high"], Pen(shape.colour, width=1.4), along="x")
-                pen = Pen(shape.colour, "", marker=shape.marker, size=5, face=face)
+                    stroke = panel.strokes(height, r["low"], r["high"], Pen(colours[pair], width=1.4), along="x")
+                pen = Pen(colours[pair], "", marker=MARKERS[pair], size=5, face=face)
                 panel.line(r["difference"], height, pen, order=3, interval=stroke)
             panel.set(title=f"({letter}) {MEASURES[measure]}", xlabel="with a gate less without (nats)")
             axes.grid(axis="y", visible=False)
+            axes.locator_params(axis="x", nbins=5)
+        grid[2].sharex(grid[1])
         grid[0].set_yticks(range(len(settings)), settings)
         grid[0].set_ylim(len(settings) - 0.5, -0.5)
         pairs = [
-            Entry(f"{unit_name(b)} - {unit_name(a)}", Pen(shapes[b].colour, "", marker=shapes[b].marker, size=5))
-            for a, b in PAIRS
+            Entry(f"{unit_name(b)} - {unit_name(a)}", Pen(colour, "", marker=marker, size=5))
+            for (a, b), colour, marker in zip(PAIRS, colours, MARKERS, strict=True)
         ]
         hollow = Entry("hollow: undecided after Holm's correction", Pen(GREY, "", marker="o", size=5, face="white"))
         figure_legend(figure, [*pairs, hollow], ncols=4)
@@ -322,7 +339,6 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
         f"equal training loss {counts(gaps)}, after Holm's correction over {len(table)} comparisons."
     )
     settings = list(dict.fromkeys(setting_of(r) for r in best.to_dict("records")))
-    shapes = looks(GATED)
     strokes = []
     for order, (plain, gated) in enumerate(PAIRS):
         rows = best.loc[best["second"] == gated]
@@ -330,7 +346,7 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
         values = {name: numbers(rows[name]) for name in ("low", "high")}
         label = f"{unit_name(gated)} - {unit_name(plain)}"
         y = numbers(rows["difference"])
-        strokes.append(Stroke(label, numbers(places), y, shapes[gated].colour, marks=True, **values))
+        strokes.append(Stroke(label, numbers(places), y, looks(GATED)[gated].colour, marks=True, **values))
     names = tuple(name.replace(", ", "\n").replace("\ncosine", "").replace("\nconstant", "*") for name in settings)
     y_name = "best test loss, gated less plain, nats; * constant rate"
     sketch = Sketch("", y_name, tuple(strokes), log_x=False, log_y=False, places=names, level=0.0)
