@@ -35,28 +35,13 @@ PAIR_FIGURES = {
     "ViT on CIFAR-10, SGD": "figure 10",
     "ViT on CIFAR-10, AdamW": "figure 11",
 }
+PAIR_PANELS = {
+    (setting, plain, gated): (figure, f"({letter}) {setting}, {plain} and {gated}")
+    for setting, figure in PAIR_FIGURES.items()
+    for letter, (plain, gated) in zip("abc", PAIRS, strict=True)
+}
 TEXT_PANELS = {"GPT-2 on FineWeb-Edu, AdamW": {"figure 12": "ab"}}
 RECORDED = (*PANELS, "Mixer on CIFAR-10, AdamW", "ViT on CIFAR-10, AdamW")
-
-
-def pair_row(setting: str, plain: str, gated: str) -> str:
-    """The panel of figures 8 to 11 for which a pair of units in a setting stands.
-
-    >>> pair_row("ViT on CIFAR-10, SGD", "GELU", "GEGLU")
-    '(b) ViT on CIFAR-10, SGD, GELU and GEGLU'
-    """
-    return f"({'abc'[PAIRS.index((plain, gated))]}) {setting}, {plain} and {gated}"
-
-
-def pair_place(setting: str, plain: str, gated: str) -> str:
-    """The place of that panel; the small models of a quick run have none.
-
-    >>> pair_place("ViT on CIFAR-10, SGD", "GELU", "GEGLU"), pair_place("ViT on digits, SGD", "GELU", "GEGLU")
-    ('figure 10, (b) ViT on CIFAR-10, SGD, GELU and GEGLU', '')
-    """
-    if setting not in PAIR_FIGURES:
-        return ""
-    return f"{PAIR_FIGURES[setting]}, {pair_row(setting, plain, gated)}"
 
 
 def _spectra() -> Iterator[Item]:
@@ -117,9 +102,8 @@ def _gap() -> Iterator[Item]:
             yield Item("ntk", "section 1", f"{loss} loss, {setting}")
     for setting in ("Mixer on CIFAR-10", "ViT on CIFAR-10"):
         yield Item("ntk", "section 5", f"SGD and AdamW, {setting}")
-    for setting, figure in PAIR_FIGURES.items():
-        for plain, gated in PAIRS:
-            yield Item("ntk", figure, pair_row(setting, plain, gated), why=APPENDIX)
+    for figure, panel in PAIR_PANELS.values():
+        yield Item("ntk", figure, panel, why=APPENDIX)
     for setting, figures in TEXT_PANELS.items():
         for figure, letters in figures.items():
             for letter in letters:
