@@ -6,15 +6,18 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ttest_ind
 from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app
-from gatelab.studies import catalogue
+from gatelab.studies import Request, catalogue
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CORRECTIONS = (ROOT / "docs" / "corrections.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    gatelab ")]
 QUICK = ["--quick"]
 
@@ -50,7 +53,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
 
 def test_what_the_readme_says_of_all_images_is_in_the_record():
     """Of twelve comparisons, Welch's intervals of the best test losses: nine lower with a gate, three undecided."""
-    record = json.loads((Path(__file__).parents[1] / "results/ntk/gap-whole.json").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / "results/ntk/gap-whole.json").read_text(encoding="utf-8"))
     best: dict[tuple[str, str, str], list[float]] = {}
     for run in record["runs"]:
         recipe = run["recipe"]
@@ -106,3 +109,66 @@ def test_slopes_by_the_papers_method_are_those_of_the_record():
         assert line.value == pytest.approx(np.polyfit(np.log(np.arange(1, 51)), np.log(errors), 1)[0])
         assert len([p for p in study.points if p.unit == unit]) == 250
         assert f"{line:.2f} ({unit.upper()}; " in text and paper in text
+
+
+@pytest.fixture(scope="module")
+def whole() -> pd.DataFrame:
+    """The comparisons of ntk/appendix-d-whole, whose own tests hold them against the records."""
+    return catalogue.study("ntk/appendix-d-whole").run(Request()).tables["comparisons"]
+
+
+def test_what_is_said_after_holms_correction_is_in_the_study(whole):
+    best, gap = (whole[whole["measure"] == measure] for measure in ("best", "gap"))
+    assert [len(best), len(gap)] == [18, 18]
+    assert best.loc[best["decided"], "decision"].tolist() == ["lower"] * 8
+    assert gap.loc[gap["decided"], "decision"].tolist() == ["higher"] * 7
+    sizes = gap.loc[gap["decided"], "difference"]
+    assert (f"{sizes.min():.3f}", f"{sizes.max():.3f}") == ("0.009", "0.019")
+    text = " ".join(README.split())
+    assert "the best test loss is lower with a gate in 8 of 18 comparisons and the gap" in text
+    assert "*larger* in 7 of 18, by 0.009 to 0.019 nats; all the others are undecided" in text
+    assert "on all 50 000 a gate's is lower in 8 of 18, the others being undecided" in CORRECTIONS
+    assert "it adds 0.009 to 0.019 nats in the 7 of 18 comparisons that are decided" in CORRECTIONS
+    assert "it lowers the gap in none, and 11 are undecided" in CORRECTIONS
+    least, most = (getattr(best[["mean_first", "mean_second"]].to_numpy(), of)() for of in ("min", "max"))
+    assert f"Best test losses there are {least:.2f} to {most:.2f}" in CORRECTIONS
+
+
+def test_trainings_and_sizes_are_those_of_the_records():
+    runs = [
+        run
+        for name in ("gap", "gap-whole", "gap-whole-constant")
+        for run in json.loads((ROOT / f"results/ntk/{name}.json").read_text(encoding="utf-8"))["runs"]
+    ]
+    assert f"{len(runs)} trainings on a GPU" in README and len(runs) == 90 + 120 + 60
+    million = {run["recipe"]["model"]: f"{run['parameters'] / 1e6:.1f}" for run in runs}
+    assert f"Mixer of {million['mixer']} and ViT of {million['vit']} million parameters" in README
+
+
+def test_what_corrections_says_of_test_loss_is_in_the_record_of_10000_images():
+    losses: dict[tuple[str, str, str, str], list[float]] = {}
+    for run in json.loads((ROOT / "results/ntk/gap.json").read_text(encoding="utf-8"))["runs"]:
+        place = (run["recipe"]["model"], run["recipe"]["optimiser"], run["recipe"]["unit"]["name"])
+        losses.setdefault((*place, "last"), []).append(run["test"][-1])
+        losses.setdefault((*place, "best"), []).append(min(run["test"]))
+
+    def change(model, optimiser, plain, gated, when):
+        pair = losses[model, optimiser, gated, when], losses[model, optimiser, plain, when]
+        ends = ttest_ind(*pair, equal_var=False).confidence_interval(0.95)
+        return np.mean(pair[0]) - np.mean(pair[1]), ends.low, ends.high
+
+    images = [(model, optimiser, "mlp", "glu") for model in ("mixer", "vit") for optimiser in ("sgd", "adamw")]
+    text = ("gpt2", "adamw", "silu", "swiglu")
+    for pair in (*images, text):
+        assert change(*pair, "last")[2] > 0, "no interval is wholly below zero"
+    assert "GPT-2 {:+.2f} nats [{:+.2f}, {:+.2f}]".format(*change(*text, "last")) in CORRECTIONS
+    assert "Best checkpoint: GPT-2 {:+.3f} nats [{:+.3f}, {:+.3f}]".format(*change(*text, "best")) in CORRECTIONS
+    for model, name in (("mixer", "Mixer"), ("vit", "ViT")):
+        means = [np.mean(losses[model, "sgd", unit, "last"]) for unit in ("mlp", "glu")]
+        assert "{}, SGD {:.2f} and {:.2f}".format(name, *means) in CORRECTIONS
+    lowest = [change(*pair, "best")[1] for pair in images]
+    assert (
+        sum(low > 0 for low in lowest) == 3
+        and "higher in 3 of 4 comparisons and undecided in the fourth" in CORRECTIONS
+    )
+    assert all(change(*pair, "best")[2] > 0 for pair in images)

@@ -1,4 +1,4 @@
-"""A number and how far it may be off: the one interval, the one bootstrap, the one t-interval.
+"""A number and how far it may be off: the one interval, the one bootstrap, the one t-interval, the one correction.
 
 Everything in gatelab that has an interval holds an `Interval` or is made by these functions. A bootstrap draws rows
 with replacement, `DRAWS` times unless told otherwise, and takes percentiles; a t-interval takes the standard error of
@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gatelab.arrays import Array
+from gatelab.errors import GatelabError
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -158,3 +159,29 @@ def t_interval(values: Array, level: float = LEVEL) -> Interval:
         return Interval(mean, math.nan, math.nan, level)
     reach = t_reach(level, count - 1) * float(np.std(values, ddof=1)) / count**0.5
     return Interval(mean, mean - reach, mean + reach, level)
+
+
+def holm(p: ArrayLike) -> Array:
+    """Correct the p-values of several tests by Holm's step-down procedure.
+
+    Rejecting where the corrected p is at most alpha, any true null hypothesis among all of them is rejected with a
+    probability of at most alpha, however the tests depend on each other. The least p is multiplied by how many there
+    are, the next by one less, and so on; none becomes less than the one before it.
+
+    Args:
+        p: the p-values, in any order.
+
+    Returns:
+        The corrected ones in the same order, 1 at most.
+
+    >>> holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    values = np.asarray(p, dtype=float)
+    if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+        raise GatelabError(f"p-values are a list of numbers from 0 to 1, not {values.tolist()}")
+    order = np.argsort(values, kind="stable")
+    stepped = np.maximum.accumulate((len(values) - np.arange(len(values))) * values[order])
+    corrected = np.empty_like(values)
+    corrected[order] = np.minimum(stepped, 1.0)
+    return corrected

@@ -91,6 +91,7 @@ def test_what_two_studies_of_a_paper_show_is_counted_once(tmp_path: Path) -> Non
     write_records(tmp_path)
     folder = tmp_path / "scaling"
     twin = json.loads((folder / "fig2.json").read_text(encoding="utf-8")) | {"study": "scaling/fig6", "files": []}
+    twin["claims"] = [c | {"place": ""} for c in twin["claims"]]
     twin["claims"].append(claim("slope of the gqu against n", verdict="undecided"))
     (folder / "fig6.json").write_text(json.dumps(twin), encoding="utf-8")
     records = read_records(tmp_path).values()

@@ -20,7 +20,7 @@ from gatelab.plotting.theme import picture_address
 from gatelab.report.findings import opening
 from gatelab.report.pages import Markup, Section, escape, page, points, table
 from gatelab.report.records import StudyRecord, read_records
-from gatelab.report.summary import PAPERS, accounted, address, all_claims, how_many, filters, own_claims, paper_of
+from gatelab.report.summary import PAPERS, accounted, address, all_claims, filters, how_many, own_claims, paper_of
 from gatelab.scorecard import Line, Score, Scorecard
 from gatelab.studies import Study, all_studies
 from gatelab.studies.demonstration import Demo, draw

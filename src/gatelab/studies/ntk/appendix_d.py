@@ -11,7 +11,7 @@ from gatelab.plotting.kernels import gap_figure
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.fig7 import PAIRS, differences, joint_claim, matched_claim, where_name
 from gatelab.studies.ntk.gaps import clouds_of, ends_table, notes, runs_for, setting_name
-from gatelab.studies.ntk.printed import APPENDIX_PANELS
+from gatelab.studies.ntk.printed import TEXT_PANELS
 from gatelab.train import Comparison, Gap
 
 NEW = ("gqu", "relu2")
@@ -35,12 +35,12 @@ def run(request: Request) -> Outcome:
 
 
 def panels_of(setting: str) -> str:
-    """All panels of appendix D for which a setting of the record stands; none for the small models of a quick run.
+    """All panels of figure 12 for which a setting of the record stands; figures 8 to 11 have a study of their own.
 
     >>> panels_of("GPT-2 on FineWeb-Edu, AdamW")
     'figure 12, (a) GPT-2 on FineWeb-Edu, AdamW; figure 12, (b) GPT-2 on FineWeb-Edu, AdamW'
     """
-    figures = APPENDIX_PANELS.get(setting, {})
+    figures = TEXT_PANELS.get(setting, {})
     return "; ".join(f"{figure}, ({letter}) {setting}" for figure, letters in figures.items() for letter in letters)
 
 

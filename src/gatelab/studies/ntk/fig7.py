@@ -164,11 +164,11 @@ def matched_claim(c: Comparison, paper: str = "nearly indistinguishable", *, pla
     m = c.matched
     if m is None:
         return no_common_loss(what, paper, place)
-    verdict = reproduced_if(m.p > SIGNIFICANT or abs(m.relative) < NEGLIGIBLE)
+    verdict = matched_verdict(m)
     because = (
         f"Training losses from {m.low_loss:.2f} to {m.high_loss:.2f}; mean gaps {m.first.mean():.3f} and "
-        f"{m.second.mean():.3f}. Called indistinguishable if p > {SIGNIFICANT:g} or the difference is below "
-        f"{NEGLIGIBLE:.0%} of the gap."
+        f"{m.second.mean():.3f}. Called indistinguishable if the difference is below {NEGLIGIBLE:.0%} of "
+        f"the gap, undecided if it is not and p > {SIGNIFICANT:g}."
     )
     if m.least_p > SIGNIFICANT:
         verdict = "new"
@@ -176,6 +176,15 @@ def matched_claim(c: Comparison, paper: str = "nearly indistinguishable", *, pla
     if paper == "-":
         verdict = "new"
     return Claim(what, paper, shift(m), verdict, because, shift_ends(m), place)
+
+
+def matched_verdict(m: Matched) -> Verdict:
+    """Gaps that are nearly equal are; a larger difference differs where it is significant, and decides nothing else."""
+    if abs(m.relative) < NEGLIGIBLE:
+        return "reproduced"
+    if m.p > SIGNIFICANT:
+        return "undecided"
+    return "differs"
 
 
 def no_common_loss(what: str, paper: str, place: str) -> Claim:

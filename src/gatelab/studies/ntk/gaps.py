@@ -19,7 +19,7 @@ from gatelab.studies.definition import Request
 from gatelab.studies.ntk.gaussian import PAPER_NAMES
 from gatelab.studies.progress import ticker
 from gatelab.studies.records import record_path
-from gatelab.train import Comparison, Gap, History, gap_recipes, train_many
+from gatelab.train import Comparison, Gap, History, Recipe, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
 COMMAND = "python benchmarks/gpu_training.py results/ntk/gap.json"
@@ -36,18 +36,15 @@ QUICK_TRAINING: dict[str, Any] = {
     "warmup": 1,
     "test_size": 64,
 }
+SMALL_ORIGIN = {"device": "a CPU", "date": "now"}
+SmallPlan = tuple[list[Recipe], ImageData | TextData]
 
 
 def runs_for(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
     """The record; when quick, small models of these units by model, trained now on data that are always there."""
     if not request.quick:
         return read_record()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return train_small(request, units)
-    finally:
-        torch.set_num_threads(before)
+    return Gap(tuple(train_small(request, small_plans(units))), SMALL_ORIGIN)
 
 
 def read_record() -> Gap:
@@ -58,24 +55,35 @@ def read_record() -> Gap:
 # ---- the small version
 
 
-def train_small(request: Request, units: Mapping[str, Sequence[str]]) -> Gap:
-    """Two seeds of tiny models on a CPU, a tick for each unit and optimiser."""
-    plans: list[tuple[Any, Any]] = []
+def small_plans(
+    units: Mapping[str, Sequence[str]], optimisers: Sequence[str] = ("sgd", "adamw"), schedule: str = "cosine"
+) -> list[SmallPlan]:
+    """Two seeds of tiny models with these units by model, and the data of each; GPT-2 has AdamW alone."""
+    plans: list[SmallPlan] = []
     for model, names in units.items():
         data: ImageData | TextData = digits()
-        optimisers: tuple[str, ...] = ("sgd", "adamw")
+        own: Sequence[str] = optimisers
         if model == "gpt2":
-            data, optimisers = small_text(), ("adamw",)
-        groups = gap_recipes(
-            names, model=model, data=data.name, optimisers=optimisers, seeds=2, augment=False, **QUICK_TRAINING
-        )
+            data, own = small_text(), ("adamw",)
+        values = {**QUICK_TRAINING, "augment": False, "schedule": schedule}
+        groups = gap_recipes(names, model=model, data=data.name, optimisers=own, seeds=2, **values)
         plans += [(group, data) for group in groups]
+    return plans
+
+
+def train_small(request: Request, plans: Sequence[SmallPlan]) -> list[History]:
+    """Train them on one core of a CPU, a tick for each unit and optimiser."""
     tick = ticker(request, len(plans))
     histories: list[History] = []
-    for group, data in plans:
-        histories += train_many(group, data=data, device="cpu")
-        tick()
-    return Gap(tuple(histories), {"device": "a CPU", "date": "now"})
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for group, data in plans:
+            histories += train_many(group, data=data, device="cpu")
+            tick()
+    finally:
+        torch.set_num_threads(before)
+    return histories
 
 
 def digits() -> ImageData:

@@ -23,17 +23,24 @@ CAPTION = "no number is printed; caption and sizes are lost"
 LOST = "which model and data the panel shows is not known"
 APPENDIX = (
     "captions are lost: which model, data and units the panel shows is not known. The text names MLP-Mixer, ViT and "
-    "GPT-2 on Tiny ImageNet, CIFAR-10 and FineWeb-Edu, in this order; the record has Mixer and ViT on CIFAR-10 and "
+    "GPT-2 on Tiny ImageNet, CIFAR-10 and FineWeb-Edu, in this order; the records have Mixer and ViT on CIFAR-10 and "
     "GPT-2 on FineWeb-Edu, and none of Tiny ImageNet"
 )
-# The settings of the record that stand for the panels of figure 7, those for the figures of appendix D with the letters
-# of their panels, and all that the record has.
+# The settings of the record that stand for the panels of figure 7, and all that the record has.
 PANELS = {"Mixer on CIFAR-10, SGD": "(a)", "GPT-2 on FineWeb-Edu, AdamW": "(b)", "ViT on CIFAR-10, SGD": "(c)"}
-APPENDIX_PANELS = {
-    "Mixer on CIFAR-10, SGD": {"figure 8": "abc", "figure 9": "abc"},
-    "ViT on CIFAR-10, SGD": {"figure 10": "abc", "figure 11": "abc"},
-    "GPT-2 on FineWeb-Edu, AdamW": {"figure 12": "ab"},
+# Appendix D, as we read it: a figure for each model of images and optimiser, a panel for each pair of units; last text.
+PAIR_FIGURES = {
+    "Mixer on CIFAR-10, SGD": "figure 8",
+    "Mixer on CIFAR-10, AdamW": "figure 9",
+    "ViT on CIFAR-10, SGD": "figure 10",
+    "ViT on CIFAR-10, AdamW": "figure 11",
 }
+PAIR_PANELS = {
+    (setting, plain, gated): (figure, f"({letter}) {setting}, {plain} and {gated}")
+    for setting, figure in PAIR_FIGURES.items()
+    for letter, (plain, gated) in zip("abc", PAIRS, strict=True)
+}
+TEXT_PANELS = {"GPT-2 on FineWeb-Edu, AdamW": {"figure 12": "ab"}}
 RECORDED = (*PANELS, "Mixer on CIFAR-10, AdamW", "ViT on CIFAR-10, AdamW")
 
 
@@ -95,7 +102,9 @@ def _gap() -> Iterator[Item]:
             yield Item("ntk", "section 1", f"{loss} loss, {setting}")
     for setting in ("Mixer on CIFAR-10", "ViT on CIFAR-10"):
         yield Item("ntk", "section 5", f"SGD and AdamW, {setting}")
-    for setting, figures in APPENDIX_PANELS.items():
+    for figure, panel in PAIR_PANELS.values():
+        yield Item("ntk", figure, panel, why=APPENDIX)
+    for setting, figures in TEXT_PANELS.items():
         for figure, letters in figures.items():
             for letter in letters:
                 yield Item("ntk", figure, f"({letter}) {setting}", why=APPENDIX)
