@@ -131,7 +131,7 @@ def compared(schedule: str, gap: Gap) -> Iterator[dict[str, Any]]:
                 "relative": interval.value / max(abs(first.mean()), abs(second.mean())),
                 "p_exchanged": p,
                 "least_p": least,
-                "p": float(ttest_ind(second, first, equal_var=False).pvalue),
+                "p": float(ttest_ind(second, first, equal_var=False)[1]),
             }
 
 
@@ -185,10 +185,10 @@ def gap_verdict(gaps: pd.DataFrame) -> tuple[Verdict, str]:
     is reproduced where, under every schedule, the difference is smaller than that. Between the two it is undecided:
     that no difference is seen does not show that there is none.
     """
-    small = gaps["relative"].abs() < NEGLIGIBLE
-    if (gaps["least_p"] > SIGNIFICANT).any():
+    small, decided = np.abs(gaps["relative"].to_numpy(float)) < NEGLIGIBLE, gaps["decided"].to_numpy(bool)
+    if gaps["least_p"].max() > SIGNIFICANT:
         return "new", f"So few runs have no p below {gaps['least_p'].max():.2g} when exchanged: nothing is claimed."
-    if (gaps["decided"] & ~small).any():
+    if (decided & ~small).any():
         return "differs", f"A difference of {NEGLIGIBLE:.0%} of the larger gap or more is decided."
     if small.all():
         return "reproduced", f"The difference is below {NEGLIGIBLE:.0%} of the larger gap."
@@ -225,7 +225,8 @@ def seeds(table: pd.DataFrame) -> str:
 
 def data_name(table: pd.DataFrame) -> str:
     """The data of the comparisons."""
-    return DATA_NAMES.get(table["data"].iloc[0], table["data"].iloc[0])
+    name = str(table["data"].iloc[0])
+    return DATA_NAMES.get(name, name)
 
 
 # ---- figure
