@@ -186,8 +186,9 @@ def gap_verdict(gaps: pd.DataFrame) -> tuple[Verdict, str]:
     that no difference is seen does not show that there is none.
     """
     small, decided = np.abs(gaps["relative"].to_numpy(float)) < NEGLIGIBLE, gaps["decided"].to_numpy(bool)
-    if gaps["least_p"].max() > SIGNIFICANT:
-        return "new", f"So few runs have no p below {gaps['least_p'].max():.2g} when exchanged: nothing is claimed."
+    least = float(gaps["least_p"].to_numpy(float).max())
+    if least > SIGNIFICANT:
+        return "new", f"So few runs have no p below {least:.2g} when exchanged: nothing is claimed."
     if (decided & ~small).any():
         return "differs", f"A difference of {NEGLIGIBLE:.0%} of the larger gap or more is decided."
     if small.all():
