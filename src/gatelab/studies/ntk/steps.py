@@ -1,0 +1,534 @@
+"""How many steps training takes: the paper's premise that they grow like κ log(1/ε), against κ without one eigenvalue.
+
+With a constant kernel the loss falls by (1 - η λ)² a step along each eigenvector, and the steps to a share ε of it
+follow from eigenvalues and the target's weights along them. Networks start at zero: their first outputs are subtracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import rankdata
+
+from gatelab.arrays import Array
+from gatelab.dynamics import finite_width_loss, train
+from gatelab.dynamics.spectral import eigen, steps_until
+from gatelab.ntk import analytic
+from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, looks, new_figure, style
+from gatelab.statistics import Interval, bootstrap
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Stroke,
+    Study,
+    Tables,
+    Verdict,
+    bracket,
+    last,
+    numbers,
+    only,
+)
+from gatelab.studies.ntk.gaussian import PAIRS, PAPER_NAMES, interval, interval_cells, samples
+from gatelab.studies.progress import ticker
+from gatelab.studies.verdicts import NEAR, reproduced_if
+
+UNITS = ("mlp", "gelu", "silu", "relu2", "glu", "geglu", "swiglu", "gqu")
+NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
+TARGETS = ("random", "smooth")
+SHARES = (1e-1, 1e-2, 1e-4, 1e-6)  # of the loss at the start: ε
+RATES = ("1/λ_max", "2/(λ_max + λ_min)", "1/λ_2, top removed")
+PLAIN, BEST, REMOVED = range(3)
+PREDICTORS = ("κ", "bulk κ", "λ_max over mean λ", "λ_max over λ of the target")
+DRAWN = 1  # which ε the figure shows
+TRAINED_UNITS, TRAINED_SEEDS, TRAINED_SHARES = ("mlp", "relu2", "glu", "swiglu"), 3, 2  # of SHARES the first
+ALL_PAIRS = tuple(combinations(range(len(UNITS)), 2))
+GATED_PAIRS = [ALL_PAIRS.index((UNITS.index(plain), UNITS.index(gated))) for plain, gated in PAIRS]
+Draw = tuple[str, int, int, int]  # kind of rows, n, d, seed
+SIZES = (
+    *(("Gaussian", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200), (400, 100))),
+    *(("clusters", n, d) for n, d in ((100, 25), (100, 100), (200, 50), (200, 200))),
+    *(("digits", n, 64) for n in (100, 200, 400)),
+)
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What is computed: kinds of rows with sizes, seeds and widths, the rows of the pairs, and what is trained."""
+
+    sizes: tuple[tuple[str, int, int], ...] = SIZES
+    seeds: int = 4
+    widths: tuple[int, ...] = (128, 1024, 8192)
+    pair_size: tuple[int, int] = (1000, 500)  # that of figure 1
+    pair_width: int = 4096
+    trained: tuple[tuple[str, int, int], ...] = (("Gaussian", 60, 30), ("digits", 60, 64))
+    trained_width: int = 2048
+
+    def draws(self) -> list[Draw]:
+        """Every size with every seed."""
+        return [(*size, seed) for size in self.sizes for seed in range(self.seeds)]
+
+
+QUICK = StepPlan((("Gaussian", 40, 10), ("digits", 40, 64)), 3, (256,), (60, 30), 256, (("Gaussian", 20, 10),), 256)
+
+
+# ---- rows, targets, and steps of one kernel
+
+
+def rows_and_targets(kind: str, n: int, d: int, seed: int) -> tuple[Array, Array]:
+    """Rows of mean square 1, and a column a target, of mean 0 and mean square 1.
+
+    Clusters are ten Gaussian ones, whose centres have three quarters of the variance; digits are scikit-learn's, less
+    their mean image. The smooth target is sin(2 u.x) + (v.x)² for random directions u and v.
+    """
+    generator = np.random.default_rng([seed, n, d])
+    if kind == "digits":
+        from sklearn.datasets import load_digits
+
+        images = np.asarray(load_digits(return_X_y=True)[0], float)
+        X = (images - images.mean(0))[generator.permutation(len(images))[:n]]
+        X /= np.sqrt((X * X).mean())
+    else:
+        X = samples(n, d, seed)
+        if kind == "clusters":
+            X = 0.5 * X + 0.75**0.5 * generator.standard_normal((10, d))[generator.integers(10, size=n)]
+    u, v = (X @ generator.standard_normal((d, 2)) / d**0.5).T
+    Y = np.column_stack([generator.standard_normal(n), np.sin(2 * u) + v**2])
+    Y -= Y.mean(0)
+    return X, Y / np.sqrt((Y * Y).mean(0))
+
+
+def kernel_steps(K: Array, Y: Array) -> tuple[Array, Array]:
+    """Steps, (rates, targets, shares), and predictors, (predictors, rates, targets), of a kernel.
+
+    With the top direction removed its part of the loss is gone at the start, as if it had been solved for, and shares
+    are still those of the whole loss. The last two predictors are of the eigenvalues that are left.
+    """
+    values, vectors = eigen(K)
+    weights = (vectors.T @ Y) ** 2
+    low, second, high = values[[0, -2, -1]]
+    steps = np.empty((len(RATES), Y.shape[1], len(SHARES)))
+    predictors = np.empty((len(PREDICTORS), len(RATES), Y.shape[1]))
+    for rate, lr in enumerate((1 / high, 2 / (high + low), 1 / second)):
+        own = values[: len(values) - (rate == REMOVED)]
+        for target, all_weights in enumerate(weights.T):
+            left = all_weights[: len(own)]
+            shares = np.minimum(np.array(SHARES) * all_weights.sum() / left.sum(), 1.0)
+            steps[rate, target] = steps_until(own, left, lr, shares)
+            aligned = own[-1] * (left / own).sum() / left.sum()
+            predictors[:, rate, target] = high / low, second / low, own[-1] / own.mean(), aligned
+    return steps, predictors
+
+
+@dataclass(frozen=True, eq=False)
+class StepCases:
+    """Steps, (rates, targets, shares, ...), and predictors, (predictors, rates, targets, ...): ... draws, units, widths."""
+
+    plan: StepPlan
+    steps: Array
+    predictors: Array
+
+    @classmethod
+    def measured(cls, plan: StepPlan, tick: Callable[[], None]) -> StepCases:
+        """Every unit at every width on every draw of the rows."""
+        shape = len(plan.draws()), len(UNITS), len(plan.widths)
+        steps = np.empty((len(RATES), len(TARGETS), len(SHARES), *shape))
+        predictors = np.empty((len(PREDICTORS), len(RATES), len(TARGETS), *shape))
+        for i, draw in enumerate(plan.draws()):
+            X, Y = rows_and_targets(*draw)
+            for k, width in enumerate(plan.widths):
+                for j, kernel in enumerate(analytic(list(UNITS), X, width)):
+                    steps[..., i, j, k], predictors[..., i, j, k] = kernel_steps(kernel.numpy(), Y)
+            tick()
+        return cls(plan, steps, predictors)
+
+    def logs(self, predictor: int, rate: int, target: int, share: int) -> tuple[Array, Array]:
+        """Logarithms of a predictor and of the steps, (draws, units, widths)."""
+        return np.log(self.predictors[predictor, rate, target]), np.log(self.steps[rate, target, share])
+
+
+# ---- how well a number predicts the steps
+
+
+def spearman(x: Array, y: Array) -> Array:
+    """Rank correlations over the last axis."""
+    a, b = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (x, y))
+    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+
+
+def all_ranks(x: Array, y: Array) -> Array:
+    """Rank correlations over all cases of all draws, (..., draws, cases)."""
+    return spearman(x.reshape(*x.shape[:-2], -1), y.reshape(*y.shape[:-2], -1))
+
+
+def line_slope(x: Array, y: Array) -> Array:
+    """Slopes of the straight lines through all cases of all draws, (..., draws, cases)."""
+    x = x - x.mean((-2, -1), keepdims=True)
+    return (x * y).sum((-2, -1)) / (x * x).sum((-2, -1))
+
+
+def order_of_pairs(values: Array) -> Array:
+    """Which unit of each pair has more, as signs: (draws, pairs, widths) of (draws, units, widths)."""
+    first, second = np.array(ALL_PAIRS).T
+    return np.sign(values[:, first] - values[:, second])
+
+
+def as_rows(values: Array) -> Array:
+    """All cases of a draw as one row, (draws, cases)."""
+    return values.reshape(len(values), -1)
+
+
+def mean_over_draws(values: Array) -> Interval:
+    """The mean of a number a draw of the rows, with the interval of drawing these again."""
+    return bootstrap([values], lambda v: v.mean(-1))
+
+
+def prediction_table(cases: StepCases) -> pd.DataFrame:
+    """A row a rate, target, share and predictor: rank correlations, slope, pairs in order, and the contest with κ.
+
+    `within` is over units and widths on the same rows, `overall` over all cases; `lead` is what κ has more of the
+    former, and `right` how often κ is, of the pairs of units that the two order differently.
+    """
+    rows = []
+    for rate, target, share in np.ndindex(cases.steps.shape[:3]):
+        kappa, steps = cases.logs(0, rate, target, share)
+        y, by_kappa, by_steps = as_rows(steps), order_of_pairs(kappa), order_of_pairs(steps)
+        for predictor, name in enumerate(PREDICTORS):
+            values = cases.logs(predictor, rate, target, share)[0]
+            x, order = as_rows(values), order_of_pairs(values)
+            within, in_order = spearman(x, y), (1 + order * by_steps) / 2
+            apart = (order * by_kappa < 0).astype(float)
+            votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
+            row = {"rate": RATES[rate], "target": TARGETS[target], "share": SHARES[share], "predictor": name}
+            intervals = {
+                "within": mean_over_draws(within),
+                "overall": bootstrap([x, y], all_ranks, paired=True, draws=400),
+                "slope": bootstrap([x, y], line_slope, paired=True),
+                "pairs": mean_over_draws(in_order.mean((1, 2))),
+                "gated_pairs": mean_over_draws(in_order[:, GATED_PAIRS].mean((1, 2))),
+                "lead": mean_over_draws(spearman(as_rows(kappa), y) - within),
+                "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
+            }
+            for word, ends in intervals.items():
+                row |= interval_cells(word, ends)
+            over = np.exp(y - x) / (0.5 * np.log(1 / SHARES[share]))
+            rows.append(row | {"disagreements": int(apart.sum()), "over_bound": float(np.median(over))})
+    return pd.DataFrame(rows)
+
+
+def cases_table(cases: StepCases) -> pd.DataFrame:
+    """A row a rate, target, size, unit and width: geometric means over the seeds."""
+    plan, frames = cases.plan, []
+    names = ("data", "n", "d", "unit", "width")
+    index = [(*size, unit, width) for size in plan.sizes for unit in UNITS for width in plan.widths]
+    for rate, target in np.ndindex(len(RATES), len(TARGETS)):
+        columns = [*cases.predictors[:, rate, target], *cases.steps[rate, target]]
+        means = [np.exp(np.log(c).reshape(len(plan.sizes), plan.seeds, -1).mean(1)).ravel() for c in columns]
+        frame = pd.DataFrame(index, columns=list(names)).assign(rate=RATES[rate], target=TARGETS[target])
+        labels = (*PREDICTORS, *(f"steps_{share:g}" for share in SHARES))
+        frames.append(frame.assign(**dict(zip(labels, np.round(means, 3), strict=True))))
+    return pd.concat(frames, ignore_index=True)
+
+
+# ---- what gating gains at the size of figure 1, and networks that are trained
+
+
+def centred_steps(K: Array, Y: Array) -> Array:
+    """Steps at 1/λ_max, (targets, shares), of networks less their mean output: the kernel H K H without its zero."""
+    H = np.eye(len(K)) - 1 / len(K)
+    values, vectors = eigen(H @ K @ H)
+    weights = (vectors[:, 1:].T @ Y) ** 2
+    return np.array([steps_until(values[1:], column, 1 / values[-1], np.array(SHARES)) for column in weights.T])
+
+
+def gains_table(plan: StepPlan, tick: Callable[[], None]) -> pd.DataFrame:
+    """What gating divides κ, bulk κ and steps by, a row a pair, target and share."""
+    n, d = plan.pair_size
+    units = [unit for pair in PAIRS for unit in pair]
+    steps = np.empty((len(RATES) + 1, len(TARGETS), len(SHARES), plan.seeds, len(units)))
+    predictors = np.empty((len(PREDICTORS), len(RATES), len(TARGETS), plan.seeds, len(units)))
+    for seed in range(plan.seeds):
+        X, Y = rows_and_targets("Gaussian", n, d, seed)
+        for j, kernel in enumerate(analytic(units, X, plan.pair_width)):
+            steps[:-1, ..., seed, j], predictors[..., seed, j] = kernel_steps(kernel.numpy(), Y)
+            steps[-1, ..., seed, j] = centred_steps(kernel.numpy(), Y)
+        tick()
+    rows = []
+    for pair, target, share in np.ndindex(len(PAIRS), len(TARGETS), len(SHARES)):
+        row: dict[str, object] = {"plain": PAIRS[pair][0], "gated": PAIRS[pair][1], "n": n, "d": d}
+        row |= {"width": plan.pair_width, "seeds": plan.seeds, "target": TARGETS[target], "share": SHARES[share]}
+        columns = {"condition": predictors[0, 0, target], "bulk": predictors[1, 0, target]}
+        columns |= dict(zip(("steps", "best", "removed", "centred"), steps[:, target, share], strict=True))
+        for name, values in columns.items():
+            row |= interval_cells(name, interval(values[:, 2 * pair] / values[:, 2 * pair + 1]))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def training_table(plan: StepPlan, tick: Callable[[], None]) -> pd.DataFrame:
+    """Steps of trained networks at 1/λ_max beside those of the closed form, a row a data set, unit, target and share.
+
+    `own` is of the kernel that the very network has at its start.
+    """
+    rows = []
+    for (kind, n, d), unit in ((size, unit) for size in plan.trained for unit in TRAINED_UNITS):
+        X, Y = rows_and_targets(kind, n, d, 0)
+        kernel = analytic(unit, X, plan.trained_width).numpy()
+        lr, (steps, predictors) = 1 / float(eigen(kernel)[0][-1]), kernel_steps(kernel, Y)
+        for (t, target), seed in ((t, seed) for t in enumerate(TARGETS) for seed in range(TRAINED_SEEDS)):
+            every = list(range(int(1.5 * steps[PLAIN, t, TRAINED_SHARES - 1]) + 20))
+            arguments = (unit, X, Y[:, t], plan.trained_width, lr)
+            start = train(*arguments, 1, seeds=[seed], progress=False).start[0, :, 0]
+            moved = (unit, X, Y[:, t] + start, plan.trained_width, lr)
+            losses = train(*moved, every[-1], seeds=[seed], record=every, progress=False).losses[0]
+            own = finite_width_loss(*moved, every, seeds=[seed], given_start=True, progress=False).loss
+            for s in range(TRAINED_SHARES):
+                row = {"data": kind, "n": n, "d": d, "unit": unit, "width": plan.trained_width, "target": target}
+                row |= {"seed": seed, "share": SHARES[s], "condition": predictors[0, PLAIN, t]}
+                row |= {"predicted": steps[PLAIN, t, s], "own": first_step(own, s), "measured": first_step(losses, s)}
+                rows.append(row)
+        tick()
+    return pd.DataFrame(rows)
+
+
+def first_step(losses: Array, share: int) -> float:
+    """The first step at which the loss is at most that share of the first loss; infinite where it never is."""
+    reached = np.flatnonzero(losses <= SHARES[share] * losses[0])
+    return float(reached[0]) if reached.size else np.inf
+
+
+# ---- what it says
+
+
+def run(request: Request) -> Outcome:
+    """Steps in closed form for every case, the gains of the paper's pairs, and networks that are trained."""
+    plan = StepPlan()
+    if request.quick:
+        plan = QUICK
+    tick = ticker(request, len(plan.draws()) + plan.seeds + len(plan.trained) * len(TRAINED_UNITS))
+    cases = StepCases.measured(plan, tick)
+    tables = {
+        "prediction": prediction_table(cases),
+        "cases": cases_table(cases),
+        "gains": gains_table(plan, tick),
+        "training": training_table(plan, tick),
+    }
+    return Outcome(draw(tables), tables, claims(tables, premise_slopes(cases)), notes(plan))
+
+
+def premise_slopes(cases: StepCases) -> dict[str, Interval]:
+    """By target, the slope of log steps on log(κ log(1/ε)) at 1/λ_max over the cases of all ε."""
+    slopes = {}
+    for t, target in enumerate(TARGETS):
+        pairs = [cases.logs(0, PLAIN, t, s) for s in range(len(SHARES))]
+        x = np.hstack([as_rows(k) + np.log(np.log(1 / e)) for (k, _), e in zip(pairs, SHARES, strict=True)])
+        slopes[target] = bootstrap([x, np.hstack([as_rows(y) for _, y in pairs])], line_slope, paired=True)
+    return slopes
+
+
+def claims(tables: Tables, slopes: Mapping[str, Interval]) -> tuple[Claim, ...]:
+    """The premise by target, who predicts, pairs of units, what the one eigenvalue costs, and trained networks."""
+    rows = tables["prediction"]
+    return (
+        *(
+            premise_claim(target, slope, only(rows, rate=RATES[PLAIN], target=target))
+            for target, slope in slopes.items()
+        ),
+        *(contest_claim(RATES[rate], only(rows, rate=RATES[rate])) for rate in (PLAIN, REMOVED)),
+        *(pairs_claim(RATES[rate], only(rows, rate=RATES[rate])) for rate in (PLAIN, REMOVED)),
+        *(gain_claim(last(tables["gains"], gated=gated, target="random", share=SHARES[DRAWN])) for _, gated in PAIRS),
+        training_claim(tables["training"]),
+    )
+
+
+def premise_claim(target: str, slope: Interval, rows: pd.DataFrame) -> Claim:
+    """The slope of the steps on κ log(1/ε), which the paper's premise has as 1."""
+    own = only(rows, predictor=PREDICTORS[0])
+    by_share = ", ".join(f"{r.slope:.2f} at ε = {r.share:g}" for r in own.itertuples())
+    over = ", ".join(f"{value:.2f}" for value in own["over_bound"])
+    return Claim(
+        f"slope of log steps on log(κ log(1/ε)), {target} targets, rate 1/λ_max",
+        "1: κ log(1/ε) steps (section 2.2)",
+        f"{slope.value:.2f}",
+        reproduced_if(1 in slope or abs(slope.value - 1) <= NEAR),
+        f"Against κ alone the slope is {by_share}. Half the cases need less than {over} of the bound κ log(1/ε) / 2.",
+        slope.ends(".2f"),
+    )
+
+
+def contest_claim(rate: str, rows: pd.DataFrame) -> Claim:
+    """Who ranks units and widths on the same rows: κ, or κ without the largest eigenvalue."""
+    bulk = only(rows, predictor=PREDICTORS[1])
+    ahead, behind = (bulk["lead_low"] > 0).sum(), (bulk["lead_high"] < 0).sum()
+    paper, verdict = "-", "new"
+    if rate == RATES[PLAIN]:
+        paper, verdict = "κ is the key indicator (section 2.2)", reproduced_if(ahead == len(bulk))
+    means = {name: only(rows, predictor=name)["within"] for name in PREDICTORS}
+    spans = "; ".join(f"{name} {values.min():.2f} to {values.max():.2f}" for name, values in means.items())
+    return Claim(
+        f"κ or bulk κ: who ranks units by steps, rate {rate}",
+        paper,
+        f"κ in {ahead} of {len(bulk)} settings, bulk κ in {behind}, undecided in {len(bulk) - ahead - behind}",
+        verdict,
+        f"Rank correlations with the steps over units and widths on the same rows, by target and ε: {spans}. Of the "
+        f"pairs that the two order differently κ is right in {bulk['right'].min():.0%} to {bulk['right'].max():.0%}.",
+        f"{bulk['lead_low'].min():.2f} to {bulk['lead_high'].max():.2f} for κ's lead in correlation",
+    )
+
+
+def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
+    """Of the paper's pairs, how often the unit of smaller κ needs fewer steps; beside it bulk κ."""
+    kappa, bulk = (only(rows, predictor=name) for name in PREDICTORS[:2])
+    low, high = kappa["gated_pairs_low"].min(), kappa["gated_pairs_high"].max()
+    paper, verdict = "-", "new"
+    if rate == RATES[PLAIN]:
+        paper, verdict = "smaller κ, faster training", reproduced_if(low > 0.5)
+    return Claim(
+        f"gated and plain units: smaller κ, fewer steps, rate {rate}",
+        paper,
+        f"in {kappa['gated_pairs'].min():.0%} to {kappa['gated_pairs'].max():.0%} of cases, by target and ε",
+        verdict,
+        f"By bulk κ in {bulk['gated_pairs'].min():.0%} to {bulk['gated_pairs'].max():.0%}. Of all pairs of "
+        f"{len(UNITS)} units, κ {kappa['pairs'].min():.0%} to {kappa['pairs'].max():.0%}, bulk κ "
+        f"{bulk['pairs'].min():.0%} to {bulk['pairs'].max():.0%}. Equal numbers of steps count half.",
+        f"[{low:.0%}, {high:.0%}]",
+    )
+
+
+def gain_claim(row: Mapping[str, Any]) -> Claim:
+    """What gating divides the steps by, at the largest stable rates and without the top direction."""
+    return Claim(
+        f"what {NAMES[row['gated']]} divides {NAMES[row['plain']]}'s steps by, n = {row['n']}, d = {row['d']}",
+        "-",
+        f"{row['steps']:.3g} at 1/λ_max, {row['removed']:.2g} with the top direction removed",
+        "new",
+        f"Random targets, ε = {row['share']:g}. κ is divided by {row['condition']:.3g}, bulk κ by {row['bulk']:.2g}. At "
+        f"2/(λ_max + λ_min) steps are divided by {row['best']:.3g}; less their mean output, by {row['centred']:.2g}. The "
+        "one eigenvalue forbids larger rates to all other directions, and costs λ_max/λ_2 for nothing else.",
+        f"[{row['steps_low']:.3g}, {row['steps_high']:.3g}], [{row['removed_low']:.2g}, {row['removed_high']:.2g}]",
+    )
+
+
+def training_claim(rows: pd.DataFrame) -> Claim:
+    """Measured steps over those of the closed form."""
+    ratio, own = interval(rows["measured"] / rows["predicted"]), rows["measured"] / rows["own"]
+    ranks = float(spearman(rows["condition"].to_numpy(float), rows["measured"].to_numpy(float)))
+    return Claim(
+        "steps of trained networks over those of the closed form, rate 1/λ_max",
+        "-",
+        f"{ratio.value:.2f}",
+        "new",
+        f"{len(rows)} counts, widths {rows['width'].iloc[0]}; over steps by the kernel that each network has at its start "
+        f"{own.min():.2f} to {own.max():.2f}, {interval(own).value:.2f} in the mean. Measured steps go with κ at a rank "
+        f"correlation of {ranks:.2f}.",
+        ratio.ends(),
+    )
+
+
+def notes(plan: StepPlan) -> tuple[str, ...]:
+    """What was computed, and what the intervals are."""
+    sizes = "; ".join(f"{kind} n = {n}, d = {d}" for kind, n, d in plan.sizes)
+    return (
+        f"{len(UNITS)} units, widths {', '.join(map(str, plan.widths))}, {plan.seeds} draws of the rows each: {sizes}.",
+        "Closed form: expected kernels of these widths, outputs at the start subtracted. Targets have mean 0; random "
+        "ones are normal, smooth ones sin(2 u.x) + (v.x)². ε is of the loss at the start. Bulk κ is λ_2/λ_min.",
+        "With the top direction removed its part of the loss is solved for at the start, and the rate is 1/λ_2.",
+        "Intervals are percentiles over draws of the rows, 95 %; of gains and of trained networks t-intervals of "
+        "logarithms over seeds.",
+        "Gradient descent with one constant rate on all rows. What momentum, batches or adaptive rates make of the one "
+        "eigenvalue is not decided here, nor is training in which the kernel changes.",
+    )
+
+
+# ---- figure
+
+
+def draw(tables: Tables) -> Figure:
+    """A row a target: steps against κ and bulk κ, those without the top direction, and rank correlations."""
+    cases, column = tables["cases"], f"steps_{SHARES[DRAWN]:g}"
+    panels = ((PLAIN, 0, "rate 1/λ_max"), (PLAIN, 1, "rate 1/λ_max"), (REMOVED, 1, "top direction removed, 1/λ_2"))
+    shapes = looks(UNITS)
+    with style():
+        figure = new_figure(13.2, 6.8)
+        for row, target in zip(figure.subplots(2, 4), TARGETS, strict=True):
+            for axes, (rate, predictor, title) in zip(row, panels, strict=False):
+                panel, own = Panel(axes), only(cases, rate=RATES[rate], target=target)
+                for unit in UNITS:
+                    part = own[own["unit"] == unit]
+                    pen = Pen(shapes[unit].colour, "", marker=shapes[unit].marker, size=3.5, alpha=0.7)
+                    panel.line(part[PREDICTORS[predictor]], part[column], pen)
+                if (rate, predictor) == (PLAIN, 0):
+                    real = only(tables["training"], target=target, share=SHARES[DRAWN])
+                    panel.line(real["condition"], real["measured"], TRAINED_PEN, order=4)
+                ends = np.array([own[PREDICTORS[predictor]].min(), own[PREDICTORS[predictor]].max()])
+                panel.line(ends, 0.5 * ends * np.log(1 / SHARES[DRAWN]), BOUND_PEN)
+                panel.set(xscale="log", yscale="log", xlabel=XLABELS[predictor], title=f"{target} targets, {title}")
+                panel.set(ylabel=f"steps to ε = {SHARES[DRAWN]:g}")
+            draw_correlations(Panel(row[-1]), only(tables["prediction"], target=target))
+            row[-1].set_title(f"{target} targets, rank correlation")
+        entries = [Entry(NAMES[u], Pen(shapes[u].colour, "", marker=shapes[u].marker)) for u in UNITS]
+        entries += [Entry("trained networks", TRAINED_PEN), Entry("κ log(1/ε) / 2, or of the bulk", BOUND_PEN)]
+        figure_legend(figure, entries, ncols=10, columnspacing=1.0, handletextpad=0.4)
+        figure.suptitle("Steps of gradient descent against the condition number, with and without its one eigenvalue")
+    return figure
+
+
+def draw_correlations(panel: Panel, rows: pd.DataFrame) -> None:
+    """Rank correlations over units and widths on the same rows, against ε."""
+    for rate, predictor, pen in CORRELATIONS:
+        own = only(rows, rate=RATES[rate], predictor=PREDICTORS[predictor])
+        ends = panel.strokes(own["share"], own["within_low"], own["within_high"], Pen(pen.colour, width=1.6, alpha=0.6))
+        label = f"{PREDICTORS[predictor]}, {('1/λ_max', '', 'top removed')[rate]}"
+        panel.line(own["share"], own["within"], pen, label=label, interval=ends)
+    panel.set(xscale="log", xlabel="ε", ylabel="mean over draws of rows")
+    panel.legend(loc="lower left", fontsize=7)
+
+
+XLABELS = ("κ = λ_max/λ_min", "bulk κ = λ_2/λ_min")
+BOUND_PEN = Pen(GREY, "--", 1.1)
+TRAINED_PEN = Pen("black", "", marker="o", size=6, face="none", edge=0.8)
+CORRELATIONS = (
+    (PLAIN, 0, Pen("#0072B2", marker="o")),
+    (PLAIN, 1, Pen("#D55E00", marker="s")),
+    (REMOVED, 0, Pen("#0072B2", "--", marker="o", face="white")),
+    (REMOVED, 1, Pen("#D55E00", "--", marker="s", face="white")),
+)
+
+
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """What gating gains in steps, with the largest eigenvalue and without it."""
+    own = only(tables["gains"], gated=PAIRS[0][1], target="random")
+    row = last(own, share=SHARES[DRAWN])
+    sentence = (
+        f"A gate divides a ReLU network's steps to ε = {row['share']:g} by {row['steps']:.0f}"
+        f"{bracket(row['steps_low'], row['steps_high'], '.0f')} where κ falls {row['condition']:.0f} times; with the top "
+        f"direction solved for and the rate set by the next, by {row['removed']:.2f}"
+        f"{bracket(row['removed_low'], row['removed_high'])} where bulk κ falls {row['bulk']:.1f} times."
+    )
+    sizes = f"n = {row['n']} Gaussian rows of d = {row['d']}, width {row['width']}, {row['seeds']} seeds, closed form."
+    strokes = tuple(
+        Stroke(label, *(numbers(own[name]) for name in ("share", column)), colour)
+        for label, column, colour in (("rate 1/λ_max", "steps", "#0072B2"), ("top removed", "removed", "#D55E00"))
+    )
+    sketch = Sketch("ε, of the loss at the start", "steps of ReLU over ReGLU", strokes)
+    return (Finding("κ, training and one eigenvalue", sentence, sizes, sketch),)
+
+
+STUDY = Study(
+    "ntk/steps",
+    "Steps to an accuracy against κ",
+    "Achieving error ε takes κ log(1/ε) iterations (section 2.2): a premise that the paper takes from others.",
+    run,
+    long=True,
+    findings=findings,
+    position=8.5,
+    beyond=True,
+)
