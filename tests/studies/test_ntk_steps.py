@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from quick_runs import Quick
 from scipy.stats import spearmanr
 
+from gatelab.dynamics.networks import draw
 from gatelab.statistics import Interval
 from gatelab.studies.ntk import steps as study
 from gatelab.studies.ntk.steps import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
@@ -64,11 +66,35 @@ def test_a_target_along_the_top_direction_takes_one_step_whatever_the_condition_
 def test_networks_less_their_mean_have_the_centred_kernel() -> None:
     X, Y = study.rows_and_targets("Gaussian", 15, 10, 0)
     K = study.analytic("mlp", X, 256).numpy()
-    H = np.eye(15) - 1 / 15
-    centred = H @ K @ H
-    counts = study.centred_steps(K, Y)
-    for t, y in enumerate(Y.T):
-        assert counts[t, 1] == iterated(centred, y, 1 / np.linalg.eigvalsh(centred)[-1], SHARES[1])
+    centred = study.centred(K)
+    np.testing.assert_allclose(centred, K - K.mean(0) - K.mean(1)[:, None] + K.mean())
+    for y in Y.T:
+        expected = [iterated(centred, y, 1 / np.linalg.eigvalsh(centred)[-1], share) for share in SHARES]
+        assert study.steps_at(centred, y).tolist() == expected
+
+
+@pytest.mark.parametrize("less_mean", [False, True])
+def test_networks_move_as_autograd_says(less_mean: bool) -> None:
+    """Two steps of gradient descent on the loss as it is written down, for each of the seeds."""
+    X, Y = study.rows_and_targets("Gaussian", 8, 5, 0)
+    networks = study.StepNetworks("glu", X, Y[:, 0], 12, 0.01, less_mean)
+    rows, y = torch.from_numpy(X), torch.from_numpy(Y[:, 0])
+
+    def outputs(W: torch.Tensor, P: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+        return (torch.relu(rows @ W.T) * (rows @ P.T) @ V.T)[:, 0]
+
+    for seed in range(study.TRAINED_SEEDS):
+        maps, V = draw(study.product_unit("glu"), 12, 5, 1, seed, 5, torch.float64)
+        weights = [maps[0].clone(), maps[1].clone(), V.clone()]
+        start, losses = outputs(*weights), []
+        for _ in range(3):
+            weights = [w.detach().requires_grad_() for w in weights]
+            moved = outputs(*weights) - start
+            loss = 0.5 * (moved - less_mean * moved.mean() - y).square().sum()
+            losses.append(loss.item())
+            slopes = torch.autograd.grad(loss, weights)
+            weights = [w - 0.01 * g for w, g in zip(weights, slopes, strict=True)]
+        np.testing.assert_allclose(networks.losses(3)[:, seed], losses)
 
 
 @pytest.mark.parametrize("kind", ["Gaussian", "clusters", "digits"])
@@ -164,7 +190,7 @@ def test_the_first_step_below_a_share() -> None:
 
 def test_the_quick_study_has_its_claims(quick: Quick) -> None:
     outcome = quick("ntk/steps").outcome
-    assert len(outcome.comparison) == 2 * len(TARGETS) + 4 + 1 + 3 + 1
+    assert len(outcome.comparison) == 2 * len(TARGETS) + 4 + 1 + 3 + 2
     rows = outcome.tables["training"]
     # By the kernel of the very network the steps are known to a few per cent; width 256 is small.
     assert np.isfinite(rows["measured"]).all() and (rows["measured"] / rows["own"]).between(0.6, 1.4).all()
