@@ -223,7 +223,12 @@ def prediction_table(cases: StepCases) -> pd.DataFrame:
             within, in_order = spearman(x, y), (1 + order * by_steps) / 2
             apart = (order * by_kappa < 0).astype(float)
             votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
-            row = {"rate": RATES[rate], "target": TARGETS[target], "share": SHARES[share], "predictor": name}
+            row: dict[str, object] = {
+                "rate": RATES[rate],
+                "target": TARGETS[target],
+                "share": SHARES[share],
+                "predictor": name,
+            }
             intervals = {
                 "within": mean_over_draws(within),
                 "overall": bootstrap([x, y], all_ranks, paired=True, draws=200),
@@ -313,7 +318,14 @@ def training_table(plan: StepPlan, tick: Callable[[], None]) -> pd.DataFrame:
             predicted = steps_at(kernel_of(expected), Y)[t]
             losses = networks.losses(int(2 * predicted[TRAINED_SHARES - 1]) + 20)
             for seed, s in product(range(TRAINED_SEEDS), range(TRAINED_SHARES)):
-                row = {"data": kind, "n": n, "d": d, "unit": unit, "width": plan.trained_width, "kernel": word}
+                row: dict[str, object] = {
+                    "data": kind,
+                    "n": n,
+                    "d": d,
+                    "unit": unit,
+                    "width": plan.trained_width,
+                    "kernel": word,
+                }
                 row |= {"target": target, "seed": seed, "share": SHARES[s], "predicted": predicted[s]}
                 row["condition"] = values[-1] / values[int(word == "centred")]
                 own = steps_at(kernel_of(networks.kernel(seed)), Y, networks.lr)[t, s]
@@ -414,7 +426,7 @@ def near_one(slope: Interval) -> bool:
 def premise_claim(target: str, rows: pd.DataFrame) -> Claim:
     """The exponent of κ in the steps, which the paper's premise has as 1, at each ε."""
     own = only(rows, predictor=PREDICTORS[0])
-    slopes = [Interval(*ends) for ends in own[["slope", "slope_low", "slope_high"]].to_numpy(float)]
+    slopes = [Interval(*ends) for ends in own[["slope", "slope_low", "slope_high"]].to_numpy(dtype=float)]
     shares = ", ".join(f"{share:g}" for share in own["share"])
     bound = ", ".join(f"{value:.2f}" for value in own["over_bound"])
     return Claim(
@@ -455,20 +467,20 @@ def beside_paper(rate: str, statement: str, holds: bool) -> tuple[str, Verdict]:
 def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
     """Who ranks units and widths on the same rows: κ, as the paper has it, or another number."""
     own = only(rows, predictor=other)
-    sides = np.sign(own["lead_low"]).where(own["lead_low"] * own["lead_high"] > 0, 0.0)
-    ahead, behind, undecided = (int((sides == side).sum()) for side in (1, -1, 0))
+    low, high = (own[name].to_numpy(dtype=float) for name in ("lead_low", "lead_high"))
+    ahead, behind = int((low > 0).sum()), int((high < 0).sum())
     by_share = ", ".join(f"{lead:+.3f}" for lead in own["lead"])
     paper, verdict = beside_paper(rate, "κ is the key indicator of speed (section 2.2)", ahead > behind == 0)
     ranks = "; ".join(f"{name} {span(only(rows, predictor=name), 'within', '.2f')}" for name in PREDICTORS)
     return Claim(
         f"κ or {other}: who ranks units by their steps, rate {rate}",
         paper,
-        f"κ in {ahead} of {len(own)} settings, the other in {behind}, undecided in {undecided}",
+        f"κ in {ahead} of {len(own)} settings, the other in {behind}, undecided in {len(own) - ahead - behind}",
         verdict,
         f"Rank correlations with the steps over units and widths on the same rows, by target and ε: {ranks}. κ leads "
         f"by {by_share} ({' then '.join(TARGETS)} targets, ε falling). Of the pairs that the two order differently κ "
         f"is right about {span(own, 'right', '.0%')}.",
-        f"κ's lead in correlation, all settings: {ends(own['lead_low'].min(), own['lead_high'].max(), '.3f')}",
+        f"κ's lead in correlation, all settings: {ends(low.min(), high.max(), '.3f')}",
     )
 
 
@@ -492,9 +504,9 @@ def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
 def cost_claim(cases: pd.DataFrame) -> Claim:
     """How many times fewer steps there are without the top direction, over λ_max/λ_2."""
     columns = [f"steps_{share:g}" for share in SHARES]
-    plain, removed = (cases[cases["rate"] == RATES[rate]] for rate in (PLAIN, REMOVED))
-    times = (plain["κ"] / plain["bulk κ"]).to_numpy(float)
-    over = plain[columns].to_numpy(float) / removed[columns].to_numpy(float) / times[:, None]
+    plain, removed = (only(cases, rate=RATES[rate]) for rate in (PLAIN, REMOVED))
+    times = (plain["κ"] / plain["bulk κ"]).to_numpy(dtype=float)
+    over = plain[columns].to_numpy(dtype=float) / removed[columns].to_numpy(dtype=float) / times[:, None]
     low, middle, high = np.quantile(over, (0.025, 0.5, 0.975))
     return Claim(
         "what the largest eigenvalue costs: steps at 1/λ_max over steps without it, over λ_max/λ_2",
@@ -522,10 +534,12 @@ def gain_claim(row: Mapping[str, Any]) -> Claim:
 
 def training_claim(word: str, rows: pd.DataFrame) -> Claim:
     """Measured steps over those of the closed form, and what gating divides them by."""
-    logs = np.log(rows[["measured", "predicted", "own"]]).groupby([rows[c] for c in ("unit", "data", "seed")]).mean()
-    ratio, own = (interval(np.exp(logs["measured"] - logs[name])) for name in ("predicted", "own"))
-    ranks = float(spearman(rows["predicted"].to_numpy(float), rows["measured"].to_numpy(float)))
-    gain = interval(np.exp(logs["measured"].loc["mlp"] - logs["measured"].loc["glu"]))
+    logs = rows.assign(**{name: np.log(rows[name].to_numpy(dtype=float)) for name in ("measured", "predicted", "own")})
+    logs = logs.groupby(["unit", "data", "seed"])[["measured", "predicted", "own"]].mean()
+    measured = logs["measured"]
+    ratio, own = (interval(np.exp((measured - logs[name]).to_numpy(dtype=float))) for name in ("predicted", "own"))
+    ranks = float(spearman(*(rows[name].to_numpy(dtype=float) for name in ("predicted", "measured"))))
+    gain = interval(np.exp((measured.loc["mlp"] - measured.loc["glu"]).to_numpy(dtype=float)))
     return Claim(
         f"steps of trained networks over those of the closed form, {word} kernel, rate 1/λ_max",
         "-",
@@ -572,7 +586,7 @@ def draw(tables: Tables) -> Figure:
             for axes, (rate, predictor, kernel, title) in zip(row, panels, strict=False):
                 panel, own = Panel(axes), only(cases, rate=RATES[rate], target=target)
                 for unit in UNITS:
-                    part = own[own["unit"] == unit]
+                    part = only(own, unit=unit)
                     pen = Pen(shapes[unit].colour, "", marker=shapes[unit].marker, size=3.5, alpha=0.7)
                     panel.line(part[PREDICTORS[predictor]], part[column], pen)
                 if kernel:
