@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ttest_ind
 from typer.testing import CliRunner
@@ -68,3 +69,29 @@ def test_what_the_readme_says_of_all_images_is_in_the_record():
     assert {model for model, sign in verdicts if sign == 0} == {"mixer"}
     assert len(record["runs"]) == 120
     assert "lower with a gate than without in 9 of 12 comparisons" in README and "120 trainings" in README
+
+
+def test_what_the_readme_says_of_steps_is_in_the_record():
+    """Each number of the paragraph on kappa and training, from the tables of the committed study."""
+    folder = Path(__file__).parents[1] / "results/ntk"
+    gains, prediction, cases, training = (
+        pd.read_csv(folder / f"steps-{name}.csv") for name in ("gains", "prediction", "cases", "training")
+    )
+    says = " ".join(README.split())
+    (gain,) = gains.query("gated == 'glu' and target == 'random' and share == 0.01").itertuples()
+    assert f"the {gain.condition:.0f} are {gain.steps:.0f} in steps to 1 % of the loss" in says
+    assert f"{gain.removed:.1f}" == f"{gain.centred:.1f}" and f"the gain is {gain.removed:.1f} times" in says
+    plain = prediction[prediction["rate"] == "1/λ_max"]
+    ends = {name: own["within"].agg(["min", "max"]) for name, own in plain.groupby("predictor")}
+    words = [f"{ends[name]['min']:.2f} to {ends[name]['max']:.2f}" for name in ("κ", "bulk κ")]
+    assert f"rank correlations {words[0]} against {words[1]}" in says
+    # Who leads is decided in every setting: kappa at 1/λ_max, bulk kappa without the top direction.
+    bulk = prediction[prediction["predictor"] == "bulk κ"]
+    assert (bulk.loc[bulk["rate"] == "1/λ_max", "lead_low"] > 0).all()
+    assert (bulk.loc[bulk["rate"] == "1/λ_2, top removed", "lead_high"] < 0).all()
+    random, smooth = plain.query("predictor == 'κ' and share == 0.01").sort_values("target")["over_bound"]
+    assert f"less than {random:.2f} of it (random targets) or {smooth:.2f} (smooth ones)" in says
+    assert "eight units" in says and cases["unit"].nunique() == 8
+    assert set(cases["data"]) == {"Gaussian", "clusters", "digits"}
+    ratio = training["measured"] / training["predicted"]
+    assert ratio.between(0.85, 1.3).all() and ratio.median() < 1.1
