@@ -172,6 +172,7 @@ def test_the_verdict_on_who_predicts_follows_the_intervals() -> None:
         claim = study.contest_claim(RATES[PLAIN], PREDICTORS[1], rows_with(leads))
         assert (claim.ours, claim.verdict) == (words, says)
         assert study.contest_claim(RATES[REMOVED], PREDICTORS[1], rows_with(leads)).verdict == "new"
+        assert study.contest_claim(RATES[PLAIN], PREDICTORS[3], rows_with(leads)).verdict == "new"
 
 
 def test_the_verdict_on_pairs_needs_more_than_chance() -> None:

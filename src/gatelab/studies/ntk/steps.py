@@ -457,9 +457,9 @@ def span(rows: pd.DataFrame, column: str, form: str) -> str:
     return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (rows[column].min(), rows[column].max())))
 
 
-def beside_paper(rate: str, statement: str, holds: bool) -> tuple[str, Verdict]:
-    """The paper's side of a claim and the verdict; the paper has nothing on a rate without the top direction."""
-    if rate == RATES[REMOVED]:
+def beside_paper(rate: str, other: str, statement: str, holds: bool) -> tuple[str, Verdict]:
+    """The paper's side of a claim and the verdict; it has nothing on other rates, nor on numbers that know the target."""
+    if rate != RATES[PLAIN] or other == PREDICTORS[3]:
         return "-", "new"
     return statement, reproduced_if(holds)
 
@@ -470,7 +470,7 @@ def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
     low, high = (own[name].to_numpy(dtype=float) for name in ("lead_low", "lead_high"))
     ahead, behind = int((low > 0).sum()), int((high < 0).sum())
     by_share = ", ".join(f"{lead:+.3f}" for lead in own["lead"])
-    paper, verdict = beside_paper(rate, "κ is the key indicator of speed (section 2.2)", ahead > behind == 0)
+    paper, verdict = beside_paper(rate, other, "κ is the key indicator of speed (section 2.2)", ahead > behind == 0)
     ranks = "; ".join(f"{name} {span(only(rows, predictor=name), 'within', '.2f')}" for name in PREDICTORS)
     return Claim(
         f"κ or {other}: who ranks units by their steps, rate {rate}",
@@ -488,7 +488,7 @@ def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
     """Of the paper's pairs, how often the unit of smaller κ needs fewer steps; beside it bulk κ."""
     kappa, bulk = (only(rows, predictor=name) for name in PREDICTORS[:2])
     low = float(kappa["gated_pairs_low"].min())
-    paper, verdict = beside_paper(rate, "smaller κ, faster training", low > 0.5)
+    paper, verdict = beside_paper(rate, PREDICTORS[1], "smaller κ, faster training", low > 0.5)
     return Claim(
         f"gated beside plain units: smaller κ, fewer steps, rate {rate}",
         paper,
