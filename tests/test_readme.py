@@ -172,3 +172,29 @@ def test_what_corrections_says_of_test_loss_is_in_the_record_of_10000_images():
         and "higher in 3 of 4 comparisons and undecided in the fourth" in CORRECTIONS
     )
     assert all(change(*pair, "best")[2] > 0 for pair in images)
+
+
+def test_what_the_readme_says_of_steps_is_in_the_record():
+    """Each number of the paragraph on kappa and training, from the tables of the committed study."""
+    folder = Path(__file__).parents[1] / "results/ntk"
+    gains, prediction, cases, training = (
+        pd.read_csv(folder / f"steps-{name}.csv") for name in ("gains", "prediction", "cases", "training")
+    )
+    says = " ".join(README.split())
+    (gain,) = gains.query("gated == 'glu' and target == 'random' and share == 0.01").itertuples()
+    assert f"the {gain.condition:.0f} are {gain.steps:.0f} in steps to 1 % of the loss" in says
+    assert f"{gain.removed:.1f}" == f"{gain.centred:.1f}" and f"the gain is {gain.removed:.1f} times" in says
+    plain = prediction[prediction["rate"] == "1/λ_max"]
+    ends = {name: own["within"].agg(["min", "max"]) for name, own in plain.groupby("predictor")}
+    words = [f"{ends[name]['min']:.2f} to {ends[name]['max']:.2f}" for name in ("κ", "bulk κ")]
+    assert f"rank correlations {words[0]} against {words[1]}" in says
+    # Who leads is decided in every setting: kappa at 1/λ_max, bulk kappa without the top direction.
+    bulk = prediction[prediction["predictor"] == "bulk κ"]
+    assert (bulk.loc[bulk["rate"] == "1/λ_max", "lead_low"] > 0).all()
+    assert (bulk.loc[bulk["rate"] == "1/λ_2, top removed", "lead_high"] < 0).all()
+    random, smooth = plain.query("predictor == 'κ' and share == 0.01").sort_values("target")["over_bound"]
+    assert f"less than {random:.2f} of it (random targets) or {smooth:.2f} (smooth ones)" in says
+    assert "eight units" in says and cases["unit"].nunique() == 8
+    assert set(cases["data"]) == {"Gaussian", "clusters", "digits"}
+    ratio = training["measured"] / training["predicted"]
+    assert ratio.between(0.85, 1.3).all() and ratio.median() < 1.1

@@ -28,7 +28,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 # Those that read a record made on a GPU are as quick in full.
 RECORDED = ("ntk/fig3", "ntk/fig7", "ntk/appendix-d", "ntk/appendix-d-whole")
 # Quick runs that take longer than the rest; all other studies of the paper on scaling are run where it is taken whole.
-SLOW = ("scaling/fig7", "scaling/fig8", "scaling/table1", "scaling/law", "ntk/orders", "ntk/thm31")
+SLOW = ("scaling/fig7", "scaling/fig8", "scaling/table1", "scaling/law", "ntk/orders", "ntk/thm31", "ntk/steps")
 SLOW += ("linearize/learned2d", "linearize/learned16", "linearize/floor")
 # The headings of two papers at which each study answers: one that it loses is noticed without running all the others.
 HEADINGS = {

@@ -191,6 +191,44 @@ def eigen(K: Array, what: str = "K") -> tuple[Array, Array]:
     return np.maximum(values, 0.0), vectors
 
 
+def log_factors(product: Array) -> Array:
+    """log|1 - eta lambda| of products eta lambda, minus infinity where one step ends the direction."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(product < 1, np.log1p(-product), np.log(np.abs(product - 1)))
+
+
+def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array) -> Array:
+    """How many steps bring the loss down to shares of what it was at the start, when the kernel stays as it is.
+
+    The loss never rises where lr is at most 2 / lambda_max, so that the first such step is found by halving. It lies
+    between 0 and the step at which the slowest direction that has any weight has fallen to the share.
+
+    Args:
+        eigenvalues: of the kernel, (n,).
+        weights: squares of the residuals at the start along the eigenvectors, (n,).
+        lr: the step on the sum of squares.
+        shares: of the loss at the start, each between 0 and 1.
+
+    Returns:
+        A whole number for each share; infinite where the loss never falls as far.
+
+    >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01]))
+    array([1., 2., 3.])
+    """
+    present = weights > 0
+    rates, parts = log_factors(lr * eigenvalues[present]), weights[present] / weights.sum()
+    slowest = float(rates.max())
+    if slowest >= 0:
+        return np.full(len(shares), np.inf)
+    low, high = np.zeros(len(shares)), np.maximum(np.ceil(np.log(shares) / (2 * slowest)), 1.0)
+    while (high - low > 1).any():
+        middle = (low + high) // 2
+        with np.errstate(invalid="ignore"):  # step 0 of a direction that one step ends: not there yet
+            enough = np.exp(2 * middle[:, None] * rates) @ parts <= shares
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
 @dataclass(frozen=True, eq=False)
 class Spectral:
     """Eigenvalues, the weights of targets and of initial outputs along them, the step, and the loss's scale.
@@ -244,9 +282,7 @@ class Spectral:
     @property
     def log_rates(self) -> Array:
         """log|1 - eta lambda|, minus infinity for a direction that one step ends."""
-        product = self.lr * self.eigenvalues
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(product < 1, np.log1p(-product), np.log(np.abs(product - 1)))
+        return log_factors(self.lr * self.eigenvalues)
 
     def decay(self, steps: Array) -> Array:
         """(1 - eta lambda_i)^(2t), (steps, directions); infinite where it overflows."""
