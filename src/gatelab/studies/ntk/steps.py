@@ -458,7 +458,7 @@ def span(rows: pd.DataFrame, column: str, form: str) -> str:
 
 
 def beside_paper(rate: str, other: str, statement: str, holds: bool) -> tuple[str, Verdict]:
-    """The paper's side of a claim and the verdict; it has nothing on other rates, nor on numbers that know the target."""
+    """The paper's side of a claim and the verdict; it has nothing on other rates, nor on what knows the target."""
     if rate != RATES[PLAIN] or other == PREDICTORS[3]:
         return "-", "new"
     return statement, reproduced_if(holds)
