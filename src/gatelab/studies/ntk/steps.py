@@ -458,7 +458,7 @@ def span(rows: pd.DataFrame, column: str, form: str) -> str:
 
 
 def beside_paper(rate: str, other: str, statement: str, holds: bool) -> tuple[str, Verdict]:
-    """The paper's side of a claim and the verdict; it has nothing on other rates, nor on numbers that know the target."""
+    """The paper's side of a claim and the verdict; it has nothing on other rates, nor on what knows the target."""
     if rate != RATES[PLAIN] or other == PREDICTORS[3]:
         return "-", "new"
     return statement, reproduced_if(holds)
@@ -487,7 +487,8 @@ def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
 def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
     """Of the paper's pairs, how often the unit of smaller κ needs fewer steps; beside it bulk κ."""
     kappa, bulk = (only(rows, predictor=name) for name in PREDICTORS[:2])
-    low = float(kappa["gated_pairs_low"].min())
+    low = float(kappa["gated_pairs_low"].to_numpy(float).min())
+    high = float(kappa["gated_pairs_high"].to_numpy(float).max())
     paper, verdict = beside_paper(rate, PREDICTORS[1], "smaller κ, faster training", low > 0.5)
     return Claim(
         f"gated beside plain units: smaller κ, fewer steps, rate {rate}",
@@ -497,7 +498,7 @@ def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
         f"By bulk κ in {span(bulk, 'gated_pairs', '.0%')}; where both are always right these pairs do not tell them "
         f"apart. Of all pairs of {len(UNITS)} units κ is right about {span(kappa, 'pairs', '.0%')}, bulk κ about "
         f"{span(bulk, 'pairs', '.0%')}. Equal steps count half.",
-        ends(low, kappa["gated_pairs_high"].max(), ".0%"),
+        ends(low, high, ".0%"),
     )
 
 
@@ -535,11 +536,12 @@ def gain_claim(row: Mapping[str, Any]) -> Claim:
 def training_claim(word: str, rows: pd.DataFrame) -> Claim:
     """Measured steps over those of the closed form, and what gating divides them by."""
     logs = rows.assign(**{name: np.log(rows[name].to_numpy(dtype=float)) for name in ("measured", "predicted", "own")})
-    logs = logs.groupby(["unit", "data", "seed"])[["measured", "predicted", "own"]].mean()
-    measured = logs["measured"]
-    ratio, own = (interval(np.exp((measured - logs[name]).to_numpy(dtype=float))) for name in ("predicted", "own"))
+    logs = pd.DataFrame(logs.groupby(["unit", "data", "seed"])[["measured", "predicted", "own"]].mean())
+    measured, predicted, start = (pd.Series(logs[name]) for name in ("measured", "predicted", "own"))
+    ratio, own = (interval(np.exp((measured - other).to_numpy(dtype=float))) for other in (predicted, start))
     ranks = float(spearman(*(rows[name].to_numpy(dtype=float) for name in ("predicted", "measured"))))
-    gain = interval(np.exp((measured.loc["mlp"] - measured.loc["glu"]).to_numpy(dtype=float)))
+    plain, gated = (pd.Series(measured.xs(unit)) for unit in ("mlp", "glu"))
+    gain = interval(np.exp((plain - gated).to_numpy(dtype=float)))
     return Claim(
         f"steps of trained networks over those of the closed form, {word} kernel, rate 1/λ_max",
         "-",
@@ -643,7 +645,7 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     )
     sizes = f"n = {row['n']} Gaussian rows of d = {row['d']}, width {row['width']}, {row['seeds']} seeds, closed form."
     strokes = tuple(
-        Stroke(label, *(numbers(own[name]) for name in ("share", column)), colour)
+        Stroke(label, numbers(own["share"]), numbers(own[column]), colour)
         for label, column, colour in (("rate 1/λ_max", "steps", "#0072B2"), ("top removed", "removed", "#D55E00"))
     )
     sketch = Sketch("ε, of the loss at the start", "steps of ReLU over ReGLU", strokes)
