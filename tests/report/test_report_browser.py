@@ -12,8 +12,10 @@ import pytest
 from PIL import Image
 from report_records import EVIL, ITEMS, write_records
 
+import gatelab as gl
 from gatelab.report import build
-from gatelab.studies import take_record
+from gatelab.report.builders import demo_page, scorecard_page
+from gatelab.studies import demo, take_record
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'gatelab[browser]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -460,6 +462,34 @@ def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     beyond = """() => [...document.querySelectorAll('.plot')].filter(
         s => s.getBoundingClientRect().right > document.documentElement.clientWidth).length"""
     assert page.evaluate(beyond) == 0
+
+
+@pytest.fixture(scope="module")
+def other_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The pages of a small demonstration and of a small comparison."""
+    out = tmp_path_factory.mktemp("pages")
+    few = demo(out, widths=(1, 2, 4), jobs=1)
+    card = gl.compare(["mlp", "glu"], "sin4x", budget=30, seeds=1, rows=200)
+    pages = {"demo": demo_page(few), "scorecard": scorecard_page(card)}
+    for name, text in pages.items():
+        (out / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: (out / f"{name}.html").as_uri() for name in pages}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 800, 1400])
+@pytest.mark.parametrize("name", ["demo", "scorecard"])
+def test_the_other_pages_are_drawn_and_fit(
+    visit: Any, other_pages: dict[str, str], name: str, width: int, theme: str
+) -> None:
+    page = visit(width=width, theme=theme, where=other_pages[name])
+    figures = page.evaluate("[...document.querySelectorAll('.chart[id]')].map(f => '#' + f.id)")
+    assert figures
+    for figure in figures:
+        show(page, figure)
+        assert page.evaluate(OVERLAPS, figure) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) -> None:
