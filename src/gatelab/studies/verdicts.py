@@ -150,7 +150,7 @@ def slope_claim(
     if paper is not None:
         printed = f"{paper:.2f}"
     verdict = slope_verdict(paper, ours, near)
-    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, slope_ends(ours), place, outside)
+    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, slope_ends(ours), place, outside=outside)
 
 
 def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, float]) -> Claim:
