@@ -155,11 +155,11 @@ def distinct(records: Iterable[StudyRecord]) -> dict[str, tuple[Claim, ...]]:
     Returns:
         The claims by the name of the study. Two are one where the title, what the paper says and what we say agree.
     """
-    seen: set[tuple[str, ...]] = set()
+    earlier: set[tuple[str, ...]] = set()
     claims: dict[str, tuple[Claim, ...]] = {}
     for record in records:
         paper = record.study.partition("/")[0]
         keys = {(paper, c.what, c.paper, c.ours, c.interval): c for c in record.claims}
-        claims[record.study] = tuple(c for key, c in keys.items() if key not in seen)
-        seen |= set(keys)
+        claims[record.study] = tuple(c for key, c in keys.items() if key not in earlier)
+        earlier |= set(keys)
     return claims
