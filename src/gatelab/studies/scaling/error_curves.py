@@ -31,7 +31,7 @@ REFERENCE_RMSE: Mapping[str, Mapping[int, float]] = {
 }
 # How the paper's networks were trained: its solver in its stages, from its start.
 NEWTON = "scaling/newton.json"
-NEWTON_OPTIONS = {"solver": "newton", "init": "spline-alternating", "steps": 300}
+NEWTON_OPTIONS: Mapping[str, Any] = {"solver": "newton", "init": "spline-alternating", "steps": 300}
 NEWTON_COMMAND = "gatelab.scaling(('mlp', 'glu'), 'paper-1d', range(1, 51), 5, **NEWTON_OPTIONS)"
 QUICK_WIDTHS = (5, 10, 20)
 QUICK_POINTS = 1000
@@ -156,7 +156,7 @@ def by_newton(request: Request, units: Sequence[str], target: Problem, tick: Cal
     A quick study trains one seed of each of its widths now, for few steps.
     """
     if request.quick:
-        return fit_curves(request, units, target, QUICK_WIDTHS, tick, **(NEWTON_OPTIONS | {"steps": 40}))
+        return fit_curves(request, units, target, QUICK_WIDTHS, tick, **{**NEWTON_OPTIONS, "steps": 40})
     record = read_record(NEWTON, NEWTON_COMMAND, "an hour")
     return Scaling.from_json(json.dumps(record["scaling"]))
 
