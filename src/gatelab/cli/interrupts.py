@@ -26,6 +26,7 @@ LAST = 0.3  # seconds for the line that says what is complete, where the main th
 _pressed = threading.Event()
 _line = threading.Lock()  # whoever has it has written the one line
 _timers: list[threading.Timer] = []
+_pipe: list[int] = []
 _complete: list[Callable[[], str | None]] = []
 _outputs: dict[Path, tuple[int, int] | None] = {}
 
@@ -34,11 +35,12 @@ def listen() -> None:
     """Hear Ctrl-C from now on, in a thread that ends the process if nothing else does."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # a shell starts background jobs with Ctrl-C ignored
-    signal.signal(signal.SIGINT, _interrupt)
     hear, tell = os.pipe()
+    _pipe[:] = hear, tell
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     threading.Thread(target=_hear, args=(hear,), daemon=True).start()
+    signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = silenced(sys.unraisablehook)
     threading.excepthook = silenced(threading.excepthook)
 
@@ -50,7 +52,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     without a word. Nobody writes anything while he imports, so there is nothing to wait for either.
     """
     if _imports(frame):
-        threading.Thread(target=_end_now, daemon=True).start()
+        os.write(_pipe[1], bytes([number]))  # as if it were the second one, which ends the process at once
     else:
         signal.default_int_handler(number, frame)
 

@@ -157,7 +157,8 @@ def demo_page(demo: Demo, command: str = "gatelab demo") -> str:
     )
     why = Section("why", "Why the slopes are not the orders", demo.reason)
     lead = (
-        f"{len(points)} networks of widths 1 to {widest}, trained to their optimum; errors on data they have not seen."
+        f"{len(points)} networks of widths 1 to {widest}, trained as near to their optimum as the solvers come; "
+        "errors on data they have not seen."
     )
     return page("How the error of a unit falls", lead, [shown, why, Section("next", "Next", notes=NEXT)])
 

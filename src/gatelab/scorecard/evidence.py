@@ -481,7 +481,7 @@ def caveats_of_fits(e: Evidence, chosen: Chosen) -> list[str]:
             f"{chosen.unit} of width {chosen.width} to its end"
         )
     if f.seeds < 3:
-        sentences.append(f"{f.seeds} seed{'s' * (f.seeds != 1)} show little of what is luck; --seeds 5 would")
+        sentences.append(f"{f.seeds} seed{'s' * (f.seeds != 1)} can show little of what is luck; --seeds 5 would")
     sentences.append(
         f"rows a second are those of this machine ({f.device}, {f.threads} of torch's threads), forward, in float32"
     )

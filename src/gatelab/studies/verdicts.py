@@ -16,7 +16,7 @@ the paper does not hold says so (`Claim.outside`), whatever its verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -64,6 +64,19 @@ def number_verdict(paper: float, opposite: float, ours: Interval, near: float = 
     if agrees and opposite in ours:
         return "undecided"
     return reproduced_if(agrees)
+
+
+def together(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on a statement of several numbers: one that differs decides, then one that is undecided.
+
+    >>> together(["reproduced", "undecided"]), together(["undecided", "differs"]), together(["reproduced"])
+    ('undecided', 'differs', 'reproduced')
+    """
+    reached = set(verdicts)
+    for verdict in ("differs", "undecided"):
+        if verdict in reached:
+            return verdict
+    return "reproduced"
 
 
 def slope_verdict(paper: float | None, ours: Slope, near: float = NEAR) -> Verdict:

@@ -124,7 +124,7 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
         narrow.append(f"{ratios[0]:.2f}")
         wide.append(f"{ratios[-1]:.2f}")
     sentence = (
-        f"Trained to their optimum, networks have errors that fall like {' and '.join(laws)}, "
+        f"Trained to near their optimum, networks have errors that fall like {' and '.join(laws)}, "
         f"{' and '.join(dict.fromkeys(compared))} the paper's {' and '.join(papers)}."
     )
     sizes = (
