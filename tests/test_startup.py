@@ -60,10 +60,20 @@ def test_results_need_sqlite_alone(tmp_path, words):
     assert imported(command("results", *words), cwd=tmp_path) == []
 
 
-def test_import_gatelab_imports_nothing_that_computes():
-    assert imported("import gatelab as gl; dir(gl); gl.GatelabError; gl.__version__") == []
-    assert imported("import gatelab as gl; gl.problems()") == []
-    assert "torch" in imported("import gatelab as gl; gl.fit")
+def test_a_public_name_imports_what_it_needs_when_it_is_used():
+    code = """
+import gatelab as gl, sys
+def heavy(): return {name for name in %r if name in sys.modules}
+dir(gl); gl.GatelabError; gl.__version__
+assert not heavy(), heavy()
+gl.problems()
+assert not heavy(), heavy()
+gl.fit
+assert "torch" in heavy() and "sklearn" not in heavy(), heavy()
+gl.GatedRegressor
+"""
+    assert "sklearn" in imported(code % (HEAVY,))
+    assert {"GatedRegressor", "scaling_curve"} <= set(gl.__all__)
 
 
 def test_every_public_name_is_there_and_listed():
@@ -77,9 +87,19 @@ def test_every_public_name_is_there_and_listed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", ["models", "ntk", "dynamics", "train", "theory", "studies", "solve", "sweep"])
-def test_rooms_are_attributes(room):
-    imported(f"import gatelab as gl; assert gl.{room}.__name__ == 'gatelab.{room}' and gl.{room}.__all__")
+def test_rooms_are_attributes():
+    """Each in a process that has imported nothing of gatelab; they share the packages that compute."""
+    code = """
+import os, torch, scipy.stats, sklearn, pandas, matplotlib.figure
+for room in %r:
+    child = os.fork()
+    if not child:
+        import gatelab as gl
+        assert getattr(gl, room).__name__ == f"gatelab.{room}" and getattr(gl, room).__all__
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, room
+"""
+    imported(code % (["models", "ntk", "dynamics", "train", "theory", "studies", "solve", "sweep"],))
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ scale glu --out figure | figure
 scale glu --csv table.txt | .csv
 scale glu --out good.csv/figure.png | good.csv
 scale glu --solver sgd | sgd
-scale glu --device cuda:99 --solver varpro --widths 1:3 | cuda
+scale glu --device cuda:99 --solver varpro --widths 1:3 --jobs 1 | cuda
 scale glu --data missing.csv | missing.csv
 scale glu --widths 1:3 --data onerow.csv | onerow.csv
 scale glu --noise -1 | noise
