@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # One worker more than there are cores: many tests wait for processes that they have started.
 WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 1)")
 CONSTRAINTS := constraints.txt
+# Workers and the processes that tests start share what Python has compiled, also where it is told to keep nothing.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 .PHONY: help demo test test-all lint unit unit-all bench docs release wheel reproduce report notebooks browser clean
 .DEFAULT_GOAL := help
@@ -31,9 +33,12 @@ $(VENV)/.bench: $(VENV)/.dev
 demo: $(VENV)/.installed ## five units, widths 1 to 50, slopes beside the paper's and the limit
 	$(BIN)/gatelab demo
 
-test: lint unit ## linters, types, layers, doctests, tests but the long ones
+# The linters, of which the longest takes one core, run beside the tests.
+test: $(VENV)/.dev ## linters, types, layers, doctests, tests but the long ones
+	$(MAKE) --no-print-directory -j 2 lint unit
 
-test-all: lint unit-all ## the same with the long tests: proofs at full size, Ray, notebooks, killed processes
+test-all: $(VENV)/.dev ## the same with the long tests: proofs at full size, Ray, notebooks, killed processes
+	$(MAKE) --no-print-directory -j 2 lint unit-all
 
 lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's own rules
 	$(BIN)/ruff check .
@@ -43,10 +48,10 @@ lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's
 	$(BIN)/python tools/house.py
 
 unit: $(VENV)/.dev ## pytest with doctests, on all cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "not slow"
+	$(PYTEST) -m "not slow"
 
 unit-all: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
+	$(PYTEST)
 
 bench: $(VENV)/.bench ## ratios against peers and against the paper's solver, as tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

@@ -47,10 +47,8 @@ def test_a_flat_target_stays_flat(rows, tmp_path) -> None:
     assert not hasattr(loaded, "feature_names_in_")
 
 
-def test_damaged_foreign_and_missing_files_are_refused(rows, tmp_path) -> None:
-    x, y = rows
-    path = GatedRegressor(width=1, ridge=0.1).fit(x, y).save(tmp_path / "m")
-    whole = path.read_bytes()
+def test_damaged_foreign_and_missing_files_are_refused(saved, tmp_path) -> None:
+    path, whole = tmp_path / "m", saved
     for content in (whole[:-8], whole[: len(whole) // 2], b"", b"\x80\x04pickle", whole[:4]):
         path.write_bytes(content)
         with pytest.raises(GatelabError, match="cannot be read"):
@@ -60,6 +58,11 @@ def test_damaged_foreign_and_missing_files_are_refused(rows, tmp_path) -> None:
     save_file({"a": np.ones(3)}, path)
     with pytest.raises(GatelabError, match="no GatedRegressor"):
         GatedRegressor.load(path)
+
+
+@pytest.fixture(scope="module")
+def saved(rows, tmp_path_factory) -> bytes:
+    return GatedRegressor(width=1, ridge=0.1).fit(*rows).save(tmp_path_factory.mktemp("saved") / "m").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -75,8 +78,10 @@ def test_damaged_foreign_and_missing_files_are_refused(rows, tmp_path) -> None:
         lambda content: content.update(status="splendid"),
     ],
 )
-def test_metadata_that_does_not_fit_is_refused(rows, tmp_path, change) -> None:
-    path = GatedRegressor(width=1, ridge=0.1).fit(*rows).save(tmp_path / "m")
+def test_metadata_that_does_not_fit_is_refused(saved, tmp_path, change) -> None:
+    path = tmp_path / "m"
+    path.write_bytes(saved)
+    assert GatedRegressor.load(path).width_ == 1
     with safe_open(path, framework="numpy") as file:
         content = json.loads(file.metadata()[KEY])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict

@@ -166,6 +166,7 @@ def test_arrow_keys_go_from_point_to_point_and_are_said_aloud(visit: Any) -> Non
     page.locator(f"{FIGURE} {HOVER}").first.wait_for(state="detached")
 
 
+@pytest.mark.slow
 def test_keys_zoom_and_all_is_shown_again(visit: Any) -> None:
     page = visit()
     plot = show(page)
@@ -186,6 +187,7 @@ def test_keys_zoom_and_all_is_shown_again(visit: Any) -> None:
     assert page.evaluate(marks) == texts
 
 
+@pytest.mark.slow
 def test_the_legend_hides_a_unit_in_every_panel_and_shows_it_again(visit: Any) -> None:
     page = visit()
     plot = show(page)
@@ -204,6 +206,7 @@ def test_the_legend_hides_a_unit_in_every_panel_and_shows_it_again(visit: Any) -
     assert page.evaluate(series, FIGURE) == before
 
 
+@pytest.mark.slow
 def test_the_switch_shows_panels_against_n_or_p_or_both(visit: Any) -> None:
     page = visit()
     labels = page.locator(f"{FIGURE} .plot .xtitle")
@@ -217,6 +220,7 @@ def test_the_switch_shows_panels_against_n_or_p_or_both(visit: Any) -> None:
     assert page.locator("#ntk-fig4-figure .switch").count() == 0
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_heat_map_says_its_value(visit: Any) -> None:
     page = visit()
     show(page, "#ntk-fig4-figure")
@@ -227,6 +231,7 @@ def test_a_cell_of_a_heat_map_says_its_value(visit: Any) -> None:
     assert hover.all_text_contents() == ["sample j: 1", "sample i: 3", "value: 13"]
 
 
+@pytest.mark.slow
 def test_the_values_of_a_figure_are_a_table_too(visit: Any) -> None:
     page = visit()
     page.locator(f"{FIGURE} details.values summary").click()
@@ -257,6 +262,7 @@ def test_the_theme_goes_round_is_remembered_and_redraws(visit: Any) -> None:
     assert (button.inner_text(), page.evaluate(background)) == ("Theme: automatic", light)
 
 
+@pytest.mark.slow
 def test_the_theme_works_where_storage_is_denied(visit: Any) -> None:
     denied = (
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
@@ -313,6 +319,7 @@ def test_without_scripts_the_table_is_plain_and_whole(browser: Any, address: str
     context.close()
 
 
+@pytest.mark.slow
 def test_without_scripts_figures_are_pictures(browser: Any, recorded: str) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -332,6 +339,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     return build(out, ()).as_uri()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_first_screen_shows_a_finding_with_its_figure(visit: Any, recorded: str, width: int) -> None:
     page = visit(width=width, theme="dark", where=recorded)
@@ -358,6 +366,7 @@ def test_numbers_on_a_heat_map_can_be_read(visit: Any, recorded: str, width: int
     assert page.evaluate(OVERLAPS, "#linearize-transformer-figure .plot") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 1900])
 def test_figures_use_the_width_of_the_page(visit: Any, recorded: str, width: int) -> None:
     page = visit(width=width, where=recorded)
@@ -371,6 +380,7 @@ def test_figures_use_the_width_of_the_page(visit: Any, recorded: str, width: int
     ]
 
 
+@pytest.mark.slow
 def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> None:
     page = visit()
 
@@ -400,6 +410,7 @@ def test_downloads_are_the_numbers_and_the_view(visit: Any, tmp_path: Path) -> N
     assert (213, 94, 0) in {colour for _, colour in image.getcolors(1 << 24)}  # the glu is drawn
 
 
+@pytest.mark.slow
 def test_tables_open_as_tables_and_long_ones_say_so(visit: Any) -> None:
     page = visit()
     page.locator("#scaling-fig2 details.numbers summary").click()
@@ -412,6 +423,7 @@ def test_tables_open_as_tables_and_long_ones_say_so(visit: Any) -> None:
     assert "first 500 of 700 rows" in page.locator("#linearize-table1 .numbers .sheet").inner_text()
 
 
+@pytest.mark.slow
 def test_the_command_can_be_copied(visit: Any) -> None:
     page = visit()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -492,6 +504,7 @@ def test_the_other_pages_are_drawn_and_fit(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) -> None:
     page = visit(width=1400)
     places = f"() => [...document.querySelectorAll('{FIGURE} .panel')].map(p => p.getBoundingClientRect().left)"
