@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import is_dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def test_plots_are_written(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.usefixtures("no_windows")
 def test_plots_go_into_given_axes() -> None:
     for name, value in plotted().items():
-        count = len(value.plot().axes)
+        count = panels()[name]
         mine = Figure()
         axes = mine.subplots(1, count, squeeze=False)
         assert value.plot(ax=axes if count > 1 else axes[0, 0]) is mine, name
@@ -136,9 +137,15 @@ def test_plots_go_into_given_axes() -> None:
         mine.draw_without_rendering()
 
 
+@cache
+def panels() -> dict[str, int]:
+    """How many panels the plot of each value has."""
+    return {name: len(value.plot().axes) for name, value in plotted().items()}
+
+
 def test_the_wrong_number_of_axes_is_an_error_that_says_how_many() -> None:
     for name, value in plotted().items():
-        count = len(value.plot().axes)
+        count = panels()[name]
         with pytest.raises(GatelabError, match=rf"ax holds {count + 1} axes and this plot has {count} panels?; give"):
             value.plot(ax=list(Figure().subplots(1, count + 1)))
         with pytest.raises(GatelabError, match=f"ax is of type str and this plot has {count} panel"):

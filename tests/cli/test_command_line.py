@@ -308,8 +308,8 @@ def test_reproduce(here: Path) -> None:
 
 
 def test_reproduce_json() -> None:
-    (found,) = json.loads(ok("reproduce", "scaling/fig2", "--quick", "--jobs", "1", "--json"))
-    assert found["study"] == "scaling/fig2" and all(Path(f).exists() for f in found["files"])
+    (found,) = json.loads(ok("reproduce", "scaling/fig3", "--quick", "--jobs", "1", "--json"))
+    assert found["study"] == "scaling/fig3" and all(Path(f).exists() for f in found["files"])
     assert {"what", "paper", "ours", "verdict", "because", "interval", "place", "outside"} == set(found["claims"][0])
 
 
@@ -711,13 +711,12 @@ def test_the_shell_completes_commands_units_and_problems() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "scale glu --problem x2 --widths 2,3 --points 200 --jobs 1 --out",
-        "law runs.csv --bootstrap 5 --plot",
-        "ntk --gaussian 12,4 --plot",
-        "dynamics --gaussian 12,4 --steps 20 --plot",
-        "linearize gelu --plot",
+        pytest.param("scale glu --problem x2 --widths 2,3 --points 200 --jobs 1 --out", id="scale"),
+        pytest.param("law runs.csv --bootstrap 5 --plot", id="law", marks=pytest.mark.slow),
+        pytest.param("ntk --gaussian 12,4 --plot", id="ntk", marks=pytest.mark.slow),
+        pytest.param("dynamics --gaussian 12,4 --steps 20 --plot", id="dynamics", marks=pytest.mark.slow),
+        pytest.param("linearize gelu --plot", id="linearize", marks=pytest.mark.slow),
     ],
-    ids=lambda words: words.split()[0],
 )
 def test_figures_are_written_as_pdf(here: Path, words: str) -> None:
     sizes = [(p, d) for p in (1e7, 1e8, 1e9) for d in (1e9, 1e10, 1e11)]

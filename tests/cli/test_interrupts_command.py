@@ -142,7 +142,14 @@ atexit.register(ready)
         assert press(process) == ("", "") and process.returncode == 0
 
 
-@pytest.mark.parametrize("module", ["gatelab.cli.interrupts", "typer", "torch.version", "torch.nn", "scipy.linalg"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "gatelab.cli.interrupts",
+        "torch.version",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("typer", "torch.nn", "scipy.linalg")),
+    ],
+)
 def test_while_importing(module: str) -> None:
     """Python tells on stderr of each import; at that of `module` Ctrl-C comes."""
     with started(command("fit", "glu", "--width", "200"), PYTHONPROFILEIMPORTTIME="1") as process:

@@ -73,6 +73,7 @@ def test_wide_networks_approach_the_closed_form() -> None:
     assert gaps[0] > 2 * gaps[1] > 0 and gaps[1] > 1.5 * gaps[2]
 
 
+@pytest.mark.slow
 def test_six_seeds_of_width_4096_follow_the_closed_form() -> None:
     """n = 60, d = 30. The mean of 6 losses has by theory a standard error of 6 to 9 % at the start.
 

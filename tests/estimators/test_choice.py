@@ -29,6 +29,7 @@ def test_noise_is_not_fitted() -> None:
     assert model.width_ <= 2
 
 
+@pytest.mark.slow
 def test_pure_noise_gives_about_the_mean() -> None:
     x, y = plane(300), np.random.default_rng(3).normal(size=300)
     model = GatedRegressor(random_state=0, starts=1, rounds=1).fit(x, y)

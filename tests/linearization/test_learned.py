@@ -54,6 +54,7 @@ def test_phi_is_row_wise_and_leaves_the_callers_generator_alone():
     torch.testing.assert_close(learned_maps(GELU, 3, m=4, steps=3).psi(W), maps.psi(W))
 
 
+@pytest.mark.slow
 def test_the_same_law_scaled():
     maps = learned_maps(GELU, 16, m=152, steps=5, w_scale=0.25)
     assert population_rmse(maps, GELU, seed=1, rows=1500, w_scale=0.25) == pytest.approx(

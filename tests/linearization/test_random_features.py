@@ -70,6 +70,7 @@ def test_sketch_has_its_own_closed_form_for_odd_and_even_sizes(size, degree):
     check(values, (W @ X.T) ** degree, random_features.sketch_variance(W, X, degree, size))
 
 
+@pytest.mark.slow
 def test_sketch_is_sklearns_in_distribution():
     from sklearn.kernel_approximation import PolynomialCountSketch
 
@@ -130,6 +131,7 @@ def test_what_cannot_be_asked(method):
         build(activation("gelu"), 16, m=99, seed=0.5)
 
 
+@pytest.mark.slow
 def test_a_linear_term_can_be_drawn_too():
     a = activation("gelu")
     W, X = pairs(2, 3, 6)

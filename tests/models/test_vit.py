@@ -30,6 +30,7 @@ def test_it_learns():
     check.learns(ViT)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
 def test_compiled_and_in_bfloat16():
     check.compiles_and_runs_in_bfloat16(ViT)

@@ -114,7 +114,9 @@ def one_thread(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("budget", [None, 5_000_000, 1_000_000, 700_000])
+@pytest.mark.parametrize(
+    "budget", [None, 700_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (5_000_000, 1_000_000))]
+)
 def test_memory_stays_within_the_budget_and_the_plan(budget):
     model, X, outputs = text()
     plan = planned(model, X, outputs, bytes_of("1GiB" if budget is None else budget, CPU))

@@ -196,7 +196,13 @@ def test_every_figure_of_the_room_is_told_whole(draw: Callable[[], Figure]) -> N
     assert all(panel["series"] or panel["maps"] or "picture" in panel for panel in chart["panels"])
 
 
-@pytest.mark.parametrize("name", ["scaling/fig1", "scaling/fig9", "linearize/table2", "ntk/fig4", "ntk/fig5"])
+LONGER = ("ntk/fig4", "ntk/fig5")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["scaling/fig1", "scaling/fig9", "linearize/table2", *(pytest.param(n, marks=pytest.mark.slow) for n in LONGER)],
+)
 def test_studies_are_told_whole(name: str) -> None:
     figure = study(name).run(Request(quick=True, jobs=1)).figure
     chart = chart_of(figure)
@@ -412,6 +418,7 @@ def test_gaps_in_a_line_stay_gaps() -> None:
     assert chart_of(figure)["panels"][0]["series"][0]["y"] == [1, None, None]
 
 
+@pytest.mark.slow
 def test_reading_does_not_change_the_figure(tmp_path) -> None:
     for name, draw in (("scaling", scaling), ("planes", planes)):
         untouched, read = draw(), draw()

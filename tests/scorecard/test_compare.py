@@ -130,17 +130,23 @@ def test_two_widths_are_not_called_one(uneven: Scorecard):
     assert "One width" not in scorecard_page(alone)
 
 
-def test_equal_calls_give_equal_numbers_but_for_the_clock():
-    first, second = (compare(["mlp", "glu"], rows(), widths=[1], seeds=1, features=4, d_model=8) for _ in range(2))
+@pytest.fixture(scope="module")
+def smallest() -> tuple[Scorecard, list[tuple[int, int]]]:
+    """A card of one width, and the progress that it reported."""
+    told: list[tuple[int, int]] = []
+    small = {"seeds": 1, "features": 4, "d_model": 8}
+    return compare(["mlp", "glu"], rows(), widths=[1], progress=lambda *now: told.append(now), **small), told
+
+
+def test_equal_calls_give_equal_numbers_but_for_the_clock(smallest: tuple[Scorecard, list[tuple[int, int]]]):
+    first, second = smallest[0], compare(["mlp", "glu"], rows(), widths=[1], seeds=1, features=4, d_model=8)
     clock = [c for c in first.table().columns if c.startswith("rows_per_second")]
     assert first.table().drop(columns=clock).equals(second.table().drop(columns=clock))
     assert first.networks == second.networks
 
 
-def test_progress_runs_to_its_end():
-    told: list[tuple[int, int]] = []
-    compare(["mlp", "glu"], rows(), widths=[1], progress=lambda *now: told.append(now), seeds=1, features=4, d_model=8)
-    done, total = zip(*told, strict=True)
+def test_progress_runs_to_its_end(smallest: tuple[Scorecard, list[tuple[int, int]]]):
+    done, total = zip(*smallest[1], strict=True)
     assert set(total) == {2 + 6} and done[-1] == total[0] and list(done) == sorted(done)
 
 

@@ -204,6 +204,7 @@ def test_what_a_unit_contains_it_finds_to_rounding(name, text):
     assert f.test_rmse < 1e-11
 
 
+@pytest.mark.slow
 def test_a_step_and_a_kink_and_noise_do_no_harm():
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, 3000)

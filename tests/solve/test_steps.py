@@ -26,7 +26,7 @@ class TwoLayers(nn.Module):
         return self.outer(self.inner(x).tanh())
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 40])
+@pytest.mark.parametrize("steps", [1, 7, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 40))])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_no_solver_takes_more_steps_than_it_was_given(solver: str, steps: int) -> None:
     fit = gl.fit("glu", LINE, 5, solver=solver, steps=steps)
@@ -54,7 +54,7 @@ def test_a_class_of_ones_own_keeps_to_its_steps() -> None:
     assert fits[0].train_rmse > fits[1].train_rmse > fits[2].train_rmse
 
 
-@pytest.mark.parametrize("unit", ["mlp", "glu", "swiglu"])
+@pytest.mark.parametrize("unit", ["glu", *(pytest.param(u, marks=pytest.mark.slow) for u in ("mlp", "swiglu"))])
 def test_more_steps_of_varpro_are_never_worse(unit: str) -> None:
     """Insertion costs no step, and a course is cut, not changed: below what growth takes, and from there on.
 
@@ -78,6 +78,7 @@ def test_steps_that_cover_the_course_of_varpro_change_nothing() -> None:
         assert covered.status is default.status
 
 
+@pytest.mark.slow
 def test_more_steps_help_where_a_default_ended_still_improving() -> None:
     """A sharp optimum of smooth gates takes varpro more steps than it takes by itself."""
     target = gl.problem("paper-1d", n=300)

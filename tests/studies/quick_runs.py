@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gatelab.studies import Outcome
+
+# Quick runs that take longer than the rest: what looks at them is left to make test-all.
+LONGER = ("scaling/fig7", "scaling/fig8", "scaling/table1", "scaling/law")
+LONGER += ("ntk/fig1", "ntk/fig6", "ntk/orders", "ntk/thm31", "ntk/steps", "ntk/appendix-d")
+LONGER += ("linearize/learned2d", "linearize/learned16", "linearize/floor", "linearize/transformer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,3 +27,9 @@ class QuickRun:
 
 
 Quick = Callable[[str], QuickRun]
+
+
+def each_study(names: Iterable[str]) -> pytest.MarkDecorator:
+    """A test for each study, those with longer quick runs marked slow."""
+    parameters: list[Any] = [pytest.param(n, marks=pytest.mark.slow) if n in LONGER else n for n in names]
+    return pytest.mark.parametrize("name", parameters)

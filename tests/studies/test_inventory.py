@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from quick_runs import Quick
+from quick_runs import LONGER, Quick
 
 from gatelab.errors import GatelabError
 from gatelab.report.records import read_records
@@ -27,9 +27,6 @@ from gatelab.studies.scaling.problem_rows import LINE, REAL, SYNTHETIC
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 # Those that read a record made on a GPU are as quick in full.
 RECORDED = ("ntk/fig3", "ntk/fig7", "ntk/appendix-d", "ntk/appendix-d-whole")
-# Quick runs that take longer than the rest; all other studies of the paper on scaling are run where it is taken whole.
-SLOW = ("scaling/fig7", "scaling/fig8", "scaling/table1", "scaling/law", "ntk/orders", "ntk/thm31", "ntk/steps")
-SLOW += ("linearize/learned2d", "linearize/learned16", "linearize/floor")
 # The headings of two papers at which each study answers: one that it loses is noticed without running all the others.
 HEADINGS = {
     "ntk/fig1": {"figure 1"},
@@ -251,14 +248,15 @@ def test_the_studies_of_a_paper_answer_for_every_place_once(paper: str, claims: 
         check_claims(own[name])
 
 
-@pytest.mark.parametrize("name", [name for name in HEADINGS if name not in SLOW])
+@pytest.mark.parametrize("name", [name for name in HEADINGS if name not in LONGER])
 def test_a_study_makes_the_claims_that_it_answers_with(name: str, claims: Claims) -> None:
     check_study(name, claims(name))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("name", LONGER)
 def test_a_longer_study_makes_them_too(name: str, claims: Claims) -> None:
+    """All other studies of the paper on scaling are run where it is taken whole."""
     own = claims(name)
     check_study(name, own)
     if committed(name):

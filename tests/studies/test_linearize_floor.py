@@ -15,6 +15,7 @@ from gatelab.studies.linearize.learned16 import levels_claim, products, training
 from gatelab.studies.linearize.table1 import monte_carlo_claims
 
 
+@pytest.mark.slow
 def test_floor_study_puts_no_method_below_the_floor(quick):
     outcome = quick("linearize/floor").outcome
     table = outcome.tables["errors"]

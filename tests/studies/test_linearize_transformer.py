@@ -58,6 +58,7 @@ def test_the_quick_study(outcome):
     assert (verdicts["m needed for 1%"] <= verdicts["m enough for 1%"]).all()
 
 
+@pytest.mark.slow
 def test_claims_notes_and_figure(outcome):
     said = {c.what.split(",")[0]: c for c in outcome.comparison}
     assert "puma" in next(c.ours for what, c in said.items() if what.startswith("ways that keep") and "but" not in what)
@@ -161,6 +162,7 @@ def test_training_rows_tell_the_faster_the_slower_and_the_diverged():
     assert rows["gone"]["diverged"] == 1 and np.isnan(rows["gone"]["less gelu"])
 
 
+@pytest.mark.slow
 def test_the_claim_follows_the_numbers(outcome):
     tables = {name: table.replace({np.nan: None}).to_dict("records") for name, table in outcome.tables.items()}
 

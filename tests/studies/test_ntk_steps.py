@@ -192,6 +192,7 @@ def test_the_first_step_below_a_share() -> None:
 # ---- the study
 
 
+@pytest.mark.slow
 def test_the_quick_study_has_its_claims(quick: Quick) -> None:
     outcome = quick("ntk/steps").outcome
     assert len(outcome.comparison) == 2 * len(TARGETS) + 3 + 2 + 1 + 3 + 2

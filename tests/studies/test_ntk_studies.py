@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from quick_runs import Quick
+from quick_runs import Quick, each_study
 
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
@@ -51,9 +51,10 @@ def test_a_quick_study_writes_its_files(stem: str, quick: Quick) -> None:
     assert done.progress == tuple((i + 1, len(done.progress)) for i in range(len(done.progress)))
 
 
-@pytest.mark.parametrize("stem", PANELS)
-def test_the_figure_has_its_panels_with_labels_and_data(stem: str, quick: Quick) -> None:
-    figure = quick(f"ntk/{stem}").outcome.figure
+@each_study(f"ntk/{stem}" for stem in PANELS)
+def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick) -> None:
+    figure = quick(name).outcome.figure
+    stem = name.removeprefix("ntk/")
     assert len(figure.axes) == PANELS[stem]
     assert figure.get_suptitle().startswith(TITLES.get(stem, f"Figure {stem.removeprefix('fig')}:"))
     for panel in figure.axes:
@@ -105,6 +106,7 @@ def test_a_singular_kernel_is_no_measurement() -> None:
 # ---- figure 1
 
 
+@pytest.mark.slow
 def test_the_spectra_contract(quick: Quick) -> None:
     outcome = quick("ntk/fig1").outcome
     table = outcome.tables["extremes"].set_index("unit")

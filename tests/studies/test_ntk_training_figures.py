@@ -47,6 +47,7 @@ def test_figure_5_is_gradient_descent_on_two_samples(quick: Quick) -> None:
     assert [c.verdict for c in quick("ntk/fig5").outcome.comparison] == ["reproduced"] * 3
 
 
+@pytest.mark.slow
 def test_figure_6_compares_measured_with_predicted_crossings(quick: Quick) -> None:
     table = quick("ntk/fig6").outcome.tables["crossings"]
     assert set(zip(table["first"], table["second"], strict=True)) == {*PAIRS, *NEW_PAIRS}

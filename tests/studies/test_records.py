@@ -62,6 +62,7 @@ def test_records_are_copied_whole_and_marked(out: Path, tmp_path: Path, monkeypa
         take_record(NAME, tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_all_goes_on_takes_records_and_computes_with_full(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from quick_runs import Quick
+from quick_runs import Quick, each_study
 
 from gatelab.errors import GatelabError
 from gatelab.studies import Outcome, Request, Study, all_studies, catalogue, reproduce
@@ -50,7 +50,7 @@ def test_a_quick_study_writes_its_files(name: str, quick: Quick) -> None:
     assert reproduction.progress == tuple((i + 1, count) for i in range(count))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_study(NAMES)
 def test_the_figure_has_its_panels_with_labels_and_data(name: str, quick: Quick) -> None:
     figure = quick(name).outcome.figure
     assert isinstance(figure, Figure)

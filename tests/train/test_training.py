@@ -68,7 +68,7 @@ def test_it_is_the_plain_loop(optimiser: str) -> None:
     assert history.throughput > 0 and history.counted == "images" and history.diverged is None
 
 
-@pytest.mark.parametrize("model", SIZES)
+@pytest.mark.parametrize("model", ["mixer", *(pytest.param(m, marks=pytest.mark.slow) for m in ("vit", "gpt2"))])
 def test_many_seeds_at_once_are_each_alone(model: str) -> None:
     data = text() if model == "gpt2" else images()
     made = [small(model, seed=s, steps=12, clip=0.5) for s in (0, 3)]

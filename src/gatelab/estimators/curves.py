@@ -98,7 +98,8 @@ def scaling_curve(
         The errors by width and fold, with their slope.
 
     >>> X = np.random.default_rng(0).uniform(-1, 1, (150, 1))
-    >>> curve = scaling_curve(GatedRegressor(ridge=0.0, random_state=0), X, np.sin(5 * X[:, 0]), [1, 2, 4], cv=3)
+    >>> model = GatedRegressor(ridge=0.0, starts=1, rounds=1, random_state=0)
+    >>> curve = scaling_curve(model, X, np.sin(5 * X[:, 0]), [1, 2, 4], cv=2)
     >>> curve.table()[["width", "parameters"]].to_numpy().tolist(), curve.slope.value < -1
     ([[1, 6], [2, 11], [4, 21]], True)
     """
