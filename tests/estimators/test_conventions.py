@@ -14,16 +14,23 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gatelab import GatedRegressor
 from gatelab.estimators import search
+from gatelab.estimators.search import widths_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 FIXED = GatedRegressor(width=3, ridge=1e-6, starts=1, rounds=0, steps=20, random_state=0)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([GatedRegressor(starts=1, rounds=0, steps=4), GatedRegressor("glu", width=2, ridge=1e-6)])
+@parametrize_with_checks(
+    [
+        GatedRegressor(starts=1, rounds=0, steps=4),
+        GatedRegressor("glu", width=2, ridge=1e-6, starts=1, rounds=0, steps=20),
+    ]
+)
 def test_scikit_learn_checks(estimator, check, monkeypatch) -> None:
-    """Two ridges to choose from instead of seven: what is checked are conventions, not how good a choice is."""
+    """Two ridges and two widths to choose from: what is checked are conventions, not how good a choice is."""
     monkeypatch.setattr(search, "RIDGES", (1e-6, 1e-2))
+    monkeypatch.setattr(search, "widths_for", lambda unit, rows: widths_for(unit, rows)[:2])
     check(estimator)
 
 
