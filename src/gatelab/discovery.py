@@ -31,8 +31,8 @@ def modules_in(folder: str) -> Iterator[ModuleType]:
     Yields:
         Every module in it; packages within it are left out.
 
-    >>> [module.__name__.rpartition(".")[2] for module in modules_in("gatelab.feedforward.named")][:2]
-    ['relu_gates', 'smooth_gates']
+    >>> [module.__name__.rpartition(".")[2] for module in modules_in("gatelab.data.named")]
+    ['formulas', 'measured']
     """
     names = sorted(info.name for info in iter_modules(import_module(folder).__path__) if not info.ispkg)
     modules = [import_module(f"{folder}.{name}") for name in names]

@@ -10,8 +10,7 @@ from scipy import special
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, activation
-from gatelab.ntk.dual_series import HermiteSeries, find_breaks, series
-from gatelab.ntk.duals import ClosedForm, dual
+from gatelab.ntk.duals import ClosedForm, HermiteSeries, dual, find_breaks, series
 
 
 def phi(z):

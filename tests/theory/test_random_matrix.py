@@ -8,6 +8,8 @@ from scipy.integrate import quad
 
 from gatelab.errors import GatelabError
 from gatelab.theory.random_matrix import (
+    gaussian_lengths,
+    harmonics,
     limit_spectrum,
     mp_density,
     mp_edges,
@@ -16,7 +18,6 @@ from gatelab.theory.random_matrix import (
     paper_rates,
     spiked_edge,
 )
-from gatelab.theory.spherical import gaussian_lengths, harmonics
 
 
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0, 2.0, 7.0])

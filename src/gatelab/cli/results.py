@@ -25,7 +25,7 @@ from gatelab.files import write_whole
 
 if TYPE_CHECKING:
     from gatelab.sweep import Record, Store, StoreCheck
-    from gatelab.sweep.tables import RecordComparison, RecordPair
+    from gatelab.sweep.run import RecordComparison, RecordPair
 
 STORE = Path("gatelab.db")
 StoreFile = Annotated[Path, typer.Option("--store", help="The file that --store of other commands wrote.")]
@@ -293,7 +293,7 @@ def export_command(
 def _content(records: list[Record], kind: str) -> bytes:
     if kind == "json":
         return (json.dumps(output.plain([full(r) for r in records]), indent=1, ensure_ascii=False) + "\n").encode()
-    from gatelab.sweep.tables import records_table
+    from gatelab.sweep.run import records_table
 
     table = records_table(records)
     if kind == "csv":
@@ -311,7 +311,7 @@ def compare_command(
     as_json: Json = False,
 ) -> None:
     """Set the same runs of two stores, or of two units, side by side."""
-    from gatelab.sweep.tables import compare_records
+    from gatelab.sweep.run import compare_records
 
     if (other is None) == (units is None):
         raise GatelabError("give what to compare: --with FILE for another store, or --units A,B for two units")

@@ -15,11 +15,10 @@ from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
     from gatelab.data.catalogue import problems
-    from gatelab.data.conformance import check_problem
     from gatelab.data.definition import Problem
     from gatelab.data.expression import Expression, parse
     from gatelab.data.images import ImageData, image_data
-    from gatelab.data.registry import problem
+    from gatelab.data.registry import check_problem, problem
     from gatelab.data.rows import Data
     from gatelab.data.specification import ProblemSpec
     from gatelab.data.text import TextData, text_data
@@ -29,12 +28,11 @@ import_on_use(
     {
         "catalogue": ("problems",),
         "specification": ("ProblemSpec",),
-        "conformance": ("check_problem",),
         "rows": ("Data",),
         "expression": ("Expression", "parse"),
         "images": ("ImageData", "image_data"),
         "definition": ("Problem",),
-        "registry": ("problem",),
+        "registry": ("check_problem", "problem"),
         "text": ("TextData", "text_data"),
     },
 )

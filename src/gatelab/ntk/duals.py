@@ -5,22 +5,353 @@ For a Gaussian pair (u, v) with standard deviations s and t and correlation rho,
     A = E[act(u) act(v)]        C = c E[act'(u) act'(v)]
 
 `dual(gate, s)` prepares the rows of standard deviation s and gives A and C tile by tile. Powers of relu (arc-cosine
-kernels, Cho and Saul 2009), identity, erf and the exact gelu have closed forms; every other gate is a Hermite series
-(`dual_series`), which knows its error.
+kernels, Cho and Saul 2009), identity, erf and the exact gelu have closed forms; every other gate is a Hermite series in
+the correlation, which knows its error.
+
+With a_k(s) = E[act(s z) he_k(z)], he_k the Hermite polynomials of unit norm and z ~ N(0, 1) (Mehler's formula):
+
+    E[act(u) act(v)] = sum_k a_k(s) a_k(t) rho^k          E[act(u)^2] = sum_k a_k(s)^2
+
+The integrals are one-dimensional, one set for each row; a pair costs two passes for each term. By Cauchy and Schwarz
+the terms beyond K are at most the geometric mean of the two rows' own tails: a bound relative to the diagonal, and the
+number of terms is chosen by it, tile by tile. Gates that are analytic need few terms (30 for silu at s = 1, growing
+like s^2); a kink makes a_k fall slowly, which only |rho| < 1 mends. Parallel rows are integrated without the series.
+
+Jumps of a user's gate or of its slope are found first, and the integrals stop there. Gauss-Legendre panels are exact to
+rounding on smooth pieces and poor across a jump. Kinks at 0 sit between two panels for every row; one at c sits at
+z = c / s, elsewhere for each row. The panel that holds it is taken out of the row's sum and put back in pieces.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, activation
-from gatelab.ntk.dual_series import series
+from gatelab.linalg.quadrature import hermite_functions, on_intervals
+
+TOLERANCE = 1e-12  # what the terms left out may amount to
+MOST_TERMS = 1024
+LEVELS = 6  # 256 nodes to 8192
+REACH = 12  # where the nodes of the first level end, one further with each
+NODES = 16  # Gauss-Legendre nodes of a panel
+NEGLIGIBLE = 1e-18  # terms of this relative size are left out wherever they stand
+SAMPLE = 64  # rows on which two resolutions are compared
+CHUNK = 1 << 22  # values of the gate at once
+
+Function = Callable[[Tensor], Tensor]
+CELLS = 1 << 13  # searched for jumps
+HALVINGS = 40
+JUMP = 1e-9  # relative to the largest value on the grid; what is smooth changes by far less in a cell halved so often
+
+
+def find_breaks(function: Callable[[Tensor], Tensor], reach: float, device: torch.device) -> Tensor:
+    """The points of (-reach, reach) other than 0 where the function jumps, at most one for each of 8192 cells.
+
+    Every cell is halved forty times, always towards the half over which the function changes more.
+
+    >>> find_breaks(lambda y: (y > 0.3).double() - (y < -2).double(), 5.0, torch.device("cpu"))
+    tensor([-2.0000,  0.3000], dtype=torch.float64)
+    """
+    # Off-centre cells: a jump at a round number is inside a cell and not at its end.
+    edges = torch.linspace(-reach, reach * (1 + 1e-4), CELLS + 1, dtype=torch.float64, device=device)
+    left, right = edges[:-1].clone(), edges[1:].clone()
+    low, high = function(left), function(right)
+    scale = torch.maximum(low.abs().max(), high.abs().max())
+    for _ in range(HALVINGS):
+        middle = (left + right) / 2
+        value = function(middle)
+        first = (value - low).abs() >= (high - value).abs()
+        left, low = torch.where(first, left, middle), torch.where(first, low, value)
+        right, high = torch.where(first, middle, right), torch.where(first, value, high)
+    jumps = right[(high - low).abs() > JUMP * scale]
+    return jumps[jumps.abs() > 1e-9 * reach]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """For every row the panels that stay whole, (rows, panels), and the intervals in place of the others."""
+
+    whole: Tensor
+    start: Tensor
+    end: Tensor
+
+    @staticmethod
+    def of(edges: Tensor, breaks: Tensor) -> Pieces:
+        """Cut panels at `breaks`, (rows, breaks) in rising order; those beyond the last edge cut nothing off."""
+        panel = torch.bucketize(breaks, edges).clamp_(1, len(edges) - 1)
+        low, high = edges[panel - 1], edges[panel]
+        cuts = torch.minimum(torch.maximum(breaks, low), high)
+        whole = torch.ones(len(cuts), len(edges) - 1, dtype=torch.bool, device=edges.device)
+        whole.scatter_(1, panel - 1, False)
+        start, end = low.clone(), high.clone()
+        together = panel[:, 1:] == panel[:, :-1]
+        start[:, 1:] = torch.where(together, cuts[:, :-1], start[:, 1:])
+        end[:, :-1] = torch.where(together, cuts[:, :-1], end[:, :-1])
+        return Pieces(whole, torch.cat([start, cuts], 1), torch.cat([cuts, end], 1))
+
+    def nodes(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Nodes and lengths of a rule (x, w) on [-1, 1] on every interval, (rows, intervals * nodes)."""
+        z, lengths = on_intervals(self.start, self.end, x, w)
+        return z.flatten(1), lengths.flatten(1)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is expanded, a gate or its slope, and where it or its slope jumps (in rising order, 0 left out)."""
+
+    function: Function
+    breaks: Tensor
+
+    def values(self, points: Tensor) -> Tensor:
+        """The values at these points, checked: whatever goes wrong in here is the user's gate."""
+        values = self.function(points).detach()
+        if values.shape != points.shape:
+            raise GatelabError(
+                f"the gate gave shape {tuple(values.shape)} for points of shape {tuple(points.shape)}; "
+                "it must act on each element by itself"
+            )
+        bad = ~torch.isfinite(values)
+        if bad.any():
+            raise GatelabError(
+                f"the gate or its derivative is {float(values[bad][0])} at {float(points[bad][0]):.4g}; kernels need a "
+                f"gate that is finite wherever N(0, s^2) has weight, here up to {float(points.abs().max()):.3g}"
+            )
+        return values.to(points.dtype)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """E over z ~ N(0, 1) by Gauss-Legendre panels that meet at z = 0, where most kinks are."""
+
+    edges: Tensor
+    x: Tensor
+    w: Tensor
+
+    @staticmethod
+    def level(level: int, device: torch.device) -> Rule:
+        """Twice the panels with each level, and a wider range: their difference shows either shortage."""
+        x, w = (torch.from_numpy(v).to(device) for v in np.polynomial.legendre.leggauss(NODES))
+        reach = REACH + level
+        edges = torch.linspace(-reach, reach, 16 * 2**level + 1, dtype=torch.float64, device=device)
+        return Rule(edges, x, w)
+
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """All nodes and their weights without the density."""
+        z, lengths = on_intervals(self.edges[:-1], self.edges[1:], self.x, self.w)
+        return z.ravel(), lengths.ravel()
+
+
+def density(z: Tensor) -> Tensor:
+    """That of the standard normal distribution."""
+    return torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+
+
+def hermite(z: Tensor, terms: int) -> Iterator[Tensor]:
+    """he_k(z) density(z) for k = 0, 1, ...; the recurrence runs on he_k exp(-z^2/4), which is bounded."""
+    root = torch.exp(-z * z / 4)
+    scaled = root / math.sqrt(2 * math.pi)
+    for function in hermite_functions(z, root, terms):
+        yield function * scaled
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The coefficients a_k of every row (terms, rows), the rows' squared norms, and what is known of the errors.
+
+    `envelope` is the largest a_k^2 / E[f^2] of any row; `tail` what the terms beyond the last may amount to at
+    |rho| = 1; `delta` the change of the coefficients between two resolutions, relative to their norm.
+    """
+
+    gate: Gate
+    rule: Rule
+    a: Tensor
+    norm: Tensor
+    envelope: np.ndarray
+    tail: float
+    delta: float
+
+    def tail_from(self, top: float) -> np.ndarray:
+        """A bound on the terms from k on, for every k up to the number of terms."""
+        powers = top ** np.arange(len(self.envelope) + 1, dtype=np.float64)
+        sizes = np.append(self.envelope, self.tail) * powers
+        return np.cumsum(sizes[::-1])[::-1]
+
+    def terms(self, top: float) -> int:
+        """As many as leave TOLERANCE, or a tenth of the coefficients' own error, to the rest."""
+        enough = np.flatnonzero(self.tail_from(top) <= max(TOLERANCE, self.delta / 10))
+        if not len(enough):
+            return len(self.envelope)
+        return max(1, int(enough[0]))
+
+    def error(self, top: float) -> float:
+        """What the terms left out and the coefficients may amount to, up to |rho| = `top`."""
+        return float(self.tail_from(top)[min(self.terms(top), len(self.envelope))]) + 2 * self.delta
+
+    def sum(self, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
+        """sum_k a_k(s) a_k(t) rho^k by Horner's rule, in place; powers without a term are stepped over in pairs."""
+        powers = np.flatnonzero(self.envelope[: self.terms(top)] > NEGLIGIBLE)
+        if not len(powers):
+            return torch.zeros_like(rho)
+        square = rho * rho
+        last = int(powers[-1])
+        total = torch.outer(self.a[last, rows], self.a[last, cols])
+        for k in (*map(int, powers[-2::-1]), 0):
+            for _ in range((last - k) // 2):
+                total.mul_(square)
+            if (last - k) % 2:
+                total.mul_(rho)
+            if k < last:
+                total.addr_(self.a[k, rows], self.a[k, cols])
+            last = k
+        return total
+
+    def parallel(self, s: Tensor, t: Tensor, sign: int) -> Tensor:
+        """E[f(s z) f(+-t z)] of every pair s[i], t[i], for rows that point the same or the opposite way."""
+        value = s.new_empty(len(s))
+        cuts = self.gate.breaks
+        for part in chunks(len(s), len(self.rule.edges) * NODES):
+            u, v = s[part, None], sign * t[part, None]
+            edges = torch.cat([self.rule.edges.expand(len(u), -1), cuts / u, cuts / v], 1)
+            edges = edges.nan_to_num(0.0).clamp(self.rule.edges[0], self.rule.edges[-1]).sort(1).values
+            nodes, lengths = on_intervals(edges[:, :-1], edges[:, 1:], self.rule.x, self.rule.w)
+            z = nodes.flatten(1)
+            weight = lengths.flatten(1) * density(z)
+            value[part] = (self.gate.values(u * z) * self.gate.values(v * z) * weight).sum(1)
+        return value
+
+
+@dataclass(frozen=True)
+class HermiteSeries:
+    """A gate's dual by series; without `slopes` there is no C."""
+
+    s: Tensor
+    values: Expansion
+    slopes: Expansion | None
+
+    def tile(self, rho: Tensor, top: float, rows: slice, cols: slice) -> tuple[Tensor, Tensor | None]:
+        A = self.pairs(self.values, rho, top, rows, cols)
+        if self.slopes is None:
+            return A, None
+        C = self.pairs(self.slopes, rho, top, rows, cols)
+        return A, C.mul_(rho).mul_(self.s[rows, None] * self.s[cols])
+
+    def diagonal(self) -> tuple[Tensor, Tensor | None]:
+        if self.slopes is None:
+            return self.values.norm, None
+        return self.values.norm, self.slopes.norm * self.s * self.s
+
+    def error(self, top: float) -> float:
+        return max(e.error(top) for e in (self.values, self.slopes) if e is not None)
+
+    def pairs(self, expansion: Expansion, rho: Tensor, top: float, rows: slice, cols: slice) -> Tensor:
+        """The sum of an expansion for every pair of rows; parallel ones are integrated without it."""
+        total = expansion.sum(rho, top, rows, cols)
+        for sign in (1, -1):
+            i, j = torch.nonzero(rho == sign, as_tuple=True)
+            if len(i):
+                total[i, j] = expansion.parallel(self.s[rows][i], self.s[cols][j], sign)
+        return total
+
+
+def series(gate: Activation, s: Tensor, *, slopes: bool) -> HermiteSeries:
+    """The Hermite series of `gate` for rows of standard deviation `s`, refined until it settles."""
+    reach = (REACH + LEVELS) * float(s.max())
+    with torch.enable_grad():
+        point = torch.ones(1, dtype=torch.float64, requires_grad=True)
+        smooth = gate.derivative is not None or gate(point).requires_grad
+    if slopes and not smooth:
+        raise GatelabError(
+            f"the gate {gate.name!r} has no derivative that torch could find; give gl.feedforward.Activation(...,"
+            " derivative=...), "
+            "or take width=None or kind='nngp', which need none"
+        )
+    breaks = s.new_empty(0)
+    if reach > 0:
+        search = [gate.function]
+        if smooth:
+            search.append(gate.slope)
+        breaks = torch.cat([find_breaks(Gate(f, breaks).values, reach, s.device) for f in search]).sort().values
+    if len(breaks) > 1:
+        # The gate and its slope may jump at one place, which either search finds to 1e-12 or so.
+        breaks = breaks[torch.cat([breaks.new_ones(1), breaks.diff()]) > 1e-11 * reach]
+    values = expand(Gate(gate.function, breaks), s)
+    if not slopes:
+        return HermiteSeries(s, values, None)
+    return HermiteSeries(s, values, expand(Gate(gate.slope, breaks), s))
+
+
+def chunks(rows: int, each: int) -> Iterator[slice]:
+    """Slices of rows that cost `each` values, few enough at once."""
+    step = max(1, CHUNK // each)
+    for first in range(0, rows, step):
+        yield slice(first, min(first + step, rows))
+
+
+def expand(gate: Gate, s: Tensor) -> Expansion:
+    """Double the nodes until coefficients stand still, and the terms until the tail is small, on a sample of rows.
+
+    The sample has the extreme rows and quantiles between: what limits either is the size of s, and where kinks fall.
+    """
+    spread = torch.sort(s).values[torch.linspace(0, len(s) - 1, min(len(s), SAMPLE), device=s.device).round().long()]
+    level, terms = 1, 32
+    coarse = _coefficients(gate, spread, Rule.level(0, s.device), terms)
+    while True:
+        rule = Rule.level(level, s.device)
+        a, norm = _coefficients(gate, spread, rule, terms)
+        delta = float(_relative((a - coarse[0]).square_().sum(0), norm).max().sqrt())
+        delta = max(delta, float(_relative((norm - coarse[1]).abs(), norm).max()))
+        if delta > TOLERANCE / 10 and level + 1 < LEVELS:
+            level, coarse = level + 1, (a, norm)
+        elif _tail(a, norm) > TOLERANCE and terms < MOST_TERMS:
+            terms *= 2
+            coarse = _coefficients(gate, spread, Rule.level(level - 1, s.device), terms)
+        else:
+            break
+    a, norm = _coefficients(gate, s, rule, terms)
+    envelope = _relative(a * a, norm).amax(1)
+    return Expansion(gate, rule, a, norm, envelope.cpu().numpy(), _tail(a, norm), delta)
+
+
+def _coefficients(gate: Gate, s: Tensor, rule: Rule, terms: int) -> tuple[Tensor, Tensor]:
+    """a_k of every row, (terms, rows), and E[f^2] of every row, some rows at once."""
+    z, length = rule.nodes()
+    basis = torch.stack([h * length for h in hermite(z, terms)], 1)
+    weight = length * density(z)
+    a, norm = s.new_empty(terms, len(s)), s.new_empty(len(s))
+    for part in chunks(len(s), len(z)):
+        values = gate.values(s[part, None] * z)
+        pieces = None
+        if len(gate.breaks):
+            pieces = Pieces.of(rule.edges, gate.breaks / s[part, None])
+            values = values * pieces.whole.repeat_interleave(NODES, 1)
+        a[:, part] = (values @ basis).T
+        norm[part] = (values * values) @ weight
+        if pieces is not None:
+            points, lengths = pieces.nodes(rule.x, rule.w)
+            values = gate.values(s[part, None] * points)
+            weighted = values * lengths
+            for k, h in enumerate(hermite(points, terms)):
+                a[k, part] += (weighted * h).sum(1)
+            norm[part] += (values * weighted * density(points)).sum(1)
+    return a, norm
+
+
+def _relative(size: Tensor, norm: Tensor) -> Tensor:
+    """size / norm, and 0 for rows on which the function vanishes."""
+    return torch.where(norm > 0, size / norm, torch.zeros_like(size))
+
+
+def _tail(a: Tensor, norm: Tensor) -> float:
+    return float(_relative(norm - a.square().sum(0), norm).max().clamp(min=0.0))
+
 
 # rho (a tile), s (a column), t (a row) -> A, and C where slopes are wanted; rho is left as it is.
 Formula = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
