@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CORRECTIONS = (ROOT / "docs" / "corrections.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    gatelab ")]
-QUICK = ["--quick"]
+# Studies in quick form and in this process; `scale` as it stands starts processes.
+QUICK = ["--quick", "--jobs", "1"]
 
 
 @pytest.mark.slow
@@ -46,6 +47,7 @@ def test_commands_in_the_readme_run(tmp_path, monkeypatch):
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         words += QUICK if words[0] == "reproduce" and "--list" not in words else []
+        words += ["--jobs", "1"] if "--store" in words and words[0] == "scale" else []
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, f"{command}\n{result.output}"
     assert (tmp_path / "gatelab-out/report.html").is_file() and (tmp_path / "card.html").is_file()
