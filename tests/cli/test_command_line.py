@@ -646,13 +646,12 @@ def test_time_left_on_a_terminal_appears_when_it_is_known(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "words",
     [
-        ["glu", "mlp", "x3"],
-        ["x3", "GLU,mlp"],
-        ["x3", "--unit", "glu", "--unit", "mlp"],
-        ["x3", "glu", "--units", "mlp"],
-        ["--unit", "reglu,mlp", "x3"],
+        pytest.param(["glu", "mlp", "x3"], id="words"),
+        pytest.param(["x3", "GLU,mlp"], id="one word", marks=pytest.mark.slow),
+        pytest.param(["x3", "--unit", "glu", "--unit", "mlp"], id="options", marks=pytest.mark.slow),
+        pytest.param(["x3", "glu", "--units", "mlp"], id="both"),
+        pytest.param(["--unit", "reglu,mlp", "x3"], id="an option for both", marks=pytest.mark.slow),
     ],
-    ids=" ".join,
 )
 def test_units_are_words_or_options_in_every_command(words: list[str]) -> None:
     scale = json.loads(ok("scale", *words, "--widths", "1,2", *SMALL, "--json"))

@@ -23,7 +23,9 @@ def rows() -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame(np.column_stack([x, np.ones(80)]), columns=["a", "b", "c", "one"]), y
 
 
-@pytest.mark.parametrize("unit", ["swiglu", ("glu", "swiglu"), Unit("tanh", 2), "mlp"])
+@pytest.mark.parametrize(
+    "unit", ["swiglu", "mlp", *(pytest.param(u, marks=pytest.mark.slow) for u in (("glu", "swiglu"), Unit("tanh", 2)))]
+)
 def test_predictions_are_the_same_to_the_last_bit(rows, tmp_path, unit) -> None:
     x, y = rows
     model = GatedRegressor(unit, width=2, starts=1, rounds=0, steps=10, random_state=np.random.RandomState(0)).fit(x, y)

@@ -9,16 +9,16 @@ from torch import nn
 from gatelab.errors import GatelabError
 from gatelab.models import transplant
 
-transformers = pytest.importorskip("transformers")
-
 
 def gpt2(**options):
+    transformers = pytest.importorskip("transformers")
     sizes = {"n_layer": 3, "n_head": 2, "n_embd": 32, "vocab_size": 50, "n_positions": 16}
     torch.manual_seed(0)
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**(sizes | options))).eval()
 
 
 def vit():
+    transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
     torch.manual_seed(0)
     return transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, image_size=8, patch_size=4)).eval()

@@ -65,6 +65,7 @@ def test_the_spike_of_order_one_appears_near_gamma_3():
     assert estimate("mlp", 100, 50, 100).spike.strength > 10
 
 
+@pytest.mark.slow
 def test_the_density_is_that_of_the_eigenvalues():
     """Shares of eigenvalues in four ranges, ten draws of 200: rigid to about one eigenvalue in a draw."""
     e = estimate("glu", 200, 100, 1000)

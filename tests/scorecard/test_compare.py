@@ -95,6 +95,7 @@ def uneven() -> Scorecard:
     return compare(["mlp", "glu"], rows(), widths=[2, 3], seeds=1, features=4, d_model=8)
 
 
+@pytest.mark.slow
 def test_what_was_fitted_is_compared_or_left_out_with_a_reason(uneven: Scorecard):
     """glu of width 3 has 22 parameters; units are held against each other at the 13 of mlp of width 3."""
     fitted = {(p.unit, p.width) for p in uneven.scaling.points}

@@ -149,6 +149,7 @@ def test_the_error_only_falls_and_the_history_ends_at_the_network(wave: Problem,
     assert fit.history[-1] < 0.6 * wave.train.y.std()
 
 
+@pytest.mark.slow
 def test_it_comes_near_the_papers_errors() -> None:
     problem = Problem.from_function(lambda x: 1 / (1 + np.cos(np.pi * x) ** 2), n=500)
     for spec, bound in (("mlp", 9.6e-3), ("glu", 1.9e-3), ("gqu", 2.6e-3)):

@@ -122,8 +122,8 @@ def test_weight_zero_leaves_a_row_out(surface: Problem) -> None:
     spoilt = y.copy()
     spoilt[:50] *= -1
     spoilt[:50] += y[:50].mean() + spoilt[:50].mean() - 2 * spoilt[:50].mean()
-    a = varpro_many("bilinear", x, y, [(3, 0)], weights=weights)[0]
-    kept = rmse(a.network, x[50:], y[50:])
+    weighted = varpro_many("bilinear", x, spoilt, [(3, 0)], weights=weights)[0]
+    kept = rmse(weighted.network, x[50:], y[50:])
     best = varpro_many("bilinear", x[50:], y[50:], [(3, 0)])[0]
     assert kept == pytest.approx(rmse(best.network, x[50:], y[50:]), rel=1e-3)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("transformers")
-
 from quick_runs import Quick
 
 from gatelab.errors import GatelabError
@@ -21,6 +18,10 @@ from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
 from gatelab.studies.linearize.transformer import claims
 from gatelab.studies.linearize.transformer_training import training_rows
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="needs transformers: pip install 'gatelab[models]'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def test_a_missing_package_is_said(monkeypatch):
         models.minilm()
 
 
-@pytest.mark.skipif(importlib.util.find_spec(models.PACKAGE) is None, reason="all-MiniLM-L6-v2 is not installed")
+@pytest.mark.skipif(find_spec(models.PACKAGE) is None, reason="all-MiniLM-L6-v2 is not installed")
 def test_the_given_model():
     embedder = models.minilm()
     near, far = ("A cat sits on the mat.", "The mat has a cat on it."), ("Interest rates rose in March.",)
