@@ -15,6 +15,7 @@ from gatelab.ntk import Kernel, analytic
 from gatelab.scaling_laws import Slope
 from gatelab.studies import Request, all_studies
 from gatelab.studies.catalogue import study
+from gatelab.studies.ntk import fig2
 from gatelab.studies.ntk.angles import cosines, drawn_kernels, measure_angles, orthogonal
 from gatelab.studies.ntk.fig1 import Spectra
 from gatelab.studies.ntk.fig2 import EstimateCell, taylor_claim, taylor_forms, verdict, worst_claim
@@ -151,7 +152,10 @@ def test_verdicts_on_estimates() -> None:
 
 
 @pytest.mark.slow
-def test_our_estimates_are_within_a_quarter_and_the_papers_are_not() -> None:
+def test_our_estimates_are_within_a_quarter_and_the_papers_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At all sizes of the study; fewer draws than it has make the same bounds harder to keep."""
+    monkeypatch.setattr(fig2, "SEEDS", 2)
+    monkeypatch.setattr(fig2, "MORE_SEEDS", 10)
     outcome = study("ntk/fig2").run(Request())
     table = outcome.tables["conditions"]
     inside = table[(table["n"] >= table["d"] / 2) & (table["n"] <= 4 * table["d"])]
