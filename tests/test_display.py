@@ -178,7 +178,12 @@ LONG_CALLS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", LONG_CALLS)
+SLOWER = ("compare", "linearize")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOWER else name for name in LONG_CALLS]
+)
 def test_long_calls_tell_how_far_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     calls, tell = told()
     LONG_CALLS[name](tell)

@@ -56,6 +56,7 @@ def test_own_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     assert ours > line > 0.5 and "wider is worse: the data set the error" in said
 
 
+@pytest.mark.slow
 def test_own_data_takes_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

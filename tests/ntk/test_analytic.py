@@ -295,6 +295,7 @@ for names in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
 def test_little_more_memory_than_the_result():
     """Beyond what 1100 samples took already (tiles among it), 2600 samples need the result and 16 MiB.

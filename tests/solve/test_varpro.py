@@ -114,6 +114,7 @@ def test_ridge_and_weights_belong_to_their_members(surface: Problem) -> None:
     assert errors[1] > errors[0]
 
 
+@pytest.mark.slow
 def test_weight_zero_leaves_a_row_out(surface: Problem) -> None:
     """Rows of weight zero may hold anything, once inputs are in the same range."""
     x, y = surface.train.x, surface.train.y
@@ -165,6 +166,7 @@ def test_scales_do_not_matter(surface: Problem) -> None:
     assert rmse(shifted.network, x + 1e6, y) == pytest.approx(shifted.history[-1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_no_spikes_between_rows() -> None:
     """A gate that opens at few rows must not run wild between them: its line is held by a prior in the end."""
     data = problem("friedman2", n=400)

@@ -14,6 +14,7 @@ from gatelab.scaling_laws import Point, Scaling
 from gatelab.studies import demo
 
 
+@pytest.mark.slow
 def test_the_demo_writes_figure_table_and_record(tmp_path: Path) -> None:
     progress: list[tuple[int, int]] = []
     demonstration = demo(tmp_path / "out", widths=[14, 20, 28], jobs=1, progress=lambda d, t: progress.append((d, t)))

@@ -254,9 +254,9 @@ def test_a_study_makes_the_claims_that_it_answers_with(name: str, claims: Claims
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LONGER)
+@pytest.mark.parametrize("name", [name for name in LONGER if name != "scaling/fig2"])
 def test_a_longer_study_makes_them_too(name: str, claims: Claims) -> None:
-    """All other studies of the paper on scaling are run where it is taken whole."""
+    """All other studies of the paper on scaling are run where it is taken whole; figure 2 shares a section's rows."""
     own = claims(name)
     check_study(name, own)
     if committed(name):
