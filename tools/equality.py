@@ -2,6 +2,7 @@
 
     python tools/equality.py record before.json     in the one tree
     python tools/equality.py check before.json      in the other, on the same machine
+    python tools/equality.py check before.json numbers     the same without the studies
 
 It hashes a hundred fits, kernels, spectra and linearisations, all reached by public names, and keeps every claim of the
 quick studies as text. A hash of floating-point numbers holds for one machine and one build of torch: what one tree has
@@ -118,17 +119,19 @@ def claims() -> Iterator[tuple[str, str]]:
                 yield f"claim {path.relative_to(folder)} {k}", json.dumps(claim, sort_keys=True)
 
 
-def measured() -> dict[str, str]:
+def measured(studies: bool) -> dict[str, str]:
     torch.set_num_threads(1)
-    return dict(pair for part in (fits, kernels, linearizations, claims) for pair in part())
+    parts = (fits, kernels, linearizations, *([claims] * studies))
+    return dict(pair for part in parts for pair in part())
 
 
-def main(word: str, file: str) -> int:
+def main(word: str, file: str, studies: bool) -> int:
     """Record, or compare and print what differs."""
     if word == "record":
-        Path(file).write_text(json.dumps(measured(), indent=1) + "\n")
+        Path(file).write_text(json.dumps(measured(studies), indent=1) + "\n")
         return 0
-    before, now = json.loads(Path(file).read_text()), measured()
+    before, now = json.loads(Path(file).read_text()), measured(studies)
+    before = {key: value for key, value in before.items() if studies or not key.startswith("claim ")}
     differing = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
     for key in differing:
         print(f"{key}\n    before {before.get(key)}\n    now    {now.get(key)}")
@@ -137,6 +140,6 @@ def main(word: str, file: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("record", "check"):
-        sys.exit("give 'record FILE' or 'check FILE'")
-    sys.exit(main(*sys.argv[1:]))
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("record", "check") or sys.argv[3:] not in ([], ["numbers"]):
+        sys.exit("give 'record FILE' or 'check FILE', and 'numbers' to leave the studies out")
+    sys.exit(main(*sys.argv[1:3], studies=len(sys.argv) == 3))
