@@ -1,5 +1,7 @@
 """`Run`, what to compute as a value, and `Record`, what came of it. Plain values, and the text that stands for each.
 
+Records are shown as one table (`records_table`), and the same runs of two sets of them side by side (`compare_records`).
+
 Plain are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys. `encode` gives
 the canonical text: strict JSON in ASCII without spaces, keys sorted, strings in Unicode's form NFC, floats as the
 shortest digits that read back to the same bits. It depends on nothing but the value, so a hash of it is the same in
@@ -29,6 +31,9 @@ import numpy as np
 from gatelab.arrays import fingerprint
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Plain = Any  # None | bool | int | float | str | Sequence[Plain] | Mapping[str, Plain]: checked when it is encoded
 _BITS = 1024  # beyond, Python's own limit on the digits of an int comes near
@@ -287,10 +292,6 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if signals:
             handler(*signals[0])
-
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
