@@ -1,6 +1,6 @@
 """`Run`, what to compute as a value, and `Record`, what came of it. Plain values, and the text that stands for each.
 
-Records are shown as one table (`records_table`), and the same runs of two sets of them side by side (`compare_records`).
+Records are shown as one table (`records_table`), the same runs of two sets of them side by side (`compare_records`).
 
 Plain are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys. `encode` gives
 the canonical text: strict JSON in ASCII without spaces, keys sorted, strings in Unicode's form NFC, floats as the
