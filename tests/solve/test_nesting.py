@@ -63,13 +63,23 @@ def test_a_power_beyond_those_with_a_name():
     assert relu_power(3) == gl.unit("relu3").__class__("relu3")
 
 
-@pytest.mark.parametrize(("text", "seed"), [("paper-1d", 5), ("exp(x)", 0), ("abs(x-0.2)*exp(x)", 0)])
+@pytest.mark.parametrize(("text", "seed"), [("paper-1d", 5), ("abs(x-0.2)*exp(x)", 0)])
 def test_a_unit_is_never_worse_than_the_power_of_relu_that_it_contains(text, seed):
     """Single fits, no study around them; before, the GLU was up to 1.7 and the GQU up to 7 times worse."""
     p = gl.problem(text, n=300)
-    for width, (unit, power) in itertools.product((3, 14), (("glu", "relu2"), ("gqu", "relu3"))):
-        own, contained = (gl.fit(u, p, width, seed=seed, starts=2) for u in (unit, power))
+    for width, unit, power in ((3, "glu", "relu2"), (14, "glu", "relu2"), (14, "gqu", "relu3")):
+        own, contained = (gl.fit(u, p, width, seed=seed, starts=1) for u in (unit, power))
         assert own.train_rmse <= (1 + 1e-9) * contained.train_rmse or own.status is gl.Status.FLOOR
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["paper-1d", "exp(x)", "1/(1+25*x**2)", "abs(x-0.2)*exp(x)", "sin(9*x)*exp(-2*x)"])
+def test_single_fits_of_few_neurons_are_nested(text):
+    """All pairs, two seeds. A factor less is a start there and no guarantee; it breaks nowhere here."""
+    p = gl.problem(text, n=1000)
+    for seed, width in itertools.product((0, 1), (1, 2, 4, 6)):
+        errors = {u: gl.fit(u, p, width, seed=seed).train_rmse for u in ("mlp", "relu2", "relu3", "glu", "gqu")}
+        assert all(errors[a] <= max((1 + 1e-9) * errors[b], 1e-12) for a, b in NESTED), (seed, width, errors)
 
 
 def test_the_gqu_of_two_neurons_is_no_worse_than_the_glu():
@@ -78,8 +88,8 @@ def test_the_gqu_of_two_neurons_is_no_worse_than_the_glu():
     assert gl.fit("gqu", p, 2).train_rmse <= gl.fit("glu", p, 2).train_rmse < 0.021
 
 
-@pytest.mark.parametrize("width", [3, 4, 7, 15])
-@pytest.mark.parametrize(("unit", "other"), [("mlp", "mlp"), ("gqu", "relu2"), ("glu", "mlp"), ("relu3", "relu3")])
+@pytest.mark.parametrize("width", [3, 4, 15])
+@pytest.mark.parametrize(("unit", "other"), [("gqu", "relu2"), ("glu", "mlp"), ("relu3", "relu3")])
 def test_a_start_is_never_lost_on_a_line(unit, other, width):
     """Starts that are not trained at all, so that nothing is at an optimum; three neurons and more."""
     start = gl.unit(other).network(3, seed=width, init="normal")
@@ -116,7 +126,7 @@ def test_bad_starts_are_said():
         gl.fit("mlp", LINE, 3, start=flat)
 
 
-@pytest.mark.parametrize(("text", "seed"), [("x**2 + y**2", 0), ("x**2 + y**2", 1), ("x*y - 3*x", 0)])
+@pytest.mark.parametrize(("text", "seed"), [("x**2 + y**2", 0), ("x*y - 3*x", 1)])
 def test_two_neurons_that_are_always_open_are_found(text, seed):
     """relu(x + c)(x - c) = x^2 - c^2 where x > -c. Exact at the rows was no news: between them it had 2e-3 and more."""
     fit = gl.fit("glu", gl.problem(text, n=300), 2, seed=seed)
@@ -184,8 +194,8 @@ def test_what_breaks_an_invariant_is_fitted_again_from_the_best_that_it_contains
 @pytest.mark.parametrize(
     ("text", "seeds", "how"),
     [
-        ("paper-1d", 2, {"starts": 1, "steps": 8}),
-        ("abs(x-0.2)*exp(x)", 1, {"starts": 1, "steps": 8}),
+        ("paper-1d", 1, {"starts": 1, "steps": 8}),
+        pytest.param("abs(x-0.2)*exp(x)", 2, {"starts": 1, "steps": 8}, marks=pytest.mark.slow),
         ("sin(x)*cos(2*y)", 1, {"starts": 1, "rounds": 0, "steps": 20}),
     ],
 )
@@ -207,8 +217,8 @@ def test_a_study_keeps_the_invariants(text, seeds, how):
 def test_a_study_in_a_store_keeps_what_was_fitted_again(tmp_path):
     p = gl.problem("paper-1d", n=200)
     how = {"jobs": 1, "progress": False, "starts": 1, "steps": 8}
-    first, second = (gl.scaling(["gqu", "glu"], p, [1, 2, 3], store=tmp_path / "fits.db", **how) for _ in range(2))
-    without = gl.scaling(["gqu", "glu"], p, [1, 2, 3], **how)
+    first, second = (gl.scaling(["gqu", "glu"], p, [2, 3], store=tmp_path / "fits.db", **how) for _ in range(2))
+    without = gl.scaling(["gqu", "glu"], p, [2, 3], **how)
     errors = [[q.train_rmse for q in study.points] for study in (first, second, without)]
     assert errors[0] == errors[1] == errors[2]
     assert [q.start for q in first.points] == [q.start for q in second.points]

@@ -14,7 +14,7 @@ from gatelab.plotting import GREY, Curve, look, scaling_figure
 from gatelab.scaling_laws import Scaling, Slope, corrected_slope, limit, slope
 from gatelab.scaling_laws.result import AXES, curves, local_curves, orders
 from gatelab.solve import construct, rmse
-from gatelab.solve.free_knots import density, optimise
+from gatelab.solve.free_knots import Spline, density, optimise
 from gatelab.solve.solution import UNLIMITED
 from gatelab.solve.solvers.knots import KnotTask
 from gatelab.studies.definition import (
@@ -55,8 +55,11 @@ QUICK_WIDTHS = (16, 24)
 # Units with smooth gates: beyond eight neurons what is left is the precision of the fit.
 SMOOTH = ("swiglu", "geglu")
 SMOOTH_WIDTHS, SMOOTH_SEEDS, SMOOTH_POINTS = (2, 3, 4, 5, 6, 8), 3, 1000
+OCTAVES = ((2, 4), (4, 8))
 # The limit's constant for C0 cubic splines.
 C0_CUBIC = 1 / 5040
+# A constant within this share of theory's is taken to be reached.
+WITHIN = 0.1
 QUICK_TAIL = (24, 32)
 # One neuron more than a power of two: the construction then has cells of exactly halved size from one to the next.
 BUILT = (17, 33, 65, 129, 257)
@@ -76,16 +79,17 @@ def run(request: Request) -> Outcome:
         widths, tail, tail_target = QUICK_WIDTHS, QUICK_TAIL, target
     else:
         widths, tail, tail_target = range(1, 51), TAIL, problem("paper-1d", n=TAIL_POINTS)
-    smooth_widths, smooth_seeds = SMOOTH_WIDTHS, SMOOTH_SEEDS
+    smooth_widths, smooth_seeds, effort = SMOOTH_WIDTHS, SMOOTH_SEEDS, {}
     if request.quick:
-        smooth_widths, smooth_seeds = SMOOTH_WIDTHS[:3], 1
+        smooth_widths, smooth_seeds, effort = SMOOTH_WIDTHS[:3], 1, {"starts": 1, "rounds": 1}
     tick = ticker(request, len(UNITS) * (len(widths) + len(tail)) + len(SMOOTH) * len(smooth_widths) * smooth_seeds)
     main = fit_curves(request, UNITS, target, widths, tick)
     wide = fit_curves(request, UNITS, tail_target, tail, tick)
     study = Scaling(main.problem, (*main.points, *(p for p in wide.points if p.width > max(widths))))
     built = constructed(target)
     free = without_real_roots(tail_target, tail)
-    smooth = fit_curves(request, SMOOTH, problem("paper-1d", n=SMOOTH_POINTS), smooth_widths, tick, seeds=smooth_seeds)
+    smooth_target = problem("paper-1d", n=SMOOTH_POINTS)
+    smooth = fit_curves(request, SMOOTH, smooth_target, smooth_widths, tick, seeds=smooth_seeds, **effort)
     octaves = octave_slopes(smooth)
     options = {
         "paper": PAPER_SLOPES,
@@ -139,26 +143,30 @@ class AnyRoots(KnotTask):
         return 3
 
 
-def without_real_roots(target: Problem, widths: Sequence[int]) -> pd.DataFrame:
-    """The best errors of the GQU2 by width, as the C0 cubic with free knots that it is.
+def any_roots_spline(target: Problem, width: int) -> Spline:
+    """The best GQU2 of so many neurons, as the C0 cubic spline with free knots that it is.
 
-    n neurons make n cells: one of them is open from the left end on, and supplies any cubic. The constant is the error
-    times n^4 over the norm that theory has in its limit.
+    n neurons make n cells: one of them is open from the left end on, and supplies any cubic.
     """
     assert target.interval is not None
     order = np.argsort(target.train.x[:, 0])
     x, y = target.train.x[order, 0], target.train.y[order, 0]
-    test = np.argsort(target.test.x[:, 0])
+    generator = np.random.default_rng(0)
+    task = AnyRoots(Unit("relu", 2), x, y, target.interval, 0, generator, starts=4, steps=UNLIMITED)
+    start, _ = task.free_spline(density(x, y, target.interval, 3), width - 1, task.starts)
+    assert start is not None
+    return optimise(start, steps=200)[0]
+
+
+def without_real_roots(target: Problem, widths: Sequence[int]) -> pd.DataFrame:
+    """The best errors of the GQU2 by width; its constant is the error times n^4 over the norm in theory's limit."""
+    order = np.argsort(target.test.x[:, 0])
+    x, y = target.test.x[order, 0], target.test.y[order, 0]
     norm = limit("gqu", target, 1) / constant(4)
     rows = []
     for width in widths:
-        generator = np.random.default_rng(0)
-        task = AnyRoots(Unit("relu", 2), x, y, target.interval, 0, generator, starts=4, steps=UNLIMITED)
-        start, _ = task.free_spline(density(x, y, target.interval, 3), width - 1, 4)
-        assert start is not None
-        spline, _, _ = optimise(start, steps=200)
-        rest = cell_data(target.test.x[test, 0], target.test.y[test, 0], spline.breaks, 3).residual(spline.z)
-        error = float(np.sqrt(np.mean(rest**2)))
+        spline = any_roots_spline(target, width)
+        error = float(np.sqrt(np.mean(cell_data(x, y, spline.breaks, 3).residual(spline.z) ** 2)))
         rows.append(
             {
                 "width": width,
@@ -177,16 +185,20 @@ def free_claims(free: pd.DataFrame, wide: Scaling) -> list[Claim]:
     ours = slope(free["width"].to_numpy(float), free["test_rmse"].to_numpy(float)[:, None])
     widest = free.iloc[-1]
     n, first = f"{widest['width']:.0f}", f"{free['width'].iloc[0]:.0f}"
-    gqu = best_errors(wide, "gqu")
-    times = gqu[int(widest["width"])] / float(widest["test_rmse"])
-    ends = [f"{row['constant'] / C0_CUBIC:.2f} at n = {row['width']:.0f}" for _, row in free.iloc[[0, -1]].iterrows()]
+    times = best_errors(wide, "gqu")[int(widest["width"])] / float(widest["test_rmse"])
+    ratios = free["constant"] / C0_CUBIC
+    told = "The search is not near enough to the limit at this width to tell the constraint from the solver."
+    if abs(ratios.iloc[-1] - 1) <= WITHIN:
+        told = (
+            "Where roots are free the search comes that near to the limit: the rest is the constraint, not the solver."
+        )
     return [
         slope_claim(
             f"slope of the GQU without the real-root constraint, n = {first}..{n}",
             None,
             ours,
-            "A C0 cubic spline with free knots, by the search that the GQU has too; theory has -4 and 1/5040. "
-            f"The ratio to that limit is {' and '.join(ends)}.",
+            "A C0 cubic spline with free knots, by the search that the GQU has too; theory has -4 and 1/5040. The "
+            f"ratio to that limit is {ratios.iloc[0]:.2f} at n = {first} and {ratios.iloc[-1]:.2f} at n = {n}.",
         ),
         Claim(
             f"constant of the GQU without the real-root constraint, n = {n}",
@@ -194,8 +206,7 @@ def free_claims(free: pd.DataFrame, wide: Scaling) -> list[Claim]:
             f"1/{1 / float(widest['constant']):.0f}",
             "new",
             f"Theory has 1/5040 in the limit, and 1/{1 / constant(4):.0f} for the GQU, {constant(4) / C0_CUBIC:.2f} "
-            f"times as much. Measured at n = {n}, the GQU has {times:.2f} times the error: what keeps it from the C0 "
-            "cubic is the constraint that its roots are real, and not the solver.",
+            f"times as much. Measured at n = {n}, the GQU has {times:.2f} times the error. {told}",
         ),
     ]
 
@@ -204,12 +215,11 @@ def octave_slopes(smooth: Scaling) -> pd.DataFrame:
     """The slope from n to 2n of each unit, with its interval: a unit with an order would have it in every octave."""
     rows = []
     for name in SMOOTH:
-        widths = sorted({p.width for p in smooth.points if p.unit == name})
-        for low in (w for w in widths if 2 * w in widths and len([v for v in widths if w <= v <= 2 * w]) > 2):
-            line = smooth.slope(name, widths=(low, 2 * low), flagged=True)
-            rows.append(
-                {"unit": name, "from": low, "to": 2 * low, "slope": line.value, "low": line.low, "high": line.high}
-            )
+        widths = {p.width for p in smooth.points if p.unit == name}
+        for low, high in (octave for octave in OCTAVES if widths.issuperset(octave)):
+            line = smooth.slope(name, widths=(low, high), flagged=True)
+            ends = {"slope": line.value, "low": line.low, "high": line.high}
+            rows.append({"unit": name, "from": low, "to": high, **ends})
     return pd.DataFrame(rows)
 
 
