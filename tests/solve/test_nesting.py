@@ -210,17 +210,20 @@ def test_a_study_keeps_the_invariants(text, seeds, how):
     for seed, (larger, smaller) in itertools.product(range(seeds), pairs):
         assert errors[*larger, seed] <= max((1 + 1e-9) * errors[*smaller, seed], 1e-12)
     assert not study.broken
-    if text == "paper-1d":
-        assert any(q.start for q in study.points)
 
 
 def test_a_study_in_a_store_keeps_what_was_fitted_again(tmp_path):
-    p = gl.problem("paper-1d", n=200)
-    how = {"jobs": 1, "progress": False, "starts": 1, "steps": 8}
-    first, second = (gl.scaling(["gqu", "glu"], p, [2, 3], store=tmp_path / "fits.db", **how) for _ in range(2))
-    without = gl.scaling(["gqu", "glu"], p, [2, 3], **how)
+    """Where the search of single fits does miss: at width 46 relu3 had 4 % more error than at 45."""
+    p = gl.problem("paper-1d", n=1000)
+    how = {"jobs": 1, "progress": False}
+    first, second = (gl.scaling(["gqu", "relu3"], p, [45, 46], store=tmp_path / "fits.db", **how) for _ in range(2))
+    without = gl.scaling(["gqu", "relu3"], p, [45, 46], **how)
     errors = [[q.train_rmse for q in study.points] for study in (first, second, without)]
     assert errors[0] == errors[1] == errors[2]
+    gqu45, gqu46, relu45, relu46 = errors[0]
+    assert gqu46 <= gqu45 and relu46 < relu45 and gqu46 <= relu46 and gqu45 <= relu45
+    alone = gl.fit("relu3", p, 46)
+    assert alone.train_rmse > relu45 and first.points[3].start == "the relu3 of width 45"
     assert [q.start for q in first.points] == [q.start for q in second.points]
 
 
