@@ -59,8 +59,9 @@ _FEW, _SHARE = 4, 0.16
 _SETTLING_STEPS, _SETTLINGS, _FELL, _SETTLED = 100, 6, 0.01, 1e-6
 # A loss that is rounding, for targets of unit variance, for each of their values.
 _ROUNDING = 1e-24
-# Monomials up to which networks of open gates are thought of, and how far beyond the rows these open, in their range.
-_MONOMIALS, _BEYOND = 200, 0.5
+# Monomials, and their values at the rows, up to which networks of open gates are thought of; and how far beyond the
+# rows these open, in their range.
+_MONOMIALS, _VALUES, _BEYOND = 200, 2**24, 0.5
 # Coefficients beyond it are unlikely, for data of unit variance.
 _LARGEST = 1e3
 
@@ -263,7 +264,10 @@ def polynomial_losses(unit: Unit, data: Standard, members: int) -> list[float]:
     Infinite, so that such networks are not tried, where the gate is no power of relu or there are too many monomials.
     """
     x = data.x[:, :-1]
-    if unit.degree is None or math.comb(x.shape[1] + unit.degree, unit.degree) > min(_MONOMIALS, len(x) // 2):
+    if unit.degree is None:
+        return [math.inf] * members
+    monomials = math.comb(x.shape[1] + unit.degree, unit.degree)
+    if monomials > min(_MONOMIALS, len(x) // 2) or monomials * len(x) > _VALUES:
         return [math.inf] * members
     columns = [torch.ones_like(x[:, 0])]
     for degree in range(1, unit.degree + 1):
