@@ -127,6 +127,9 @@ def scaling(
 ) -> Scaling:
     """Fit every unit at every width and seed. Equal arguments give bit-equal errors, whatever the backend.
 
+    A network contains narrower ones and those of simpler units. A fit whose training error is larger than theirs is
+    made again from the one that it contains, and its point says so; see `Point`.
+
     Args:
         units: one or more units, names, or functions and classes of your own.
         problem: a problem, its name, an expression in x, or a function.
@@ -161,8 +164,9 @@ def scaling(
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
         if store is not None or backend == "ray" or _plain(tasks, solver):
-            refits: Refits = _StoredFits(networks, target, bounds, _named(solver), options)
-            runs = {refits.run(task): task for task in tasks}
+            stored = _StoredFits(networks, target, bounds, _named(solver), options)
+            refits: Refits = stored
+            runs = {stored.run(task): task for task in tasks}
             records = map_runs(
                 runs,
                 store=networks,
@@ -174,8 +178,8 @@ def scaling(
             )
             arriving = _points(records, runs, bounds, keep_failures=store is not None)
         else:
-            refits = _UnnamedFits(bounds, solver, options)
-            arriving = refits.points(tasks, workers)
+            unnamed = _UnnamedFits(bounds, solver, options)
+            refits, arriving = unnamed, unnamed.points(tasks, workers)
         for point in arriving:
             points[point.unit, point.width, point.seed] = point
             if report:

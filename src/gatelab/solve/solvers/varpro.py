@@ -230,18 +230,25 @@ def varpro_many(
         for begun, (loss, solution) in zip(piece, solutions, strict=True):
             if begun.member not in best or loss < best[begun.member][0]:
                 best[begun.member] = (loss, solution)
-    if first is None:
-        bounds = polynomial_losses(chosen, data, len(members))
-        for m, (width, seed) in enumerate(members):
-            if bounds[m] <= max(best[m][0], _ROUNDING * data.y.numel()):
-                generator = torch.Generator().manual_seed(start_seed(seed, how.starts))
-                batch = _Batch.of(chosen, data, [_Start(m, width, generator, ridges[m])], how.steps)
-                batch.begin(open_maps(batch.model, width, generator))
-                batch.run(0, lambda: None)
-                ((loss, opened),) = batch.solutions(data)
-                # Of networks that are exact at the rows, the one without gates between them is the target's.
-                if opened.status is Status.FLOOR or loss < best[m][0]:
-                    best[m] = (loss, opened)
+    if first is not None:
+        return tuple(best[m][1] for m in range(len(members)))
+
+    def solve_open(begun: _Start) -> tuple[float, Solution]:
+        batch = _Batch.of(chosen, data, [begun], how.steps)
+        batch.begin(open_maps(batch.model, begun.width, begun.generator))
+        batch.run(0, lambda: None)
+        return batch.solutions(data)[0]
+
+    bounds = polynomial_losses(chosen, data, len(members))
+    opened = [
+        _Start(m, width, torch.Generator().manual_seed(start_seed(seed, how.starts)), ridges[m])
+        for m, (width, seed) in enumerate(members)
+        if bounds[m] <= max(best[m][0], _ROUNDING * data.y.numel())
+    ]
+    for begun, (loss, solution) in zip(opened, on_threads(solve_open, opened, data.x.device), strict=True):
+        # Of networks that are exact at the rows, the one without gates between them is the target's.
+        if solution.status is Status.FLOOR or loss < best[begun.member][0]:
+            best[begun.member] = (loss, solution)
     return tuple(best[m][1] for m in range(len(members)))
 
 
