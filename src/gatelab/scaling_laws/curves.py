@@ -363,19 +363,24 @@ class _StoredFits:
     keys: dict[Key, str] = field(default_factory=dict)
 
     def run(self, task: Task, start: Network | None = None) -> Run:
-        """The run of a fit; the network of the latest one with less error is that of the task."""
+        """The run of a fit, from a search or from a network."""
         unit, width, seed = task
         return run_of(unit, self.problem, width, seed, self.solver, self.options, start)
 
     def network(self, task: Task) -> Network:
+        """The network of a fit, of the refit if there was one."""
         unit, width, seed = task
         assert isinstance(unit, Unit)
         key = self.keys.get((unit.name, width, seed)) or self.run(task).key
         with nullcontext(self.store) if isinstance(self.store, Store) else Store(self.store) as database:
-            state = {name: torch.tensor(value) for name, value in database.get_arrays(key).items()}
+            arrays = database.get_arrays(key)
+        if arrays is None:
+            raise GatelabError(f"there is no network of {key} in the store; fit it again, in a store of its own")
+        state = {name: torch.tensor(value) for name, value in arrays.items()}
         return restored_network(unit, width, self.problem.d_in, self.problem.d_out, state)
 
     def refit(self, task: Task, start: Network) -> Point:
+        """The point of a run that begins with a network."""
         run = self.run(task, start)
         (point,) = _points(map_runs([run], store=self.store), {run: task}, self.bounds, keep_failures=False)
         self.keys[point.unit, point.width, point.seed] = run.key
@@ -405,10 +410,12 @@ class _UnnamedFits:
             yield self.bounds.point(*key, metrics, seconds)
 
     def network(self, task: Task) -> Network:
+        """The network of a fit, of the refit if there was one."""
         unit, width, seed = task
         return self.networks[unit.name, width, seed]
 
     def refit(self, task: Task, start: Network) -> Point:
+        """The point of a fit that begins with a network, computed here."""
         options = {**self.options, "start": start}
         key, metrics, seconds, network = fit_here(
             task, problem=self.bounds.problem, solver=self.solver, options=options
@@ -448,7 +455,7 @@ def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> 
         less. Seeds are apart: a fit is held against those of its own seed.
     """
     points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
-    widths, seeds = (sorted({task[i] for task in tasks}) for i in (1, 2))
+    widths, seeds = sorted({n for _, n, _ in tasks}), sorted({s for _, _, s in tasks})
     # Units after those that they contain: what a fit is held against is final by then.
     for unit in sorted(chosen, key=lambda u: sum(contains(u, other) for other in chosen)):
         contained = [u for u in chosen if u != unit and contains(unit, u)]
