@@ -243,7 +243,8 @@ def test_fit_many_is_fit_member_by_member(surface: Problem) -> None:
         ({"ridge": -1.0}, "ridge is -1"),
         ({"ridge": math.nan}, "ridge is nan"),
         ({"device": "abacus"}, "device is 'abacus'"),
-        ({"start": 2}, "no option 'start'"),
+        ({"round": 2}, "no option 'round'"),
+        ({"start": 2}, "start is int"),
     ],
 )
 def test_errors_say_what_was_given(options: dict, says: str, surface: Problem) -> None:

@@ -5,12 +5,16 @@ A fit is a run of a sweep where it can be described by plain values, and is comp
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
 import joblib
 import numpy as np
@@ -23,7 +27,7 @@ from gatelab.data.registry import describe as describe_problem
 from gatelab.data.registry import restore as restore_problem
 from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.feedforward import AnyUnit
+from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import describe as describe_unit
@@ -31,26 +35,46 @@ from gatelab.feedforward.registry import restore as restore_unit
 from gatelab.scaling_laws.result import Flag, Point, Scaling
 from gatelab.scaling_laws.slopes import ABOVE, limit, noise_of, noise_rmse, set_by_noise
 from gatelab.solve import fit
-from gatelab.solve.files import packed
+from gatelab.solve.constructions import contains
+from gatelab.solve.files import packed, restored_network
 from gatelab.solve.fits import check_fit
 from gatelab.sweep import Backend, Record, Run, RunOutcome, Store, map_runs
 
+# Training errors that differ by less than this share are the same.
+_EQUAL = 1e-9
 TASK = "gatelab.scaling_laws.curves:fit_one"
 
 
-def run_of(unit: AnyUnit, problem: Problem, width: int, seed: int, solver: str, options: Mapping[str, Any]) -> Run:
+def run_of(
+    unit: AnyUnit,
+    problem: Problem,
+    width: int,
+    seed: int,
+    solver: str,
+    options: Mapping[str, Any],
+    start: Network | None = None,
+) -> Run:
     """The run that fits this unit; equal arguments make equal runs, in every process and on every machine."""
-    return Run(
-        TASK,
-        {
-            "unit": describe_unit(unit),
-            "problem": describe_problem(problem),
-            "width": width,
-            "seed": seed,
-            "solver": solver,
-            "options": dict(options),
-        },
-    )
+    arguments: dict[str, Any] = {
+        "unit": describe_unit(unit),
+        "problem": describe_problem(problem),
+        "width": width,
+        "seed": seed,
+        "solver": solver,
+        "options": dict(options),
+    }
+    if start is not None:
+        parameters = {name: value.tolist() for name, value in start.state_dict().items()}
+        arguments["start"] = {"unit": describe_unit(start.unit), "width": start.width, "parameters": parameters}
+    return Run(TASK, arguments)
+
+
+def restored_start(start: Mapping[str, Any], problem: Problem) -> Network:
+    """The network that a run says it begins with."""
+    unit = restore_unit(start["unit"])
+    assert isinstance(unit, Unit)
+    state = {name: torch.tensor(value, dtype=torch.float64) for name, value in start["parameters"].items()}
+    return restored_network(unit, start["width"], problem.d_in, problem.d_out, state)
 
 
 def fit_one(
@@ -60,10 +84,13 @@ def fit_one(
     seed: int,
     solver: str,
     options: Mapping[str, Any],
+    start: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
     """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
-    target = restore_problem(problem)
-    result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **options)
+    target, how = restore_problem(problem), dict(options)
+    if start is not None:
+        how["start"] = restored_start(start, target)
+    result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
     metrics = {
         "parameters": result.parameters,
         "train_rmse": result.train_rmse,
@@ -100,6 +127,9 @@ def scaling(
 ) -> Scaling:
     """Fit every unit at every width and seed. Equal arguments give bit-equal errors, whatever the backend.
 
+    A network contains narrower ones and those of simpler units. A fit whose training error is larger than theirs is
+    made again from the one that it contains, and its point says so; see `Point`.
+
     Args:
         units: one or more units, names, or functions and classes of your own.
         problem: a problem, its name, an expression in x, or a function.
@@ -127,36 +157,45 @@ def scaling(
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
     bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
     workers = min(jobs or cores(), len(tasks))
-    seconds = None
+    seconds, began = None, time.monotonic()
     if max_hours is not None:
         seconds = 3600 * max_hours
-    if store is not None or backend == "ray" or _plain(tasks, solver):
-        runs = {run_of(u, target, n, s, _named(solver), options): (u, n, s) for u, n, s in tasks}
-        records = map_runs(
-            runs,
-            store=store,
-            backend=backend or ("serial" if workers == 1 else "processes"),
-            jobs=workers,
-            retry_failed=retry_failed,
-            max_seconds=seconds,
-            address=address,
-        )
-        arriving = _points(records, runs, bounds, keep_failures=store is not None)
-    else:
-        arriving = _unnamed(tasks, bounds, solver, options, workers)
-    points: list[Point] = []
-    with reporting(progress, "fitting") as report:
+    points: dict[Key, Point] = {}
+    with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
+        networks = Path(folder, "networks.db") if store is None else store
+        if store is not None or backend == "ray" or _plain(tasks, solver):
+            stored = _StoredFits(networks, target, bounds, _named(solver), options)
+            refits: Refits = stored
+            runs = {stored.run(task): task for task in tasks}
+            records = map_runs(
+                runs,
+                store=networks,
+                backend=backend or ("serial" if workers == 1 else "processes"),
+                jobs=workers,
+                retry_failed=retry_failed,
+                max_seconds=seconds,
+                address=address,
+            )
+            arriving = _points(records, runs, bounds, keep_failures=store is not None)
+        else:
+            unnamed = _UnnamedFits(bounds, solver, options)
+            refits, arriving = unnamed, unnamed.points(tasks, workers)
         for point in arriving:
-            points.append(point)
+            points[point.unit, point.width, point.seed] = point
             if report:
                 report(len(points), len(tasks), point)
-    if len(points) < len(tasks):
-        remedy = "the same call goes on from the store"
-        if store is None:
-            remedy = "give a store to keep what is done"
-        raise GatelabError(f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}")
+        if len(points) < len(tasks):
+            remedy = "the same call goes on from the store"
+            if store is None:
+                remedy = "give a store to keep what is done"
+            raise GatelabError(
+                f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
+            )
+        if not options.get("ridge"):
+            end = math.inf if seconds is None else began + seconds
+            points = nested(tasks, points, _refitting(refits, target, solver, options, end))
     rank = {name: i for i, name in enumerate(names)}
-    return Scaling(target.name, tuple(sorted(points, key=lambda p: (rank[p.unit], p.width, p.seed))))
+    return Scaling(target.name, tuple(sorted(points.values(), key=lambda p: (rank[p.unit], p.width, p.seed))))
 
 
 def scaling_runs(
@@ -186,6 +225,8 @@ def scaling_runs(
 
 
 Task = tuple[AnyUnit, int, int]
+# A unit's name, a width and a seed.
+Key = tuple[str, int, int]
 
 
 def _tasks(
@@ -298,23 +339,155 @@ def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, k
             raise RuntimeError(f"a fit failed\n\n{text}")
 
 
-def _unnamed(tasks: list[Task], bounds: _Bounds, solver: Any, options: dict[str, Any], workers: int) -> Iterator[Point]:
+class Refits(Protocol):
+    """The fits of a study: their networks, and fits that begin with one of them."""
+
+    def network(self, task: Task) -> Network:
+        """The network of a fit that has ended."""
+        ...
+
+    def refit(self, task: Task, start: Network) -> Point:
+        """The point of a fit that begins with a network, which `network` then gives if it is the better one."""
+        ...
+
+
+@dataclass(eq=False)
+class _StoredFits:
+    """Fits that are runs, whose networks lie in a store."""
+
+    store: Store | str | Path
+    problem: Problem
+    bounds: _Bounds
+    solver: str
+    options: dict[str, Any]
+    keys: dict[Key, str] = field(default_factory=dict)
+
+    def run(self, task: Task, start: Network | None = None) -> Run:
+        """The run of a fit, from a search or from a network."""
+        unit, width, seed = task
+        return run_of(unit, self.problem, width, seed, self.solver, self.options, start)
+
+    def network(self, task: Task) -> Network:
+        """The network of a fit, of the refit if there was one."""
+        unit, width, seed = task
+        assert isinstance(unit, Unit)
+        key = self.keys.get((unit.name, width, seed)) or self.run(task).key
+        with nullcontext(self.store) if isinstance(self.store, Store) else Store(self.store) as database:
+            arrays = database.get_arrays(key)
+        if arrays is None:
+            raise GatelabError(f"there is no network of {key} in the store; fit it again, in a store of its own")
+        state = {name: torch.tensor(value) for name, value in arrays.items()}
+        return restored_network(unit, width, self.problem.d_in, self.problem.d_out, state)
+
+    def refit(self, task: Task, start: Network) -> Point:
+        """The point of a run that begins with a network."""
+        run = self.run(task, start)
+        (point,) = _points(map_runs([run], store=self.store), {run: task}, self.bounds, keep_failures=False)
+        self.keys[point.unit, point.width, point.seed] = run.key
+        return point
+
+
+@dataclass(eq=False)
+class _UnnamedFits:
     """Units and solvers that only this process knows: sent along by value, which joblib can."""
-    fit_task = partial(fit_here, problem=bounds.problem, solver=solver, options=options)
-    if workers == 1:
-        results = map(fit_task, tasks)
-    else:
-        with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-            parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-            results = parallel(joblib.delayed(fit_task)(task) for task in tasks)
-    for name, n, s, metrics, seconds in results:  # pyright: ignore[reportGeneralTypeIssues, reportOptionalIterable]
-        yield bounds.point(name, n, s, metrics, seconds)
+
+    bounds: _Bounds
+    solver: Any
+    options: dict[str, Any]
+    networks: dict[Key, Any] = field(default_factory=dict)
+
+    def points(self, tasks: list[Task], workers: int) -> Iterator[Point]:
+        """The points of all fits, as they end."""
+        fit_task = partial(fit_here, problem=self.bounds.problem, solver=self.solver, options=self.options)
+        if workers == 1:
+            results: Any = map(fit_task, tasks)
+        else:
+            with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+                parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+                results = parallel(joblib.delayed(fit_task)(task) for task in tasks)
+        for key, metrics, seconds, network in results:
+            self.networks[key] = network
+            yield self.bounds.point(*key, metrics, seconds)
+
+    def network(self, task: Task) -> Network:
+        """The network of a fit, of the refit if there was one."""
+        unit, width, seed = task
+        return self.networks[unit.name, width, seed]
+
+    def refit(self, task: Task, start: Network) -> Point:
+        """The point of a fit that begins with a network, computed here."""
+        options = {**self.options, "start": start}
+        key, metrics, seconds, network = fit_here(
+            task, problem=self.bounds.problem, solver=self.solver, options=options
+        )
+        self.networks[key] = network
+        return self.bounds.point(*key, metrics, seconds)
+
+
+Refit = Callable[[Task, Task], Point | None]
+
+
+def _refitting(refits: Refits, problem: Problem, solver: Any, options: Mapping[str, Any], end: float) -> Refit:
+    """How a task is fitted again from the network of another; None where the solver has no start, or time is over."""
+
+    def refit(task: Task, source: Task) -> Point | None:
+        name, _ = check_fit(task[0], problem, task[1], solver)
+        if name not in ("knots", "varpro") or "start" in options or time.monotonic() > end:
+            return None
+        try:
+            return refits.refit(task, refits.network(source))
+        except GatelabError:
+            return None  # the point says then what it breaks
+
+    return refit
+
+
+def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> dict[Key, Point]:
+    """The points of a study after no training error is larger than that of a network that the fit contains.
+
+    Args:
+        tasks: all fits of the study.
+        points: what came of them.
+        refit: fits a task again, from the network of another, or gives None where that cannot be.
+
+    Returns:
+        The points; those that were fitted again say from which network, those that still break it say whose error is
+        less. Seeds are apart: a fit is held against those of its own seed.
+    """
+    points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
+    widths, seeds = sorted({n for _, n, _ in tasks}), sorted({s for _, _, s in tasks})
+    # Units after those that they contain: what a fit is held against is final by then.
+    for unit in sorted(chosen, key=lambda u: sum(contains(u, other) for other in chosen)):
+        contained = [u for u in chosen if u != unit and contains(unit, u)]
+        for i, width in enumerate(widths):
+            for seed in seeds:
+                task, key = (unit, width, seed), (unit.name, width, seed)
+                sources = [(u, width, seed) for u in contained]
+                if i and contains(unit, unit):
+                    sources.append((unit, widths[i - 1], seed))
+                errors = {source: points[source[0].name, *source[1:]].train_rmse for source in sources}
+                measured = {source: error for source, error in errors.items() if np.isfinite(error)}
+                if not measured or not _larger(points[key], min(measured.values())):
+                    continue
+                source = min(measured, key=lambda s: measured[s])
+                name, before = f"the {source[0].name} of width {source[1]}", points[key]
+                after = refit(task, source)
+                if after is not None and after.train_rmse < before.train_rmse:
+                    points[key] = replace(after, seconds=before.seconds + after.seconds, start=name)
+                if _larger(points[key], measured[source]):
+                    points[key] = replace(points[key], breaks=f"{name} has {measured[source]:.2e}")
+    return points
+
+
+def _larger(point: Point, error: float) -> bool:
+    """Whether a training error is larger than another by more than rounding."""
+    return point.status != "floor" and point.train_rmse > (1 + _EQUAL) * error
 
 
 def fit_here(
     task: Task, *, problem: Problem, solver: Any, options: dict[str, Any]
-) -> tuple[str, int, int, dict[str, Any], float]:
-    """One fit with one thread: the unit's name, the width, the seed, what was measured, and the seconds."""
+) -> tuple[Key, dict[str, Any], float, Any]:
+    """One fit with one thread: the unit's name, width and seed, what was measured, the seconds, and the network."""
     unit, width, seed = task
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -323,7 +496,7 @@ def fit_here(
     finally:
         torch.set_num_threads(threads)
     metrics = {name: getattr(result, name) for name in ("parameters", "train_rmse", "test_rmse", "status")}
-    return unit.name, width, seed, metrics, result.seconds
+    return (unit.name, width, seed), metrics, result.seconds, result.network
 
 
 def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:

@@ -37,6 +37,10 @@ class Point:
     the unit, set the error. `noise`: without what the noise of the data leaves in it, about sigma (P/N)^1/2 on clean
     test points, the error would be less by a tenth or more. `optimiser`: above 1.1 times the limit, so that training
     (or a width below the asymptotic range) sets it. `failed`: the run did not end; its errors are NaN.
+
+    A network contains narrower ones and those of simpler units, so that its training error should not be larger than
+    theirs. Where a search missed that, the fit was made again from the network that it contains, and `start` says from
+    which. `breaks` names the network whose training error is still less, and is empty where there is none.
     """
 
     unit: str
@@ -50,6 +54,8 @@ class Point:
     flag: Flag
     status: str
     seconds: float
+    start: str = ""
+    breaks: str = ""
 
     def __repr__(self) -> str:
         return one_line(
@@ -73,9 +79,15 @@ class Scaling:
     points: tuple[Point, ...]
 
     def __repr__(self) -> str:
-        return one_line(
-            self, f"{shorten(', '.join(self.units))} on {shorten(self.problem)}: {counted(len(self.points), 'fit')}"
-        )
+        text = f"{shorten(', '.join(self.units))} on {shorten(self.problem)}: {counted(len(self.points), 'fit')}"
+        if self.broken:
+            text += f", {len(self.broken)} with a larger training error than a network that they contain"
+        return one_line(self, text)
+
+    @property
+    def broken(self) -> tuple[Point, ...]:
+        """The points whose training error is larger than that of a network that theirs contains."""
+        return tuple(p for p in self.points if p.breaks)
 
     @property
     def units(self) -> tuple[str, ...]:

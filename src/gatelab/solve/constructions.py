@@ -8,6 +8,9 @@ here are those of a function that interpolates at the knots.
 - GQU, order 4: one factor follows the gate, so that each neuron adds (x - t)_+^2 (A + B (x - t)), always with real
   roots, and the network is the C1 cubic Hermite interpolant; one neuron supplies the slope at the left end, so n
   neurons make n - 1 cells. RMSE ~ h^4 rms(f'''') / (24 sqrt 630).
+
+Beside them are networks that are another network: units contain each other (`contains`, `embedded`), so that what one
+has learned is a start for the other.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
-from gatelab.feedforward import AnyUnit, Network, Unit
+from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_memory
@@ -123,3 +127,101 @@ def _gqu(nodes: Array, h: float, f: Array, derivative: Derivative) -> Neurons:
     opening = np.array([[[1.0, 0.0], [slope[0], 0.0]]])
     knots = np.concatenate((t[:1], t))
     return Neurons(knots, np.ones_like(knots), np.concatenate((opening, lines)), float(f[0]))
+
+
+def contains(unit: AnyUnit, other: AnyUnit) -> bool:
+    """Whether every network of `other` is one of `unit` with as many neurons.
+
+    Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z. So the GQU contains the GLU and relu3, and
+    the GLU contains the MLP and relu2. Functions and classes of a user's own contain themselves.
+
+    Args:
+        unit: the unit that may be the larger one.
+        other: the unit that may be contained.
+
+    Returns:
+        Whether it is.
+
+    >>> contains(as_unit("gqu"), as_unit("relu2")), contains(as_unit("relu3"), as_unit("relu2"))
+    (True, False)
+    """
+    if unit == other:
+        return not isinstance(unit, ModuleUnit)
+    if any(isinstance(u, FunctionUnit) or not isinstance(u, Unit) for u in (unit, other)):
+        return False
+    assert isinstance(unit, Unit) and isinstance(other, Unit)
+    following = _following(unit, other)
+    return following is not None and unit.factors >= other.factors + following
+
+
+def _following(unit: Unit, other: Unit) -> int | None:
+    """How many factors follow the gate in a network of `other`; None where the gates have nothing in common."""
+    if unit.gate == other.gate:
+        return 0
+    if unit.gate_power is None or other.gate_power is None or unit.gate_power > other.gate_power:
+        return None
+    return other.gate_power - unit.gate_power
+
+
+@torch.no_grad()
+def embedded(network: Network, unit: Unit, width: int) -> Network:
+    """The same function as a network of a unit that contains its own, with as many neurons or more.
+
+    Args:
+        network: the network.
+        unit: a unit that contains the network's, or that unit itself.
+        width: the number of neurons; those beyond the network's own are copies of the first, of weight zero.
+
+    Returns:
+        The network of that unit and width.
+
+    >>> small = as_unit("relu2").network(2, seed=3)
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> bool((embedded(small, as_unit("gqu"), 3)(x) - small(x)).abs().max() < 1e-14)
+    True
+    """
+    if not contains(unit, network.unit) or check_width(width) < network.width:
+        raise GatelabError(
+            f"a {unit.name} network of width {width} does not contain a {network.unit.name} network of width "
+            f"{network.width}; give a start of a unit that is contained, with at most {width} neurons"
+        )
+    wider = Network(unit, width, network.d_in, network.d_out)
+    following = _following(unit, network.unit) or 0
+    names, own = factor_names(unit.factors), factor_names(network.unit.factors)
+    sources = [*["G"] * following, *own]
+    rows = torch.arange(width)
+    rows[network.width :] = 0
+    for name, source in zip(("G", *names), ("G", *sources, *[None] * (len(names) - len(sources))), strict=True):
+        if source is None:
+            getattr(wider, name.lower()).fill_(1.0)
+            continue
+        getattr(wider, name).copy_(getattr(network, source)[rows])
+        getattr(wider, name.lower()).copy_(getattr(network, source.lower())[rows])
+    wider.D[:, : network.width] = network.D
+    wider.d.copy_(network.d)
+    return wider
+
+
+def start_network(start: object, unit: Unit, width: int, sizes: tuple[int, int]) -> Network:
+    """What a solver begins with: the network of a start, as one of the unit that is fitted, with its own width.
+
+    Args:
+        start: a network, or a fit that has one.
+        unit: the unit that is fitted.
+        width: the most neurons that the start may have.
+        sizes: the numbers of inputs and outputs of the problem.
+
+    Returns:
+        The network, with no more neurons than it had.
+    """
+    network = getattr(start, "network", start)
+    if not isinstance(network, Network):
+        raise GatelabError(f"start is {type(start).__name__}; give a network of a unit, or a fit that has one")
+    if (network.d_in, network.d_out) != sizes:
+        raise GatelabError(
+            f"the start has {network.d_in} inputs and {network.d_out} outputs, the problem {sizes[0]} and {sizes[1]}; "
+            "give a network that was fitted to the same rows"
+        )
+    if network.width > width:
+        raise GatelabError(f"the start has {network.width} neurons; give one with at most {width}")
+    return embedded(network, unit, network.width)

@@ -191,7 +191,8 @@ def fit(
         seeds: how many are tried.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
         **options: further options of the solver. `steps` means the same to all of them: the most iterations that the
-            network goes through from its start to its end.
+            network goes through from its start to its end. `start`, of knots and varpro, is a fit to begin with, of
+            this unit or of one that it contains, with at most as many neurons.
 
     Returns:
         A `Fit` with the network and what it reached.

@@ -26,14 +26,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from gatelab.arrays import AnyArray as Array
-from gatelab.feedforward import Network, Unit, factor_names
+from gatelab.errors import GatelabError
+from gatelab.feedforward import Activation, Network, Unit, factor_names
+from gatelab.feedforward.specification import POWERS
 from gatelab.linalg import splines
 from gatelab.linalg.pilot import pilot_derivative
 from gatelab.linalg.splines import CellData, Space
@@ -352,6 +354,36 @@ class Neurons:
     offset: float | Array
 
 
+def relu_power(power: int) -> Unit:
+    """The unit relu(Gx + g)^power.
+
+    >>> relu_power(2).name, relu_power(5).degree
+    ('relu2', 5)
+    """
+    name = "relu" if power == 1 else f"relu{power}"
+    if power in POWERS.values():
+        return Unit(name)
+    return Unit(Activation(name, lambda z: torch.relu(z) ** power, growth=power, power=power))
+
+
+def widened(neurons: Neurons, unit: Unit, wider: Unit) -> Neurons:
+    """The same function by a unit that contains this one: factors follow the gate, or are one, until it is reached.
+
+    Each power of relu that the wider gate lacks is a factor x - t; the factors that are still missing are one.
+    """
+    assert unit.gate_power is not None and wider.gate_power is not None
+    followers = unit.gate_power - wider.gate_power
+    lines = np.zeros((*neurons.lines.shape[:-2], max(wider.factors, 1), 2))
+    if not wider.factors:
+        return replace(neurons, lines=neurons.lines)
+    lines[..., 0] = 1.0
+    lines[..., :followers, :] = (0.0, 1.0)
+    lines[..., wider.factors - unit.factors :, :] = neurons.lines[..., : unit.factors, :]
+    if not unit.factors:
+        lines[..., -1, :] *= neurons.lines[..., :1, 0]
+    return replace(neurons, lines=lines)
+
+
 def from_spline(spline: Spline, facing: Facing) -> Neurons:
     """The network that is this spline: factors but the last follow the gate, (x - t)^(q-1) (A + B (x - t))."""
     unit = facing.unit
@@ -398,3 +430,20 @@ def to_network(neurons: Neurons, unit: Unit) -> Network:
         put("D", outer)
         net.d.fill_(float(neurons.offset))
     return net
+
+
+def from_network(network: Network) -> Neurons:
+    """The neurons of a network of one input and one output whose gates all have a knot: `to_network` undone."""
+    unit, k = network.unit, network.unit.gate_power
+    assert k is not None
+    slope = network.G[:, 0].detach().numpy()
+    if not slope.all():
+        raise GatelabError("a gate of the start does not depend on x; give a network whose gates all have a knot")
+    t, sign = network.knots().numpy(), np.sign(slope)
+    lines = np.zeros((len(t), max(unit.factors, 1), 2))
+    lines[:, -1, 0] = 1.0
+    for i, name in enumerate(factor_names(unit.factors)):
+        weight, bias = getattr(network, name)[:, 0].detach().numpy(), getattr(network, name.lower()).detach().numpy()
+        lines[:, i, 0], lines[:, i, 1] = bias + weight * t, weight
+    lines[:, -1] *= (slope**k * network.D[0].detach().numpy())[:, None]
+    return Neurons(t, sign, lines, float(network.d.item()))

@@ -63,6 +63,15 @@ class Standard:
         )
 
     @torch.no_grad()
+    def maps_of(self, net: Network) -> Tensor:
+        """The affine maps (1, maps, n, d_in + 1) of a network as functions of the scaled data, on their device."""
+        maps = []
+        for name in ("G", *factor_names(net.unit.factors)):
+            weight, bias = getattr(net, name), getattr(net, name.lower())
+            maps.append(torch.cat([weight * self.x_scale, (bias + weight @ self.x_mean)[:, None]], 1))
+        return torch.stack(maps)[None].to(self.x.device)
+
+    @torch.no_grad()
     def undo(self, net: Network) -> Network:
         """The same network as a function of the data as they were given."""
         for name in ("G", *factor_names(net.unit.factors)):

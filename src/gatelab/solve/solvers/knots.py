@@ -14,8 +14,8 @@ A network's steps are all those on its way: of the spline it began as, of the sp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ import torch
 from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
-from gatelab.feedforward import AnyUnit, Unit
+from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.linalg import splines
+from gatelab.solve.constructions import start_network
 from gatelab.solve.free_knots import (
     Constrain,
     Density,
@@ -34,12 +35,15 @@ from gatelab.solve.free_knots import (
     always_open,
     choose_facing,
     density,
+    from_network,
     from_spline,
     optimise,
     project,
+    relu_power,
     split_worst,
     spread,
     to_network,
+    widened,
 )
 from gatelab.solve.marquardt import one_blas_thread
 from gatelab.solve.polish import (
@@ -83,9 +87,13 @@ _SIMPLE_STEPS = 25
 # neurons always open.
 _FREE_FACING, _STARTS_WHEN_OPEN = 1.01, 2
 _SMALL_FACINGS, _FACINGS = 2, 1
+# Where a unit's own bends lower the error of the smooth spline by less than this factor, they are of no use to it.
+_NO_GAIN = 1.01
 
 # Random networks that are polished, tiny or small, and random neurons for each network that is one neuron narrower.
 _TINY_DRAWN, _SMALL_DRAWN, _DRAWN_A_NARROWER = 32, 12, 8
+# Networks with a factor less that are polished beside them, and the steps that they have taken by then.
+_CONTAINED, _CONTAINED_STEPS = 6, 30
 # Rows of the first polishing for each neuron, two neurons added.
 _ROWS_A_NEURON = 25
 
@@ -106,6 +114,7 @@ def solve_knots(
     gates: Literal["trained", "frozen"] = "trained",
     starts: int = 4,
     steps: int | None = None,
+    start: object = None,
 ) -> Solution:
     """Fit a relu-gated network to data with one input and one output.
 
@@ -119,6 +128,8 @@ def solve_knots(
         starts: how many sets of knots are tried, the first of them not random.
         steps: the most iterations that the network goes through from its start to its end; None lets a small network
             settle and gives others 100 steps after their spline was found.
+        start: a network or a fit to begin with instead of a search, of this unit or of one that it contains, with at
+            most as many neurons; the training error is then never larger than that of the start.
 
     Returns:
         The network with its status and history.
@@ -143,12 +154,18 @@ def solve_knots(
         x=problem.train.x[order, 0],
         y=problem.train.y[order, 0],
         interval=problem.interval,
+        seed=check_seed(seed),
         generator=np.random.default_rng(check_seed(seed)),
         starts=whole_number("starts", starts, 1),
         steps=check_steps(steps),
     )
     with one_blas_thread:
-        best = task.frozen_network(width) if gates == "frozen" else task.trained_network(width)
+        if gates == "frozen":
+            best = task.frozen_network(width)
+        elif start is None:
+            best = task.trained_network(width)
+        else:
+            best = task.network_after(start_network(start, unit, width, (1, 1)), width)
     rmse, status = task.rmse(best.neurons), Status.BUDGET
     if rmse <= task.floor:
         status = Status.FLOOR
@@ -175,17 +192,30 @@ class _Polishing(NamedTuple):
     survivors: int
 
 
+class _Race(NamedTuple):
+    """What a race gave, the best first, and the state in which it left the generator."""
+
+    splines: list[tuple[Spline, History]]
+    state: Any
+
+
 @dataclass(frozen=True)
 class KnotTask:
-    """What is fitted, the sorted data, the starts, and the most steps that any network may take."""
+    """What is fitted, the sorted data, the starts, and the most steps that any network may take.
+
+    `races` has the smooth splines that were searched for already, by rows, knots, starts and the generator's state;
+    tasks on the same data for units of one degree share it.
+    """
 
     unit: Unit
     x: Array
     y: Array
     interval: tuple[float, float]
+    seed: int
     generator: np.random.Generator
     starts: int
     steps: int
+    races: dict[tuple[int, int, int, int], _Race] = field(default_factory=dict)
 
     @property
     def degree(self) -> int:
@@ -252,8 +282,10 @@ class KnotTask:
         elif small:
             facing_steps = _SMALL_STEPS
         search = self.every(stride)
-        first, facing_is_free = search.facing_networks(knot_density, width, facing_steps)
-        candidates = [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and stride == 1) for c in first]
+        candidates, facing_is_free = self.contained_networks(width, facing_steps), True
+        if small or not _smooth_is_best(candidates):
+            first, facing_is_free = search.facing_networks(knot_density, width, facing_steps)
+            candidates += [c._replace(rmse=self.rmse(c.neurons), settled=c.settled and stride == 1) for c in first]
         if _least(candidates) > self.floor and (tiny or (small and not facing_is_free)):
             narrower: list[_Candidate] = []
             if tiny and width > 1:
@@ -272,6 +304,62 @@ class KnotTask:
         if best.rmse > self.floor:
             return best
         return self.simplest_network(width, best)
+
+    def network_after(self, start: Network, width: int) -> _Candidate:
+        """The best network that comes of a start: the start itself, its spline with the worst cells split, polished."""
+        first = from_network(start)
+        contained = _Candidate(self.rmse(padded(first, width)), padded(first, width), (), False)
+        contained = contained._replace(history=(contained.rmse,))
+        candidates = [contained]
+        a, b = self.interval
+        inside = (first.knots > a) & (first.knots < b)
+        order = np.argsort(first.knots[inside])
+        left, opened = first.sign[inside][order] < 0, int((~inside).sum())
+        breaks = np.concatenate(([a], first.knots[inside][order], [b]))
+        try:
+            for _ in range(width - len(first.knots)):
+                breaks = split_worst(self.spline(self.spread(breaks), self.multiplicity))
+            spline = self.spline(self.spread(breaks), self.multiplicity)
+            facings = choose_facing(spline, self.unit, opened, self.generator, _SMALL_FACINGS)
+            if len(left) == len(spline.knots):
+                facings.append(Facing(self.unit, self.interval, left, opened))
+            for facing in facings:
+                constrained = self.spline(spline.breaks, self.multiplicity, facing.constrain)
+                steps = self.steps_left(contained.history, _STEPS)
+                candidates.append(self.moved_network(constrained, facing, contained.history, steps))
+        except np.linalg.LinAlgError:
+            pass  # knots that coincide or have no data between them: the network's own parameters are left
+        if width <= SMALL and contained.rmse > self.floor:
+            narrower = [_Candidate(contained.rmse, first, contained.history, False)] * (len(first.knots) == width - 1)
+            candidates.append(self.polished_network(width, candidates, narrower))
+        best = min(candidates, key=lambda c: c.rmse)
+        if best.rmse > self.floor and width <= SMALL:
+            finished = self.finished_network(best, _LAST_STEPS)
+            best = min(best, finished, key=lambda c: c.rmse)
+        return best
+
+    def contained_networks(self, width: int, steps: int) -> list[_Candidate]:
+        """The trained network of the power of relu that this unit contains, and what its knots become in this unit.
+
+        The first is, as a network of this unit, exactly what a fit of that power with the same seed gives: a unit is
+        never worse than the power that it contains. A power of relu itself contains none.
+        """
+        if not self.unit.factors:
+            return []
+        power = relu_power(self.degree)
+        smooth = replace(self, unit=power, generator=np.random.default_rng(self.seed)).trained_network(width)
+        neurons = widened(smooth.neurons, power, self.unit)
+        contained = smooth._replace(rmse=self.rmse(neurons), neurons=neurons, spline=None)
+        if smooth.spline is None:
+            return [contained._replace(settled=False)]
+        spline, facing = smooth.spline
+        own = replace(facing, unit=self.unit)
+        try:
+            start = self.spline(spline.breaks, self.multiplicity, own.constrain)
+        except np.linalg.LinAlgError:
+            return [contained._replace(settled=False)]
+        moved = self.moved_network(start, own, smooth.history, self.steps_left(smooth.history, steps))
+        return [contained._replace(settled=moved.settled), moved]
 
     def facing_networks(self, knot_density: Density, width: int, steps: int) -> tuple[list[_Candidate], bool]:
         """Networks from free splines, and whether facing cost nothing; more neurons stay open while it does."""
@@ -300,11 +388,34 @@ class KnotTask:
         return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, facing))
 
     def free_spline(self, knot_density: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
-        """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them.
+        """The best unconstrained spline with `inner` free knots, found on thinned data, projected on all of them."""
+        thin = self.thinned(inner)
+        for spline, history in self.smooth_splines(knot_density, inner, starts):
+            try:
+                if self.multiplicity > 1:
+                    spline = thin.spline(thin.spread(spline.breaks), self.multiplicity)
+                    spline, history = self.stage(spline, history, _OWN_SPACE_STEPS, _FREE_TOLERANCE)
+                return self.spline(spline.breaks, self.multiplicity), history
+            except np.linalg.LinAlgError:
+                continue
+        return None, ()
 
-        A race: those that lead after a few steps go on, if they are close; the better of them in the unit's own space.
+    def thinned(self, inner: int) -> KnotTask:
+        """The task with as many rows as so many knots are searched for on."""
+        return self.every(max(1, len(self.x) // max(_SEARCH_ROWS, _SEARCH_ROWS_A_CELL * (inner + 1))))
+
+    def smooth_splines(self, knot_density: Density, inner: int, starts: int) -> list[tuple[Spline, History]]:
+        """The smoothest free splines with `inner` knots, on thinned data, the best first.
+
+        A race: those that lead after a few steps go on, if they are close. Units of one degree share it.
         """
-        thin = self.every(max(1, len(self.x) // max(_SEARCH_ROWS, _SEARCH_ROWS_A_CELL * (inner + 1))))
+        state = self.generator.bit_generator.state
+        key = (len(self.x), inner, starts, state["state"]["state"])
+        if key in self.races:
+            race = self.races[key]
+            self.generator.bit_generator.state = race.state
+            return race.splines
+        thin = self.thinned(inner)
         count = starts
         if not inner:
             count = 1
@@ -324,15 +435,8 @@ class KnotTask:
         if inner > WIDE:
             steps, tolerance = inner, _WIDE_TOLERANCE
         finished = [self.stage(spline, history, steps, tolerance) for spline, history in leading]
-        for spline, history in sorted(finished, key=_error):
-            try:
-                if self.multiplicity > 1:
-                    spline = thin.spline(thin.spread(spline.breaks), self.multiplicity)
-                    spline, history = self.stage(spline, history, _OWN_SPACE_STEPS, _FREE_TOLERANCE)
-                return self.spline(spline.breaks, self.multiplicity), history
-            except np.linalg.LinAlgError:
-                continue
-        return None, ()
+        self.races[key] = _Race(sorted(finished, key=_error), self.generator.bit_generator.state)
+        return self.races[key].splines
 
     def spread(self, breaks: Array) -> Array:
         """Breaks moved as little as needed so that every cell has data enough for a polynomial."""
@@ -375,6 +479,14 @@ class KnotTask:
         if tiny:
             grown = grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=self.steps)
             batch, paths = stack([batch, grown.neurons]), [*paths, *grown.histories]
+            if unit.factors:
+                # A network with a factor less is contained in this one, and for few neurons may be the better start.
+                fewer = Unit(unit.gate, unit.factors - 1)
+                apart = np.random.default_rng((self.seed, unit.factors))
+                contained = solve_linear(random_neurons(fewer, width, interval, drawn, apart), fewer, few.x, few.y)
+                polished = polish_networks(contained, fewer, few.x, few.y, steps=_CONTAINED_STEPS, most=self.steps)
+                batch = stack([batch, widened(polished.best(_CONTAINED), fewer, unit)])
+                paths += polished.histories[:_CONTAINED]
         # Coarse to fine: most of the search on some hundred points, the last steps on all.
         for stage in (
             _Polishing(rows=coarse, steps=8, survivors=16),
@@ -429,6 +541,15 @@ class KnotTask:
             if simple.rmse <= self.floor:
                 return simple._replace(neurons=padded(simple.neurons, width))
         return best
+
+
+def _smooth_is_best(contained: Sequence[_Candidate]) -> bool:
+    """Whether the knots of the contained power of relu are as good as any: facing is free, and bends gain nothing."""
+    if len(contained) < 2:
+        return False
+    smooth, moved = contained
+    assert moved.spline is not None
+    return not moved.spline[1].open and smooth.rmse <= _NO_GAIN * moved.rmse
 
 
 def _least(candidates: Sequence[_Candidate]) -> float:

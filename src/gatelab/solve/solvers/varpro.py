@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import combinations_with_replacement, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +32,20 @@ from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
 from gatelab.memory import check_device
+from gatelab.solve.constructions import embedded, start_network
 from gatelab.solve.features import ModuleModel, ProductModel
-from gatelab.solve.insertion import inserted, removed
+from gatelab.solve.insertion import draw, inserted, removed
 from gatelab.solve.marquardt import Descent, Standard, descend, on_threads, parts
-from gatelab.solve.solution import UNLIMITED, Solution, Status, UnitLike, check_fit_memory, check_steps
+from gatelab.solve.solution import (
+    UNLIMITED,
+    Solution,
+    Status,
+    UnitLike,
+    check_fit_memory,
+    check_steps,
+    mean_square,
+    tensors,
+)
 from gatelab.solve.solvers import solver
 
 if TYPE_CHECKING:
@@ -47,6 +57,11 @@ _GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3
 _FEW, _SHARE = 4, 0.16
 # A network settles for so many steps, and again, so many times in all, while its loss falls below this share.
 _SETTLING_STEPS, _SETTLINGS, _FELL, _SETTLED = 100, 6, 0.01, 1e-6
+# A loss that is rounding, for targets of unit variance, for each of their values.
+_ROUNDING = 1e-24
+# Monomials, and their values at the rows, up to which networks of open gates are thought of; and how far beyond the
+# rows these open, in their range.
+_MONOMIALS, _VALUES, _BEYOND = 200, 2**24, 0.5
 # Coefficients beyond it are unlikely, for data of unit variance.
 _LARGEST = 1e3
 
@@ -75,6 +90,7 @@ def solve_varpro(
     steps: int | None = None,
     ridge: float = 0.0,
     device: str = "cpu",
+    start: object = None,
     progress: Listener | None = None,
 ) -> Solution:
     """The best of several networks, each grown, changed in rounds and settled.
@@ -91,6 +107,9 @@ def solve_varpro(
             and eight for each of `rounds`.
         ridge: adds ridge times the sum of squares of what is linear, for inputs and targets of unit variance.
         device: where torch computes, "cpu" or "cuda".
+        start: a network or a fit to begin with instead of `starts` networks from nothing, of this unit or of one that
+            it contains, with at most as many neurons; the training error is then never larger than that of the start,
+            unless there is a ridge.
         progress: called with (done, total) after every phase.
 
     Returns:
@@ -105,9 +124,11 @@ def solve_varpro(
     """
     chosen, x, y = as_unit(unit), problem.train.x, problem.train.y
     if isinstance(chosen, ModuleUnit):
+        if start is not None:
+            raise GatelabError(f"{chosen.name!r} is a class, which begins by itself; leave start out")
         how = _Course.of(starts, rounds, steps)
         return _solve_module(chosen, x, y, check_width(width), seed, how, _ridges(ridge, 1)[0])
-    return varpro_many(
+    (solution,) = varpro_many(
         chosen,
         x,
         y,
@@ -117,8 +138,17 @@ def solve_varpro(
         steps=steps,
         ridge=ridge,
         device=device,
+        start=start,
         progress=progress,
-    )[0]
+    )
+    if start is None or ridge:
+        return solution
+    # The prior on large coefficients, and columns that coincide, may have cost what the start had.
+    first = embedded(start_network(start, chosen, width, (problem.d_in, problem.d_out)), chosen, width)
+    before, after = (mean_square(net, *tensors(problem)) for net in (first, solution.network))
+    if after <= before:
+        return solution
+    return Solution(first, Status.STALLED, (math.sqrt(before),))
 
 
 def varpro_many(
@@ -133,6 +163,7 @@ def varpro_many(
     ridge: float | Sequence[float] = 0.0,
     weights: np.ndarray | None = None,
     device: str = "cpu",
+    start: object = None,
     progress: Listener | None = None,
 ) -> tuple[Solution, ...]:
     """A solution for every member of a batch; each is what `solve_varpro` would find alone.
@@ -150,6 +181,7 @@ def varpro_many(
         ridge: one number, or one for each member.
         weights: of the rows, (N,) or (members, N), none negative.
         device: see `starts`.
+        start: a network or a fit that every member begins with, in place of its own starts.
         progress: called with (done, total) after every phase of a part of the batch.
 
     Returns:
@@ -163,7 +195,10 @@ def varpro_many(
     chosen = as_unit(unit)
     if not isinstance(chosen, Unit):
         raise GatelabError(f"{chosen.name!r} is a class, which is fitted one at a time; use varpro, or gl.fit")
-    how = _Course.of(starts, rounds, steps)
+    how, first = _Course.of(starts, rounds, steps), None
+    if start is not None:
+        narrowest = min((check_width(width) for width, _ in members), default=1)
+        how, first = replace(how, starts=1), start_network(start, chosen, narrowest, (x.shape[1], y.shape[1]))
     where = check_device(device)
     widest = max((check_width(width) for width, _ in members), default=1)
     check_fit_memory("varpro", chosen, widest, len(x), (x.shape[1], y.shape[1]), where)
@@ -186,14 +221,74 @@ def varpro_many(
 
     def solve(piece: list[_Start]) -> list[tuple[float, Solution]]:
         batch = _Batch.of(chosen, data, piece, how.steps)
+        if first is not None:
+            batch.begin(data.maps_of(first)[:, : batch.model.maps])
         batch.run(how.rounds, tick)
         return batch.solutions(data)
 
     for piece, solutions in zip(pieces, on_threads(solve, pieces, data.x.device), strict=True):
-        for start, (loss, solution) in zip(piece, solutions, strict=True):
-            if start.member not in best or loss < best[start.member][0]:
-                best[start.member] = (loss, solution)
+        for begun, (loss, solution) in zip(piece, solutions, strict=True):
+            if begun.member not in best or loss < best[begun.member][0]:
+                best[begun.member] = (loss, solution)
+    if first is not None:
+        return tuple(best[m][1] for m in range(len(members)))
+
+    def solve_open(begun: _Start) -> tuple[float, Solution]:
+        batch = _Batch.of(chosen, data, [begun], how.steps)
+        batch.begin(open_maps(batch.model, begun.width, begun.generator))
+        batch.run(0, lambda: None)
+        return batch.solutions(data)[0]
+
+    bounds = polynomial_losses(chosen, data, len(members))
+    opened = [
+        _Start(m, width, torch.Generator().manual_seed(start_seed(seed, how.starts)), ridges[m])
+        for m, (width, seed) in enumerate(members)
+        if bounds[m] <= max(best[m][0], _ROUNDING * data.y.numel())
+    ]
+    for begun, (loss, solution) in zip(opened, on_threads(solve_open, opened, data.x.device), strict=True):
+        # Of networks that are exact at the rows, the one without gates between them is the target's.
+        if solution.status is Status.FLOOR or loss < best[begun.member][0]:
+            best[begun.member] = (loss, solution)
     return tuple(best[m][1] for m in range(len(members)))
+
+
+def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Tensor:
+    """Maps (1, maps, width, d_in + 1) in random directions whose gates are open at every row.
+
+    Products of such gates with lines are polynomials, among them the two neurons that are x^2 + y^2. Candidates for
+    insertion have their hyperplanes between the rows, and would not find them.
+    """
+    theta = draw(model, width, generator).to(model.x.device)
+    values = model.x[:, :-1] @ theta[0, :, :-1].mT
+    least, most = values.amin(0), values.amax(0)
+    theta[0, :, -1] = _BEYOND * (most - least) - least
+    return theta[None]
+
+
+def polynomial_losses(unit: Unit, data: Standard, members: int) -> list[float]:
+    """What no network whose gates are all open can pass: the loss of the best polynomial, for each member.
+
+    Infinite, so that such networks are not tried, where the gate is no power of relu or there are too many monomials.
+    """
+    x = data.x[:, :-1]
+    if unit.degree is None:
+        return [math.inf] * members
+    monomials = math.comb(x.shape[1] + unit.degree, unit.degree)
+    if monomials > min(_MONOMIALS, len(x) // 2) or monomials * len(x) > _VALUES:
+        return [math.inf] * members
+    columns = [torch.ones_like(x[:, 0])]
+    for degree in range(1, unit.degree + 1):
+        for factors in combinations_with_replacement(range(x.shape[1]), degree):
+            columns.append(x[:, list(factors)].prod(-1))
+    F, losses = torch.stack(columns, -1), []
+    roots = torch.ones_like(x[None, :, 0])
+    if data.root_weight is not None:
+        roots = data.root_weight
+    for root in roots:
+        weighted, y = F * root[:, None], data.y * root[:, None]
+        basis, _ = torch.linalg.qr(weighted)
+        losses.append(float((y - basis @ (basis.mT @ y)).square().sum()))
+    return losses * (members // len(losses))
 
 
 @dataclass(frozen=True)
@@ -245,6 +340,13 @@ class _Batch:
         self.floor = model.project(nothing).loss
         self.now = self.descended(nothing, [0] * len(part), _ROUGH)
 
+    def begin(self, theta: Tensor) -> None:
+        """Begin with the neurons of these maps (1, maps, n, d_in + 1), of which no member has more than its width."""
+        theta = theta.expand(len(self.widths), -1, -1, -1)
+        present = torch.ones(theta.shape[0], theta.shape[2], dtype=torch.bool, device=theta.device)
+        self.model = replace(self.model, present=present)
+        self.now = self.descended(self.model.normalised(theta), [0] * len(self.widths), _ROUGH)
+
     def run(self, rounds: int, tick: Callable[[], None]) -> None:
         """Grow, change and settle, with a tick after each phase."""
         self.grow()
@@ -269,7 +371,7 @@ class _Batch:
         """Insert all neurons; between stages the members with enough steps descend."""
         for stage in growing_widths(max(self.widths)):
             present = self.model.present.sum(1).tolist()
-            wanted = [min(stage, w) - int(n) for w, n in zip(self.widths, present, strict=True)]
+            wanted = [max(min(stage, w) - int(n), 0) for w, n in zip(self.widths, present, strict=True)]
             self.model, theta = inserted(self.model, self.now.theta, self.now.projection, wanted, self.generators)
             steps = [_GROWING_STEPS * bool(k and g) for k, g in zip(wanted, self.grown, strict=True)]
             self.now = self.descended(theta, steps, _ROUGH)
