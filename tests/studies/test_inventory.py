@@ -36,6 +36,7 @@ HEADINGS = {
     "ntk/fig2": {"figure 2", "prop. B.1"},
     "ntk/fig3": {"figure 3"},
     "ntk/fig4": {"figure 4", "eq. 5", "eq. 8"},
+    "ntk/width": {"eq. 5", "eq. 8"},
     "ntk/fig5": {"figure 5"},
     "ntk/fig6": {"figure 6", "section 4.2", "corollary 4.2", "prop. 4.1"},
     "ntk/thm31": {"theorem 3.1", "table 1", "prop. B.6", "prop. B.9"},
@@ -48,8 +49,8 @@ HEADINGS = {
     "linearize/learned2d": {"section 4.1.2", "section 4.2.3"},
     "linearize/learned16": {"figure 1", "section 4.3.2", "section 4.3.3"},
 }
-# The rows of this one are answered by two studies.
-SHARED = {("linearize", "section 3.2.4")}
+# The rows of these are answered by two studies.
+SHARED = {("linearize", "section 3.2.4"), ("ntk", "eq. 5"), ("ntk", "eq. 8")}
 Claims = Callable[[str], tuple[Claim, ...]]
 # "[1, 2]" behind a number is an interval, and belongs into the field of that name.
 BRACKET = re.compile(r"\d%? \[[-+]?[\d.]+(e[-+]\d+)?, ")

@@ -20,6 +20,7 @@ THEOREM = {
     "as n and d grow in proportion": {"ReLU": ("1", "0", "1"), "ReGLU": ("0", "0", "0")},
 }
 CAPTION = "no number is printed; caption and sizes are lost"
+LARGE_WIDTH = "no number is printed: it is said for large m, and its formula is lost and derived again"
 LOST = "which model and data the panel shows is not known"
 APPENDIX = (
     "captions are lost: which model, data and units the panel shows is not known. The text names MLP-Mixer, ViT and "
@@ -75,9 +76,9 @@ def _theorem() -> Iterator[Item]:
 def _angles_and_dynamics() -> Iterator[Item]:
     for data in ("Gaussian", "digits"):
         yield Item("ntk", "figure 4", data, why=CAPTION)
-    for ratio in ("1", "10"):
-        yield Item("ntk", "eq. 5", f"m = {ratio} d")
-        yield Item("ntk", "eq. 8", f"m = {ratio} d")
+    for equation in ("eq. 5", "eq. 8"):
+        for row in ("m = 1 d", "m = 10 d", "against d/m"):
+            yield Item("ntk", equation, row, why=LARGE_WIDTH)
     for row in ("the ellipses", "(a), (b) and (c)", "(d)"):
         yield Item("ntk", "figure 5", row, why=CAPTION)
     for data in ("Gaussian", "MNIST"):
