@@ -55,6 +55,8 @@ def _spectra() -> Iterator[Item]:
         yield Item("ntk", "prop. B.1", unit, why="the formula is lost; restored by expanding the kernel")
         for proposition in ("prop. B.6", "prop. B.9"):
             yield Item("ntk", proposition, unit, why="the formula is lost; restored from its proof")
+    for shape in ("0.25", "0.5"):
+        yield Item("ntk", "lemma B.8", f"2n/d² = {shape}", why="no number is printed; the formula is lost and restored")
     for panel in ("(a) ViT", "(b) GPT-2"):
         for _, gated in PAIRS:
             for start in ("LeCun weights", "weights of deviation 0.02"):
@@ -88,6 +90,7 @@ def _angles_and_dynamics() -> Iterator[Item]:
             yield Item("ntk", "section 4.2", f"learning rate, {data}, {how}")
     yield Item("ntk", "corollary 4.2", "late stage")
     yield Item("ntk", "corollary 4.2", "early stage", why="its reason names who leads at first")
+    yield Item("ntk", "corollary 4.2", "early stage over n and d", why="the bounds on n and d are lost")
     for unit in PAIRS[0]:
         yield Item("ntk", "prop. 4.1", unit, "proposition 4.1")
 
