@@ -7,7 +7,7 @@ import pytest
 from quick_runs import Quick
 
 from gatelab.studies import Request
-from gatelab.studies.linearize import table2, table3
+from gatelab.studies.linearize import learned2d, table2, table3
 from gatelab.studies.linearize.table1 import as_printed, rounded_twice
 
 
@@ -81,3 +81,16 @@ def test_a_wrong_slope_takes_an_order_off(monkeypatch: pytest.MonkeyPatch) -> No
     printed = table3.derivative
     monkeypatch.setattr(table3, "derivative", lambda z: 1.1 * printed(z))
     assert table3.reference_claims()[0].verdict == "differs"
+
+
+@pytest.mark.parametrize(
+    ("thirty", "deviation", "says"), [(0.3, 0.01, "reproduced"), (0.1, 0.01, "differs"), (0.1, 0.2, "undecided")]
+)
+def test_whether_more_epochs_are_worse_is_decided_by_an_interval(thirty: float, deviation: float, says: str) -> None:
+    """Means over five seeds of 0.2 after 10 epochs; a group alone says nothing, nor do groups that overlap."""
+    ten = {"mean": 0.2, "std": deviation, "count": 5, "min": 0.1, "max": 0.3}
+    assert learned2d.overfitting_claim(ten, {**ten, "mean": thirty}, 5).verdict == says
+    assert learned2d.ranges_verdict(ten, ten) == "undecided"
+    assert learned2d.ranges_verdict({**ten, "max": 0.05}, ten) == "reproduced"
+    assert learned2d.single_verdict(0.08, {"low": 0.05, "high": 0.7}) == "undecided"
+    assert learned2d.single_verdict(0.8, {"low": 0.05, "high": 0.7}) == "differs"

@@ -21,6 +21,8 @@ THEOREM = {
 }
 CAPTION = "no number is printed; caption and sizes are lost"
 LARGE_WIDTH = "no number is printed: it is said for large m, and its formula is lost and derived again"
+STATEMENT = "a statement, without a number"
+THEOREM_LOST = "the theorem's formulas are lost in the copy; restored from its proof"
 LOST = "which model and data the panel shows is not known"
 APPENDIX = (
     "captions are lost: which model, data and units the panel shows is not known. The text names MLP-Mixer, ViT and "
@@ -63,12 +65,21 @@ def _spectra() -> Iterator[Item]:
                 yield Item("ntk", "figure 3", f"{panel}, {gated}, {start}", why=CAPTION)
 
 
+def _premise() -> Iterator[Item]:
+    lost = "the formula is lost; restored from the works that it is taken from"
+    for what in ("κ", "log(1/ε)"):
+        for target in ("random", "smooth"):
+            yield Item("ntk", "section 2.2", f"power of {what}, {target} targets", "1", lost)
+    yield Item("ntk", "section 2.2", "κ is the key indicator", "key indicator")
+    yield Item("ntk", "section 2.2", "smaller κ, faster training", why=STATEMENT)
+
+
 def _theorem() -> Iterator[Item]:
     for words, units in THEOREM.items():
         for unit, exponents in units.items():
             for what, printed in zip(("λ_max", "λ_min", "κ"), exponents, strict=True):
-                yield Item("ntk", "theorem 3.1", f"{what} of {unit}, {words}", printed)
-    yield Item("ntk", "theorem 3.1", "constants of λ_max", "1, 1")
+                yield Item("ntk", "theorem 3.1", f"{what} of {unit}, {words}", printed, THEOREM_LOST)
+    yield Item("ntk", "theorem 3.1", "constants of λ_max", "1, 1", THEOREM_LOST)
     for line in TABLE1.strip().splitlines():
         matrix, *printed = (part.strip() for part in line.split(" | "))
         for word, cell in zip(("largest", "smallest"), printed, strict=True):
@@ -87,12 +98,17 @@ def _angles_and_dynamics() -> Iterator[Item]:
         for plain, gated in PAIRS:
             yield Item("ntk", "figure 6", f"(a) to (d): {plain} and {gated}, {data}", why=CAPTION)
         for how in ("how long", "how far"):
-            yield Item("ntk", "section 4.2", f"learning rate, {data}, {how}")
-    yield Item("ntk", "corollary 4.2", "late stage")
+            yield Item("ntk", "section 4.2", f"learning rate, {data}, {how}", why=STATEMENT)
+    yield Item(
+        "ntk",
+        "corollary 4.2",
+        "late stage",
+        why="no number is printed; the formula is lost and restored from its proof",
+    )
     yield Item("ntk", "corollary 4.2", "early stage", why="its reason names who leads at first")
     yield Item("ntk", "corollary 4.2", "early stage over n and d", why="the bounds on n and d are lost")
     for unit in PAIRS[0]:
-        yield Item("ntk", "prop. 4.1", unit, "proposition 4.1")
+        yield Item("ntk", "prop. 4.1", unit, "proposition 4.1", "the formula is lost and restored from its proof")
 
 
 def _gap() -> Iterator[Item]:
@@ -100,12 +116,12 @@ def _gap() -> Iterator[Item]:
         if setting in PANELS:
             yield Item("ntk", "figure 7", f"{PANELS[setting]} {setting}", why=f"the p of its test is lost, and {LOST}")
         else:
-            yield Item("ntk", "section 5", f"joint distribution, {setting}")
-        yield Item("ntk", "section 5", f"gap at equal loss, {setting}")
+            yield Item("ntk", "section 5", f"joint distribution, {setting}", why=STATEMENT)
+        yield Item("ntk", "section 5", f"gap at equal loss, {setting}", why=STATEMENT)
         for loss in ("training", "test"):
-            yield Item("ntk", "section 1", f"{loss} loss, {setting}")
+            yield Item("ntk", "section 1", f"{loss} loss, {setting}", why=STATEMENT)
     for setting in ("Mixer on CIFAR-10", "ViT on CIFAR-10"):
-        yield Item("ntk", "section 5", f"SGD and AdamW, {setting}")
+        yield Item("ntk", "section 5", f"SGD and AdamW, {setting}", why=STATEMENT)
     for figure, panel in PAIR_PANELS.values():
         yield Item("ntk", figure, panel, why=APPENDIX)
     for setting, figures in TEXT_PANELS.items():
@@ -114,4 +130,4 @@ def _gap() -> Iterator[Item]:
                 yield Item("ntk", figure, f"({letter}) {setting}", why=APPENDIX)
 
 
-ITEMS = (*_spectra(), *_theorem(), *_angles_and_dynamics(), *_gap())
+ITEMS = (*_premise(), *_spectra(), *_theorem(), *_angles_and_dynamics(), *_gap())

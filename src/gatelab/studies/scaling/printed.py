@@ -106,6 +106,7 @@ DEFINITIONS = {
     "eq. 15, 16": "piecewise expansions",
     "eq. 17": "the GQU",
 }
+STATEMENT = "a statement or a picture, without a number"
 DEFINITION = "a definition: the units are built by it, and tested as such"
 # The other two versions print the same numbers under other figure numbers: this one's, and theirs ("" where absent).
 ELSEWHERE = {
@@ -165,11 +166,19 @@ def _table1() -> list[Item]:
     return items
 
 
+def _places() -> list[Item]:
+    items = []
+    for heading, (row, *others) in table_rows(PLACES):
+        printed, why = (*others, "", "")[:2]
+        items.append(Item("scaling", heading, row, printed, why or {"": STATEMENT}.get(printed, "")))
+    return items
+
+
 ITEMS = (
-    *(Item("scaling", heading, *columns) for heading, columns in table_rows(PLACES)),  # type: ignore[arg-type]
+    *_places(),
     *(Item("scaling", heading, row, why=DEFINITION, measurable=False) for heading, row in DEFINITIONS.items()),
     *_table1(),
-    *(Item("scaling", "appendix D", f"{STEEPER}, {protocol}") for protocol in PROTOCOLS.values()),
+    *(Item("scaling", "appendix D", f"{STEEPER}, {protocol}", why=STATEMENT) for protocol in PROTOCOLS.values()),
     *(Item("scaling", "appendix D", f"{BY_INPUTS}, {protocol}", "1") for protocol in PROTOCOLS.values()),
     *(
         Item("scaling", figure, slope_row(problem, unit, PROTOCOLS["paper"]), why=NO_NUMBERS)
