@@ -24,10 +24,11 @@ import torch
 
 from gatelab.data import problem
 from gatelab.linearization import floor, linearize
+from gatelab.scaling_laws import limit
 from gatelab.studies import Claim, Request
 from gatelab.studies.catalogue import study
 from gatelab.studies.scaling.constructions import eq6_claim
-from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1
+from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1, REFERENCE_RMSE
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -62,6 +63,7 @@ WIDTH = "results/claims.json, ntk/width"
 TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
+SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling.md", "docs/rooms/linearize.md", "docs/glossary.md"
 HERE = "test_measured.py::test_a_sentence_is_that_of_its_record"
 
 
@@ -506,6 +508,30 @@ def estimates() -> Iterator[Held]:
     yield Held((CORRECTIONS,), f"up to {1 / least:.0f} times, and for ReGLU also for n < 2d", places)
 
 
+def pages() -> Iterator[Held]:
+    """Of the pages of rooms, derivations and words, what is no output of their own code."""
+    order = claims("scaling/fig2")["slope of the mlp against n, at the optimum"]
+    ratios = [
+        find(rf"The {unit}'s test RMSE is ([\d.]+) to ([\d.]+) times", notes("scaling/fig6")) for unit in ("mlp", "glu")
+    ]
+    low, high = min(ratio[0] for ratio in ratios), max(ratio[1] for ratio in ratios)
+    yield Held(
+        (SCALING_ROOM,), f"**Small networks lie below the asymptote**, {low:.1f} to {high:.1f} of the limit", FIG6
+    )
+    yield Held((SCALING_ROOM,), f"flatter than the order: {float(order.ours):.1f} for the MLP's -2", FIG2)
+    stops = max(REFERENCE_RMSE["gqu"])
+    error = f"{REFERENCE_RMSE['gqu'][stops]:.1e}".replace("e-0", "e-")
+    yield Held((GQU_PAGE,), f"which stops at width {stops} with {error}", "gatelab.studies.scaling.error_curves")
+    wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
+    yield Held((WORDS,), f"it is {wide:.2e}, with 25 neurons {narrow:.2e}, which is 2^3 = 8 times as much", "gl.limit")
+    best = linearize("gelu", "minimax", degree=8, interval=5.0).polynomial
+    assert best is not None
+    near, far = (abs(float(best(z)) - z) for z in (6.25, 10.0))  # where GELU(z) is z
+    yield Held(
+        (LINEARIZE_ROOM,), f"is off by {near:.0f} at 6.25 and by {float(f'{far:.1g}'):.0f} at 10", "gl.linearize"
+    )
+
+
 # What tests of their own compare: the sentence as it stands, its record, and the test.
 ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -737,7 +763,14 @@ def prose(document: str) -> str:
 
 # ---- the page
 
-SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (scaling, kernels, estimates, linearisation, elsewhere)
+SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
+    scaling,
+    kernels,
+    estimates,
+    linearisation,
+    pages,
+    elsewhere,
+)
 
 
 @cache

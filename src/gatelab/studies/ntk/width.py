@@ -42,7 +42,7 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True)
-class Sizes:
+class WidthPlan:
     """Samples, inputs and seeds of the expected kernels, the same of drawn networks, and neurons drawn for each."""
 
     n: int
@@ -54,7 +54,7 @@ class Sizes:
     neurons: int
 
 
-FULL, QUICK = Sizes(200, 100, 8, 60, 20, 8, 200_000), Sizes(40, 20, 3, 30, 10, 3, 20_000)
+FULL, QUICK = WidthPlan(200, 100, 8, 60, 20, 8, 200_000), WidthPlan(40, 20, 3, 30, 10, 3, 20_000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def power_and_coefficient(shares: Array, errors: Array) -> tuple[Interval, Inter
 # ---- measurement
 
 
-def expected_errors(sizes: Sizes, tick: Callable[[], None]) -> tuple[dict[str, Array], float]:
+def expected_errors(sizes: WidthPlan, tick: Callable[[], None]) -> tuple[dict[str, Array], float]:
     """How far eq. 5 and 8 are off for expected kernels, (shares, seeds) by quantity; and eq. 5 with m + d neurons.
 
     The latter is the largest difference from K~ over the largest entry, of all shares and seeds.
@@ -161,7 +161,7 @@ def expected_errors(sizes: Sizes, tick: Callable[[], None]) -> tuple[dict[str, A
     return errors, exact
 
 
-def drawn_errors(sizes: Sizes, tick: Callable[[], None]) -> DrawnErrors:
+def drawn_errors(sizes: WidthPlan, tick: Callable[[], None]) -> DrawnErrors:
     """The same of gradients multiplied out: no formula of a kernel enters, and no expectation but the mean of draws.
 
     Eq. 5 is held against the trace of K~, eq. 8 against the line through cos(phi~) over cos(phi) cos(theta): both are
@@ -190,7 +190,7 @@ def drawn_errors(sizes: Sizes, tick: Callable[[], None]) -> DrawnErrors:
 # ---- tables
 
 
-def expected_table(errors: dict[str, Array], sizes: Sizes) -> pd.DataFrame:
+def expected_table(errors: dict[str, Array], sizes: WidthPlan) -> pd.DataFrame:
     """A row a quantity and d/m: how far it is off for expected kernels."""
     rows = []
     for name, values in errors.items():
@@ -200,7 +200,7 @@ def expected_table(errors: dict[str, Array], sizes: Sizes) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def drawn_table(drawn: DrawnErrors, sizes: Sizes) -> pd.DataFrame:
+def drawn_table(drawn: DrawnErrors, sizes: WidthPlan) -> pd.DataFrame:
     """A row an equation and d/m: how far it is off in drawn networks, and by its law."""
     rows = []
     for name, values, law in (("eq. 5", drawn.eq5, drawn.eq5_law), ("eq. 8", drawn.eq8, drawn.eq8_law)):
@@ -215,7 +215,7 @@ def drawn_table(drawn: DrawnErrors, sizes: Sizes) -> pd.DataFrame:
 # ---- what it says
 
 
-def drawn_claims(drawn: DrawnErrors, sizes: Sizes) -> list[Claim]:
+def drawn_claims(drawn: DrawnErrors, sizes: WidthPlan) -> list[Claim]:
     """Power and coefficient of eq. 5 and 8 in drawn networks, beside those that follow from the paper's eq. 3 and 4."""
     claims = []
     for name, power, values, law in (
@@ -260,7 +260,7 @@ def measured_power(shares: Array, ratios: Array) -> Interval:
     return t_interval(np.array(slopes))
 
 
-def expected_claims(errors: dict[str, Array], sizes: Sizes) -> list[Claim]:
+def expected_claims(errors: dict[str, Array], sizes: WidthPlan) -> list[Claim]:
     """Powers and coefficients of expected kernels: eigenvalues to first order, the condition number to second."""
     small = np.array([share <= FEW for share in SHARES])
     shares = np.array(SHARES)[small]
@@ -290,7 +290,7 @@ REASONS = {
 }
 
 
-def exact_claim(exact: float, sizes: Sizes) -> Claim:
+def exact_claim(exact: float, sizes: WidthPlan) -> Claim:
     """Eq. 5 with m + d neurons in the ReLU network."""
     return Claim(
         "eq. 5 with a ReLU network of m + d neurons",
@@ -302,7 +302,7 @@ def exact_claim(exact: float, sizes: Sizes) -> Claim:
     )
 
 
-def notes(sizes: Sizes) -> tuple[str, ...]:
+def notes(sizes: WidthPlan) -> tuple[str, ...]:
     """What was measured, and how powers are fitted."""
     return (
         f"Gaussian samples. Expected kernels: n = {sizes.n}, d = {sizes.d}, {sizes.seeds} seeds. Errors are relative "
@@ -315,7 +315,7 @@ def notes(sizes: Sizes) -> tuple[str, ...]:
 # ---- figure
 
 
-def draw(errors: dict[str, Array], drawn: DrawnErrors, sizes: Sizes) -> Figure:
+def draw(errors: dict[str, Array], drawn: DrawnErrors, sizes: WidthPlan) -> Figure:
     """What is off to first order, what to second order, and drawn networks over the laws."""
     with style():
         figure = new_figure(11.4, 4.6)
