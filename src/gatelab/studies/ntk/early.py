@@ -158,7 +158,7 @@ def stage_claim(cells: Sequence[EarlyCell], bounds: pd.DataFrame) -> Claim:
         f"{froms}; with 2 or 3 inputs no n is enough. What ReLU has off the diagonal grows with n, what ReGLU has on "
         "it, r⁸ beside r⁴, is of the order of 10/d.",
         ratios[least].ends(".2f"),
-        place="corollary 4.2, early stage over n and d",
+        place="corollary C.3, early stage over n and d",
     )
 
 

@@ -106,7 +106,8 @@ def _angles_and_dynamics() -> Iterator[Item]:
         why="no number is printed; the formula is lost and restored from its proof",
     )
     yield Item("ntk", "corollary 4.2", "early stage", why="its reason names who leads at first")
-    yield Item("ntk", "corollary 4.2", "early stage over n and d", why="the bounds on n and d are lost")
+    why = "corollary 4.2 in the appendix, with its proof; the bounds on n and d are lost"
+    yield Item("ntk", "corollary C.3", "early stage over n and d", why=why)
     for unit in PAIRS[0]:
         yield Item("ntk", "prop. 4.1", unit, "proposition 4.1", "the formula is lost and restored from its proof")
 
