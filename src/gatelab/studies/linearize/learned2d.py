@@ -75,7 +75,7 @@ def claims(paper: pd.DataFrame, ours: pd.DataFrame, least: float) -> tuple[Claim
     order = []
     if 10 in by_epochs and 30 in by_epochs:
         order.append(overfitting_claim(by_epochs[10], by_epochs[30], int(paper["count"].iloc[0])))
-    last, best = paper.iloc[-1], ours.iloc[-1]
+    last, best = (frame.to_dict("records")[-1] for frame in (paper, ours))
     return (
         *(epochs_claim(n, row) for n, row in by_epochs.items()),
         *order,
