@@ -11,10 +11,16 @@ from gatelab.solve import fit
 from gatelab.studies.ntk.angles import eq5_claims
 from gatelab.studies.ntk.gaussian import matrices, restored, samples, table_claims
 from gatelab.studies.scaling.constructions import (
+    CELL_TARGETS,
     built_errors,
+    cell_claims,
+    cell_order,
     construction_claims,
     count_claim,
     eq6_claim,
+    eq11,
+    eq13,
+    glu_error,
     recurrence,
     shift_claim,
 )
@@ -126,3 +132,25 @@ def test_local_slopes_of_a_power_are_its_order_in_every_octave() -> None:
         (unit, *ends) for unit in SMOOTH for ends in ((2, 4), (4, 8))
     ]
     np.testing.assert_allclose(table["slope"], -3.0)
+
+
+def test_the_equations_on_a_cell_and_what_is_wrong_with_eq_7() -> None:
+    claims = {claim.place.partition(",")[0]: claim for claim in cell_claims()}
+    assert {place: claim.verdict for place, claim in claims.items()} == {
+        "eq. 7": "differs",
+        **{f"eq. {number}": "reproduced" for number in (8, 10, 11, 12, 13)},
+    }
+    assert claims["eq. 7"].ours == "h^2.00"
+    turned, mended = (float(part[:4]) for part in claims["eq. 7"].because.split("h^")[1:])
+    assert (turned, mended) == pytest.approx((3, 4), abs=0.02)
+    # A term that is missing, or of the wrong sign, is noticed in each of them.
+    assert cell_order(lambda f, x, h: glu_error(f, x, h, 2.0, 3.0) + eq11(f, x, h, 2.0, 3.0)).high < 3
+    assert cell_order(lambda f, x, h: glu_error(f, x, h, 2.0, f.second / 4) + eq13(f, x, h)).high < 3.5
+
+
+def test_derivatives_of_the_targets_on_a_cell_are_those_of_their_functions() -> None:
+    h = 1e-2
+    x = h * np.arange(-4, 5)
+    for target in CELL_TARGETS:
+        powers = np.polynomial.Polynomial.fit(x, target.f(x), 8).convert().coef
+        np.testing.assert_allclose(powers[2:5] * [2, 6, 24], [target.second, target.third, target.fourth], rtol=1e-4)

@@ -29,12 +29,16 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 RECORDED = ("ntk/fig3", "ntk/fig7", "ntk/appendix-d", "ntk/appendix-d-whole")
 # The headings of two papers at which each study answers: one that it loses is noticed without running all the others.
 HEADINGS = {
+    "ntk/steps": {"section 2.2"},
     "ntk/fig1": {"figure 1"},
     "ntk/fig2": {"figure 2", "prop. B.1"},
     "ntk/fig3": {"figure 3"},
     "ntk/fig4": {"figure 4", "eq. 5", "eq. 8"},
+    "ntk/width": {"eq. 5", "eq. 8"},
     "ntk/fig5": {"figure 5"},
     "ntk/fig6": {"figure 6", "section 4.2", "corollary 4.2", "prop. 4.1"},
+    "ntk/early": {"corollary C.3"},
+    "ntk/lemma-b8": {"lemma B.8"},
     "ntk/thm31": {"theorem 3.1", "table 1", "prop. B.6", "prop. B.9"},
     "ntk/fig7": {"figure 7", "section 1", "section 5"},
     "ntk/appendix-d": {"figure 12"},
@@ -45,8 +49,8 @@ HEADINGS = {
     "linearize/learned2d": {"section 4.1.2", "section 4.2.3"},
     "linearize/learned16": {"figure 1", "section 4.3.2", "section 4.3.3"},
 }
-# The rows of this one are answered by two studies.
-SHARED = {("linearize", "section 3.2.4")}
+# The rows of these are answered by two studies.
+SHARED = {("linearize", "section 3.2.4"), ("ntk", "eq. 5"), ("ntk", "eq. 8")}
 Claims = Callable[[str], tuple[Claim, ...]]
 # "[1, 2]" behind a number is an interval, and belongs into the field of that name.
 BRACKET = re.compile(r"\d%? \[[-+]?[\d.]+(e[-+]\d+)?, ")
@@ -73,6 +77,7 @@ def test_items_say_what_they_are_and_none_stands_there_twice() -> None:
     for item in ITEMS:
         assert item.paper in PAPERS and item.heading and item.row and "; " not in item.place
         assert item.measurable or item.why, "nothing is measured and nothing says why"
+        assert item.printed or item.why, "no number is printed and nothing says so"
 
 
 @pytest.mark.parametrize("paper", ["ntk", "linearize"])
@@ -131,6 +136,11 @@ def test_the_slopes_that_figures_are_compared_with_are_those_that_are_printed() 
         figure = {"mlp": 2, "glu": 2, "gqu": 6}[unit]
         assert float(printed[f"figure {figure}, {unit.upper()} against {against}"]) == value
     assert printed["section 5, GLU neurons for 50 of the MLP"] == "{} for {}".format(*first.GLU_FOR_MLP)
+
+
+def test_what_is_lost_of_theorem_3_1_is_said_in_every_row() -> None:
+    rows = [item for item in ITEMS if (item.paper, item.heading) == ("ntk", "theorem 3.1")]
+    assert len(rows) == 19 and all("lost" in item.why for item in rows)
 
 
 def test_every_cell_of_the_other_tables_is_there() -> None:
@@ -220,7 +230,7 @@ def committed(name: str) -> dict[str, tuple[Claim, ...]]:
 
 def learned_in_full() -> tuple[Claim, ...]:
     """The claims of linearize/learned2d after all its epochs, of errors that were not measured: training takes long."""
-    columns = {name: [0.3, 0.2, 0.1] for name in ("mean", "min", "max", "low", "high")}
+    columns = {name: [0.3, 0.2, 0.1] for name in ("mean", "std", "min", "max", "low", "high")}
     errors = pd.DataFrame({"epochs": list(third.EPOCHS), "count": 5, **columns})
     return learned2d.claims(errors, errors, 0.01)
 
@@ -287,5 +297,5 @@ def test_a_claim_that_loses_its_place_is_missed(name: str) -> None:
 def test_the_report_joins_the_committed_records() -> None:
     answered = answers({name: record.claims for name, record in read_records(RESULTS).items()})
     studies = [answer.study for answer in answered.values()]
-    counts = {"scaling/table1": 46, "scaling/fig7": 8, "scaling/fig8": 4, "ntk/fig6": 14}
+    counts = {"scaling/table1": 46, "scaling/fig7": 8, "scaling/fig8": 4, "ntk/fig6": 14, "ntk/steps": 6}
     assert {name: studies.count(name) for name in dict.fromkeys(studies)} == counts

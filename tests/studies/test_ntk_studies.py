@@ -33,8 +33,15 @@ from gatelab.studies.ntk.orders import OrderCurve, best_claim, fall_claim, measu
 from gatelab.studies.ntk.thm31 import WALKS
 from gatelab.studies.ntk.thm31 import verdict as exponent_verdict
 
-PANELS = {"fig1": 6, "fig2": 4, "fig4": 7, "thm31": 9, "orders": 4, "steps": 8}
-TITLES = {"thm31": "Theorem 3.1:", "orders": "Condition number against the order", "steps": "Steps of gradient"}
+PANELS = {"fig1": 6, "fig2": 4, "fig4": 7, "width": 3, "early": 3, "thm31": 9, "lemma-b8": 3, "orders": 4, "steps": 8}
+TITLES = {
+    "width": "Eq. 5 and 8",
+    "early": "Corollary 4.2:",
+    "lemma-b8": "Lemma B.8:",
+    "thm31": "Theorem 3.1:",
+    "orders": "Condition number against the order",
+    "steps": "Steps of gradient",
+}
 
 
 @pytest.mark.slow

@@ -67,7 +67,12 @@ def _row(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) 
         ours = f"{answer.claim.ours} {answer.claim.interval}".strip()
         if answer.claim.what != item.row:
             what = between('<span class="aside">', prose(answer.claim.what), "</span>")
-    cells = (prose(item.printed or "–"), prose(ours), _verdict(item, answer, records), _link(item, answer, records))
+    cells = (
+        prose(item.printed or "no number"),
+        prose(ours),
+        _verdict(item, answer, records),
+        _link(item, answer, records),
+    )
     kinds = ("value", "value", "verdict", "value")
     return (
         f'<tr role="row"><th role="rowheader" scope="row">{prose(item.row or "the whole")}{what}</th>'

@@ -48,8 +48,10 @@ def _text() -> Iterator[Item]:
     yield Item("linearize", "section 3.2.4", "the error on [-3, 3]", "acceptable")
     yield Item("linearize", "section 3.2.4", "features", "66432")
     yield Item("linearize", "section 3.3.1", "GELU'", "8943/200000")
-    yield Item("linearize", "section 4.1.2", "unbiased")
-    yield Item("linearize", "section 4.1.2", "consistent")
+    yield Item("linearize", "section 3.3.1", "maps at a reference point", why="a formula, without a number")
+    yield Item("linearize", "section 3.3.1", "biased", "biased")
+    yield Item("linearize", "section 4.1.2", "unbiased", "unbiased")
+    yield Item("linearize", "section 4.1.2", "consistent", "consistent")
     yield Item("linearize", "section 4.2.3", "unbiased", "unbiased")
     yield Item("linearize", "section 4.2.3", "more data", "could improve accuracy")
     for epochs, printed in EPOCHS.items():

@@ -13,14 +13,19 @@ from gatelab.linearization import linearize
 from gatelab.linearization.polynomials import gate_and_factors, values
 from gatelab.plotting import Panel, Pen, new_figure, style
 from gatelab.plotting.maps import ErrorCurve, draw_errors
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.statistics import Interval, t_interval
+from gatelab.studies.definition import Claim, Outcome, Request, Study, Verdict
 from gatelab.studies.linearize.table1 import DEGREE, best, five_terms
 from gatelab.studies.linearize.table2 import FEATURES, Z, layer, product
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import number_verdict, reproduced_if, together
 
 # Table 3 as printed.
 TAYLOR_TANH, LINEARIZED_TAYLOR = 0.21182, 0.00000
+# Section 3.3.1: distances from the reference point, how many points, and a cloud about one of them.
+DISTANCES = np.geomspace(1e-4, 1e-2, 5)
+REFERENCES, POINTS, SPREAD = 20, 4000, 0.5
+BIASED: dict[bool, Verdict] = {True: "reproduced", False: "undecided"}  # whether the mean error is known not to be 0
 
 
 def run(request: Request) -> Outcome:
@@ -45,7 +50,7 @@ def run(request: Request) -> Outcome:
     }
     tick()
     table = pd.DataFrame({"metric": list(rows), "RMSE": list(rows.values())})
-    return Outcome(draw(), {"table3": table}, (*claims(rows), derivative_claim()), NOTES)
+    return Outcome(draw(), {"table3": table}, (*claims(rows), derivative_claim(), *reference_claims()), NOTES)
 
 
 def rmse(a: np.ndarray, b: np.ndarray) -> float:
@@ -111,6 +116,75 @@ def derivative_claim() -> Claim:
         reproduced_if(tanh < 1e-12),
         f"On [-6, 6]. It is {erf:.1g} off the derivative of erf-GELU, which eq. 1 defines.",
         place="section 3.3.1, GELU'",
+    )
+
+
+# ---- maps at a reference point, section 3.3.1
+
+
+def reference_maps(W: np.ndarray, centre: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Phi(W) Psi(x) of section 3.3.1: tanh-GELU and its slope at W times the reference point, as printed.
+
+    Args:
+        W: The weights, (outputs, inputs).
+        centre: The reference point.
+        x: Inputs, in rows.
+
+    Returns:
+        The products, a row for each input.
+    """
+    z = W @ centre
+    phi = np.column_stack([derivative(z)[:, None] * W, gelu(z, "gelu-tanh")])
+    psi = np.column_stack([x - centre, np.ones(len(x))])
+    return psi @ phi.T
+
+
+def gelu(z: np.ndarray, form: str) -> np.ndarray:
+    """GELU of numbers in one of its forms, "gelu" or "gelu-tanh"."""
+    return values(gate_and_factors(form)[0], z).numpy()
+
+
+def reference_orders(form: str) -> Interval:
+    """The power with which the error of the maps falls as x comes to the reference point, over drawn W and points."""
+    powers = []
+    for seed in range(REFERENCES):
+        generator = np.random.default_rng([33, seed])
+        W, centre, way = generator.standard_normal((3, 3)), generator.standard_normal(3), generator.standard_normal(3)
+        x = centre + np.outer(DISTANCES, way / np.linalg.norm(way))
+        errors = np.sqrt(np.mean((reference_maps(W, centre, x) - gelu(x @ W.T, form)) ** 2, axis=1))
+        powers.append(np.polyfit(np.log(DISTANCES), np.log(errors), 1)[0])
+    return t_interval(np.array(powers))
+
+
+def reference_claims() -> tuple[Claim, Claim]:
+    """Maps at a reference point: a first-order expansion is off to second order, and biased."""
+    tanh, erf = (reference_orders(form) for form in ("gelu-tanh", "gelu"))
+    generator = np.random.default_rng(331)
+    W, centre = generator.standard_normal((3, 3)) / 3**0.5, generator.standard_normal(3)
+    x = centre + SPREAD * generator.standard_normal((POINTS, 3))
+    off = reference_maps(W, centre, x) - gelu(x @ W.T, "gelu-tanh")
+    biases = [t_interval(column) for column in off.T]
+    return (
+        Claim(
+            "power of |x - reference point| with which the maps of section 3.3.1 are off",
+            "2: a first-order Taylor expansion",
+            f"{tanh.value:.2f}",
+            number_verdict(2, 1, tanh, 0.05),
+            f"Distances {DISTANCES[0]:g} to {DISTANCES[-1]:g}, {REFERENCES} drawn W and points in R^3; d + 1 features. "
+            f"Against erf-GELU, which eq. 1 defines, it is {erf:.2f}: values and slopes are those of the tanh form.",
+            tanh.ends(".2f"),
+            place="section 3.3.1, maps at a reference point",
+        ),
+        Claim(
+            "mean error of the maps at a reference point",
+            "typically biased",
+            ", ".join(f"{bias.value:.3f}" for bias in biases),
+            together([BIASED[bias.excludes(0)] for bias in biases]),
+            f"Three outputs over {POINTS} inputs about one point, deviation {SPREAD:g} in each entry. To second order "
+            "it is -GELU'' |w|² σ²/2.",
+            ", ".join(bias.ends(".3f") for bias in biases),
+            place="section 3.3.1, biased",
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from gatelab.studies.verdicts import reproduced_if
 
 UNITS = ("mlp", "glu")
 RATIOS = (0.5, 1, 2, 5, 10, 20, 50)  # m / d
+AT_ONCE = 20_000  # neurons whose gradients are in memory together
 CLOSE = 0.01  # eq. 8 holds where it is off by less
 LARGE_M = {1: "the paper has m >> d, and here m = d", 10: ""}
 
@@ -48,20 +49,35 @@ def cosines(K: Array) -> Array:
     return K / np.outer(root, root)
 
 
-def drawn_kernels(x: Array, width: int, seed: int) -> tuple[Array, Array]:
-    """The kernels of one ReLU and one ReGLU network with the same gates: gradients multiplied out, no expectation.
+def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tuple[Array, Array]:
+    """The kernels of a ReLU and a ReGLU network with the same gates: gradients multiplied out, no expectation.
 
     W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output.
+
+    Args:
+        x: The samples, in rows.
+        width: The number of neurons m of a network.
+        seed: Of the draw.
+        networks: How many networks are drawn; the kernels are means over them.
+
+    Returns:
+        The kernels of ReLU and ReGLU.
     """
     generator = np.random.default_rng([seed, width])
-    d = x.shape[1]
-    W, P = generator.standard_normal((2, width, d)) / d**0.5
-    V = generator.standard_normal(width) / width**0.5
-    gate, line, G = x @ W.T, x @ P.T, x @ x.T
-    h, opened = np.maximum(gate, 0), V * (gate > 0)
-    relu = h @ h.T + G * (opened @ opened.T)
-    hidden, by_gate, by_line = h * line, opened * line, V * h
-    return relu, hidden @ hidden.T + G * (by_gate @ by_gate.T + by_line @ by_line.T)
+    (n, d), G = x.shape, x @ x.T
+    relu, reglu = np.zeros((n, n)), np.zeros((n, n))
+    left = width * networks
+    while left > 0:  # a mean over networks is a sum over all their neurons
+        neurons = min(left, AT_ONCE)
+        W, P = generator.standard_normal((2, neurons, d)) / d**0.5
+        V = generator.standard_normal(neurons) / width**0.5
+        gate, line = x @ W.T, x @ P.T
+        h, opened = np.maximum(gate, 0), V * (gate > 0)
+        relu += h @ h.T + G * (opened @ opened.T)
+        hidden, by_gate, by_line = h * line, opened * line, V * h
+        reglu += hidden @ hidden.T + G * (by_gate @ by_gate.T + by_line @ by_line.T)
+        left -= neurons
+    return relu / networks, reglu / networks
 
 
 def measure_angles(n: int, d: int, seeds: int, tick: Callable[[], None]) -> GradientAngles:

@@ -20,6 +20,9 @@ THEOREM = {
     "as n and d grow in proportion": {"ReLU": ("1", "0", "1"), "ReGLU": ("0", "0", "0")},
 }
 CAPTION = "no number is printed; caption and sizes are lost"
+LARGE_WIDTH = "no number is printed: it is said for large m, and its formula is lost and derived again"
+STATEMENT = "a statement, without a number"
+THEOREM_LOST = "the theorem's formulas are lost in the copy; restored from its proof"
 LOST = "which model and data the panel shows is not known"
 APPENDIX = (
     "captions are lost: which model, data and units the panel shows is not known. The text names MLP-Mixer, ViT and "
@@ -54,18 +57,29 @@ def _spectra() -> Iterator[Item]:
         yield Item("ntk", "prop. B.1", unit, why="the formula is lost; restored by expanding the kernel")
         for proposition in ("prop. B.6", "prop. B.9"):
             yield Item("ntk", proposition, unit, why="the formula is lost; restored from its proof")
+    for shape in ("0.25", "0.5"):
+        yield Item("ntk", "lemma B.8", f"2n/d² = {shape}", why="no number is printed; the formula is lost and restored")
     for panel in ("(a) ViT", "(b) GPT-2"):
         for _, gated in PAIRS:
             for start in ("LeCun weights", "weights of deviation 0.02"):
                 yield Item("ntk", "figure 3", f"{panel}, {gated}, {start}", why=CAPTION)
 
 
+def _premise() -> Iterator[Item]:
+    lost = "the formula is lost; restored from the works that it is taken from"
+    for what in ("κ", "log(1/ε)"):
+        for target in ("random", "smooth"):
+            yield Item("ntk", "section 2.2", f"power of {what}, {target} targets", "1", lost)
+    yield Item("ntk", "section 2.2", "κ is the key indicator", "key indicator")
+    yield Item("ntk", "section 2.2", "smaller κ, faster training", why=STATEMENT)
+
+
 def _theorem() -> Iterator[Item]:
     for words, units in THEOREM.items():
         for unit, exponents in units.items():
             for what, printed in zip(("λ_max", "λ_min", "κ"), exponents, strict=True):
-                yield Item("ntk", "theorem 3.1", f"{what} of {unit}, {words}", printed)
-    yield Item("ntk", "theorem 3.1", "constants of λ_max", "1, 1")
+                yield Item("ntk", "theorem 3.1", f"{what} of {unit}, {words}", printed, THEOREM_LOST)
+    yield Item("ntk", "theorem 3.1", "constants of λ_max", "1, 1", THEOREM_LOST)
     for line in TABLE1.strip().splitlines():
         matrix, *printed = (part.strip() for part in line.split(" | "))
         for word, cell in zip(("largest", "smallest"), printed, strict=True):
@@ -75,20 +89,27 @@ def _theorem() -> Iterator[Item]:
 def _angles_and_dynamics() -> Iterator[Item]:
     for data in ("Gaussian", "digits"):
         yield Item("ntk", "figure 4", data, why=CAPTION)
-    for ratio in ("1", "10"):
-        yield Item("ntk", "eq. 5", f"m = {ratio} d")
-        yield Item("ntk", "eq. 8", f"m = {ratio} d")
+    for equation in ("eq. 5", "eq. 8"):
+        for row in ("m = 1 d", "m = 10 d", "against d/m"):
+            yield Item("ntk", equation, row, why=LARGE_WIDTH)
     for row in ("the ellipses", "(a), (b) and (c)", "(d)"):
         yield Item("ntk", "figure 5", row, why=CAPTION)
     for data in ("Gaussian", "MNIST"):
         for plain, gated in PAIRS:
             yield Item("ntk", "figure 6", f"(a) to (d): {plain} and {gated}, {data}", why=CAPTION)
         for how in ("how long", "how far"):
-            yield Item("ntk", "section 4.2", f"learning rate, {data}, {how}")
-    yield Item("ntk", "corollary 4.2", "late stage")
+            yield Item("ntk", "section 4.2", f"learning rate, {data}, {how}", why=STATEMENT)
+    yield Item(
+        "ntk",
+        "corollary 4.2",
+        "late stage",
+        why="no number is printed; the formula is lost and restored from its proof",
+    )
     yield Item("ntk", "corollary 4.2", "early stage", why="its reason names who leads at first")
+    why = "corollary 4.2 in the appendix, with its proof; the bounds on n and d are lost"
+    yield Item("ntk", "corollary C.3", "early stage over n and d", why=why)
     for unit in PAIRS[0]:
-        yield Item("ntk", "prop. 4.1", unit, "proposition 4.1")
+        yield Item("ntk", "prop. 4.1", unit, "proposition 4.1", "the formula is lost and restored from its proof")
 
 
 def _gap() -> Iterator[Item]:
@@ -96,12 +117,12 @@ def _gap() -> Iterator[Item]:
         if setting in PANELS:
             yield Item("ntk", "figure 7", f"{PANELS[setting]} {setting}", why=f"the p of its test is lost, and {LOST}")
         else:
-            yield Item("ntk", "section 5", f"joint distribution, {setting}")
-        yield Item("ntk", "section 5", f"gap at equal loss, {setting}")
+            yield Item("ntk", "section 5", f"joint distribution, {setting}", why=STATEMENT)
+        yield Item("ntk", "section 5", f"gap at equal loss, {setting}", why=STATEMENT)
         for loss in ("training", "test"):
-            yield Item("ntk", "section 1", f"{loss} loss, {setting}")
+            yield Item("ntk", "section 1", f"{loss} loss, {setting}", why=STATEMENT)
     for setting in ("Mixer on CIFAR-10", "ViT on CIFAR-10"):
-        yield Item("ntk", "section 5", f"SGD and AdamW, {setting}")
+        yield Item("ntk", "section 5", f"SGD and AdamW, {setting}", why=STATEMENT)
     for figure, panel in PAIR_PANELS.values():
         yield Item("ntk", figure, panel, why=APPENDIX)
     for setting, figures in TEXT_PANELS.items():
@@ -110,4 +131,4 @@ def _gap() -> Iterator[Item]:
                 yield Item("ntk", figure, f"({letter}) {setting}", why=APPENDIX)
 
 
-ITEMS = (*_spectra(), *_theorem(), *_angles_and_dynamics(), *_gap())
+ITEMS = (*_premise(), *_spectra(), *_theorem(), *_angles_and_dynamics(), *_gap())

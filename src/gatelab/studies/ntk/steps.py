@@ -55,6 +55,9 @@ from gatelab.studies.ntk.step_counts import (
 from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import NEAR, ends, number_verdict, side_verdict, together
 
+PREMISE = "1: κ log(1/ε) steps (section 2.2; formula lost, restored)"
+
+
 # ---- what it says
 
 
@@ -99,12 +102,13 @@ def premise_claim(target: str, rows: pd.DataFrame) -> Claim:
     bound = ", ".join(f"{value:.2f}" for value in own["over_bound"])
     return Claim(
         f"exponent of κ in the steps, {target} targets, rate 1/λ_max",
-        "1: κ log(1/ε) steps (section 2.2)",
+        PREMISE,
         f"{', '.join(f'{slope.value:.2f}' for slope in slopes)} at ε = {shares}",
         together(number_verdict(1, 0, slope, NEAR) for slope in slopes),
         f"Medians of the steps over the bound κ log(1/ε)/2 are {bound}: it is neared as ε goes to 0 and the smallest "
         f"eigenvalue is all that is left. Rank correlations over all cases are {span(own, 'overall', '.2f')}.",
         ", ".join(slope.ends(".2f") for slope in slopes),
+        place=f"section 2.2, power of κ, {target} targets",
     )
 
 
@@ -112,11 +116,12 @@ def exponent_claim(target: str, exponent: Interval) -> Claim:
     """The exponent of log(1/ε) in the steps."""
     return Claim(
         f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max",
-        "1: κ log(1/ε) steps (section 2.2)",
+        PREMISE,
         f"{exponent.value:.2f}",
         number_verdict(1, 0, exponent, NEAR),
         f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}, averaged over cases: what lies along large eigenvalues goes first.",
         exponent.ends(".2f"),
+        place=f"section 2.2, power of log(1/ε), {target} targets",
     )
 
 
@@ -151,6 +156,7 @@ def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
         f"by {by_share} ({' then '.join(TARGETS)} targets, ε falling). Of the pairs that the two order differently κ "
         f"is right about {span(own, 'right', '.0%')}.",
         f"κ's lead in correlation, all settings: {ends(low.min(), high.max(), '.3f')}",
+        place={"-": ""}.get(paper, "section 2.2, κ is the key indicator"),
     )
 
 
@@ -171,6 +177,7 @@ def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
         f"apart. Of all pairs of {len(UNITS)} units κ is right about {span(kappa, 'pairs', '.0%')}, bulk κ about "
         f"{span(bulk, 'pairs', '.0%')}. Equal steps count half.",
         ends(low, high, ".0%"),
+        place={"-": ""}.get(paper, "section 2.2, smaller κ, faster training"),
     )
 
 
@@ -332,5 +339,4 @@ STUDY = Study(
     long=True,
     findings=findings,
     position=8.5,
-    beyond=True,
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -13,10 +14,11 @@ from gatelab.data import Problem
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws import Scaling, slope
 from gatelab.solve import construct, rmse
+from gatelab.statistics import Interval, t_interval
 from gatelab.studies.definition import Claim
 from gatelab.studies.scaling.error_curves import best_errors
 from gatelab.studies.scaling.printed import PAPER_SLOPES
-from gatelab.studies.verdicts import reproduced_if, slope_claim
+from gatelab.studies.verdicts import number_verdict, reproduced_if, slope_claim
 
 # Eq. 9 and 14: RMSE = constant h^m rms(f^(m)).
 EQUATIONS: Mapping[str, tuple[str, str, float]] = {
@@ -26,6 +28,7 @@ EQUATIONS: Mapping[str, tuple[str, str, float]] = {
 COUNTS = {"mlp": "(dim_x + dim_y + 1) n + dim_y", "glu": "(2 dim_x + dim_y + 2) n + dim_y"}
 WIDTHS = (50, 100, 200, 400)
 POINTS = 20_000
+NEAR_ORDER = 0.1  # orders on a cell as near as this agree
 CLOSE = 0.05  # of the constant: terms of higher order are left
 
 
@@ -173,4 +176,172 @@ def eq6_claim(target: Problem, cells: int = 50) -> Claim:
         f"{cells} cells on [0, 1]. As printed y is not divided by h, and a slope has a value taken from it; f(0) is "
         "taken off y as well, without which it would be farther off.",
         place="eq. 6, recurrence for D_i",
+    )
+
+
+# ---- eq. 7, 8 and 10 to 13: errors on a cell
+
+
+@dataclass(frozen=True, eq=False)
+class CellTarget:
+    """A smooth function on [0, 1] with its derivatives at 0 up to the fourth, none of which is zero."""
+
+    name: str
+    f: Callable[[Array], Array]
+    second: float
+    third: float
+    fourth: float
+
+
+CELL_TARGETS = (
+    CellTarget("exp 2x", lambda x: np.exp(2 * x), 4.0, 8.0, 16.0),
+    CellTarget("1/(1 + x)", lambda x: 1 / (1 + x), 2.0, -6.0, 24.0),
+    CellTarget("sin(3x + 1)", lambda x: np.sin(3 * x + 1), -9 * math.sin(1), -27 * math.cos(1), 81 * math.sin(1)),
+)
+CELL_NAMES = ", ".join(target.name for target in CELL_TARGETS)
+CELLS = tuple(2.0**-k for k in range(4, 9))  # the sizes h of the first cell
+WITHIN = np.linspace(0, 1, 101)  # of a cell
+FREE = ((1.0, 0.7), (-2.0, 3.0))  # values of D_0 and U_0 where they are free
+OFF = 1.1  # U_0 so many times that of eq. 12 does not cancel f''
+Remainder = Callable[[CellTarget, Array, float], Array]
+
+
+def cell_order(remainder: Remainder) -> Interval:
+    """The power of h with which the largest |remainder(target, x, h)| on the first cell falls.
+
+    Args:
+        remainder: What is left of an error, of a target, places x on the cell and its size h.
+
+    Returns:
+        The mean of the targets' powers with its t-interval.
+    """
+    largest = [[np.abs(remainder(target, h * WITHIN, h)).max() for target in CELL_TARGETS] for h in CELLS]
+    return mean_power(np.array(largest))
+
+
+def mean_power(values: Array) -> Interval:
+    """The power of h in values (cells, targets): a slope for each target, their mean and its t-interval."""
+    return t_interval(np.polyfit(np.log(CELLS), np.log(values), 1)[0])
+
+
+def mlp_error(target: CellTarget, x: Array, h: float, start: float = 0.0) -> Array:
+    """f - y at start + x on the cell from `start` on, y the line through f at both of its ends."""
+    left, right = target.f(start + np.array([0.0, h]))
+    return target.f(start + x) - left - (right - left) * x / h
+
+
+def eq7(target: CellTarget, x: Array, h: float) -> Array:
+    """The right-hand side of eq. 7 as printed, without its O(h^4)."""
+    second, third, fourth = target.second, target.third, target.fourth
+    return x**2 * second / 2 - h * x * second / 2 + x**3 * third / 6 - h**3 * x * fourth / 24
+
+
+def glu_error(target: CellTarget, x: Array, h: float, D: float, U: float) -> Array:
+    """f - y on the first cell, y one GLU neuron with u_0 by eq. 10."""
+    left, right = target.f(np.array([0.0, h]))
+    u = (-D * U * h**2 - left + right) / (D * h)
+    return target.f(x) - left - D * x * (U * x + u)
+
+
+def eq11(target: CellTarget, x: Array, h: float, D: float, U: float) -> Array:
+    """The right-hand side of eq. 11 as printed, without its O(h^4)."""
+    bent = D * U * h * x - D * U * x**2 - h * x * target.second / 2 + x**2 * target.second / 2
+    return bent + eq13(target, x, h)
+
+
+def eq13(target: CellTarget, x: Array, h: float) -> Array:
+    """The right-hand side of eq. 13 as printed, without its O(h^4)."""
+    return x**3 * target.third / 6 - h**2 * x * target.third / 6
+
+
+def cancelling(target: CellTarget, D: float) -> float:
+    """U_0 by eq. 12."""
+    return target.second / (2 * D)
+
+
+def cell_claims() -> list[Claim]:
+    """Eq. 7, 8 and 10 to 13, each held against errors on cells that shrink."""
+    D, U = FREE[1]
+    left_out = "what the truncation error of the {} construction leaves out (eq. {})"
+    printed = cell_order(lambda f, x, h: -mlp_error(f, x, h) - eq7(f, x, h))
+    turned = cell_order(lambda f, x, h: mlp_error(f, x, h) - eq7(f, x, h))
+    mended = cell_order(lambda f, x, h: mlp_error(f, x, h) - eq7(f, x, h) + h**2 * x * f.third / 6)
+    another = cell_order(lambda f, x, h: glu_error(f, x, h, D, OFF * cancelling(f, D)))
+    return [
+        cell_claim(
+            left_out.format("MLP's", 7),
+            "O(h^4)",
+            4,
+            printed,
+            f"Cells of h = 1/{1 / CELLS[0]:.0f} to 1/{1 / CELLS[-1]:.0f}. With the sign of f - y it is "
+            f"h^{turned.value:.2f}, and with -h² x f''' / 6, which is missing, h^{mended.value:.2f}.",
+            "eq. 7, truncation error of the MLP",
+        ),
+        one_cell_claim(),
+        meeting_claim(),
+        cell_claim(
+            left_out.format("GLU's", 11),
+            "O(h^4)",
+            4,
+            cell_order(lambda f, x, h: glu_error(f, x, h, D, U) - eq11(f, x, h, D, U)),
+            f"D_0 = {D:g}, U_0 = {U:g}. Its sign is that of f - y, as is said there and not before eq. 7.",
+            "eq. 11, truncation error of the GLU",
+        ),
+        cell_claim(
+            "the GLU's error on a cell with U_0 = f''/(2 D_0) (eq. 12)",
+            "h^3: both terms with f'' cancel",
+            3,
+            cell_order(lambda f, x, h: glu_error(f, x, h, D, cancelling(f, D))),
+            f"With {OFF:g} times that U_0 it is h^{another.value:.2f}.",
+            "eq. 12, U_0 cancels f''",
+        ),
+        cell_claim(
+            "what the GLU's truncation error leaves out once f'' is cancelled (eq. 13)",
+            "O(h^4)",
+            4,
+            cell_order(lambda f, x, h: glu_error(f, x, h, D, cancelling(f, D)) - eq13(f, x, h)),
+            "The constant 1/sqrt(945/2) of eq. 14 is the root mean square of (s³ - s)/6 on a cell.",
+            "eq. 13, truncation error after it",
+        ),
+    ]
+
+
+def cell_claim(what: str, paper: str, order: int, ours: Interval, because: str, place: str) -> Claim:
+    """A printed order of h beside the measured one; its opposite is an order less."""
+    verdict = number_verdict(order, order - 1, ours, NEAR_ORDER)
+    return Claim(what, paper, f"h^{ours.value:.2f}", verdict, f"{CELL_NAMES}. {because}", ours.ends(".2f"), place)
+
+
+def one_cell_claim() -> Claim:
+    """The error over all cells beside that of the first one: in proportion, whatever h is."""
+    ratios = np.empty((len(CELLS), len(CELL_TARGETS)))
+    for i, h in enumerate(CELLS):
+        for j, target in enumerate(CELL_TARGETS):
+            starts = h * np.arange(round(1 / h))
+            squares = [np.mean(mlp_error(target, h * WITHIN, h, start) ** 2) for start in starts]
+            ratios[i, j] = math.sqrt(np.mean(squares) / squares[0])
+    power = mean_power(ratios)
+    return Claim(
+        "the whole error over that of a representative cell (eq. 8)",
+        "in proportion",
+        f"{', '.join(f'{ratio:.2f}' for ratio in ratios[-1])}, changing like h^{power.value:.2f}",
+        number_verdict(0, 1, power, NEAR_ORDER),
+        f"{CELL_NAMES}, the first cell for all. The ratio is that of the root mean square of f'' to f'' at 0, not 1: a "
+        "cell gives the power of h and the constant, not the size. The sum runs from i = 0, whose cell lies outside.",
+        power.ends(".2f"),
+        "eq. 8, error from one cell",
+    )
+
+
+def meeting_claim() -> Claim:
+    """Whether u_0 makes the neuron meet f at the end of its cell, whatever D_0 and U_0 are."""
+    sizes = product(CELL_TARGETS, CELLS, FREE)
+    off = max(abs(float(glu_error(target, np.array([h]), h, D, U)[0])) for target, h, (D, U) in sizes)
+    return Claim(
+        "f(h) - y(h) with u_0 of the GLU's construction (eq. 10)",
+        "0, D_0 and U_0 being free",
+        f"{off:.0e} at most",
+        reproduced_if(off < 1e-12),
+        f"{CELL_NAMES}, {len(CELLS)} sizes of the cell, (D_0, U_0) = {' and '.join(map(str, FREE))}.",
+        place="eq. 10, u_0",
     )

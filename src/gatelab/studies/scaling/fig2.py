@@ -19,7 +19,7 @@ from gatelab.studies.definition import (
     stroke,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.scaling.constructions import construction_claims, count_claim, eq6_claim, shift_claim
+from gatelab.studies.scaling.constructions import cell_claims, construction_claims, count_claim, eq6_claim, shift_claim
 from gatelab.studies.scaling.error_curves import (
     QUICK_WIDTHS,
     REFERENCE_RMSE,
@@ -63,7 +63,7 @@ def run(request: Request) -> Outcome:
     claims.append(neurons_claim(study))
     claims += [shift_claim(unit, study) for unit in UNITS]
     claims += [claim for unit in UNITS for claim in construction_claims(unit, target, study)]
-    claims += [eq6_claim(target), *(count_claim(unit) for unit in UNITS)]
+    claims += [eq6_claim(target), *cell_claims(), *(count_claim(unit) for unit in UNITS)]
     low, high = upper_half(study)
     notes = (
         f"Fitted by the knot solver to {target.train.n} points; errors are on {target.test.n} other points.",

@@ -46,8 +46,14 @@ section 3  | P of the MLP                         | (dim_x + dim_y + 1) n + dim_
 section 3  | P of the GLU                         | (2 dim_x + dim_y + 2) n + dim_y
 section 3  | partitions                           | n - 1
 eq. 6      | recurrence for D_i
+eq. 7      | truncation error of the MLP          | O(h^4)
+eq. 8      | error from one cell
 eq. 9      | constant                             | 1/sqrt(120)
 eq. 9      | order                                | -2
+eq. 10     | u_0
+eq. 11     | truncation error of the GLU          | O(h^4)
+eq. 12     | U_0 cancels f''
+eq. 13     | truncation error after it            | O(h^4)
 eq. 14     | constant                             | 1/sqrt(945/2)
 eq. 14     | order                                | -3
 figure 2   | MLP against n                        | -2.13
@@ -92,7 +98,15 @@ PANELS = {
     "figure 8": ("airfoil", "California"),
 }
 NO_NUMBERS = "curves without printed numbers; their slopes are those of table 1"
-DEFINITIONS = {"eq. 1": "the GLU", "eq. 15, 16": "piecewise expansions", "eq. 17": "the GQU"}
+DEFINITIONS = {
+    "eq. 1": "the GLU",
+    "eq. 2, 5": "a neuron and a cell",
+    "eq. 3": "the law L(D, P)",
+    "eq. 4": "the error",
+    "eq. 15, 16": "piecewise expansions",
+    "eq. 17": "the GQU",
+}
+STATEMENT = "a statement or a picture, without a number"
 DEFINITION = "a definition: the units are built by it, and tested as such"
 # The other two versions print the same numbers under other figure numbers: this one's, and theirs ("" where absent).
 ELSEWHERE = {
@@ -152,11 +166,19 @@ def _table1() -> list[Item]:
     return items
 
 
+def _places() -> list[Item]:
+    items = []
+    for heading, (row, *others) in table_rows(PLACES):
+        printed, why = (*others, "", "")[:2]
+        items.append(Item("scaling", heading, row, printed, why or {"": STATEMENT}.get(printed, "")))
+    return items
+
+
 ITEMS = (
-    *(Item("scaling", heading, *columns) for heading, columns in table_rows(PLACES)),  # type: ignore[arg-type]
+    *_places(),
     *(Item("scaling", heading, row, why=DEFINITION, measurable=False) for heading, row in DEFINITIONS.items()),
     *_table1(),
-    *(Item("scaling", "appendix D", f"{STEEPER}, {protocol}") for protocol in PROTOCOLS.values()),
+    *(Item("scaling", "appendix D", f"{STEEPER}, {protocol}", why=STATEMENT) for protocol in PROTOCOLS.values()),
     *(Item("scaling", "appendix D", f"{BY_INPUTS}, {protocol}", "1") for protocol in PROTOCOLS.values()),
     *(
         Item("scaling", figure, slope_row(problem, unit, PROTOCOLS["paper"]), why=NO_NUMBERS)
