@@ -16,8 +16,8 @@ The code is https://github.com/afqueiruga/divine_scaling. What its files say, an
   those of our fits at the optimum, so that the two can stand beside each other.
 
 Not known either is how many rows of California the paper took: the code's default is the first 2000, and -1 is all.
-Both are here. Of airfoil the MLP ends at 214 neurons, from where on it has more parameters than there are rows; the 500 of the code have
-3501 for 1503 rows.
+Both are here. Of airfoil the MLP ends at 214 neurons, from where on it has more parameters than there are rows; the
+code's 500 have 3501 for 1503 rows.
 """
 
 from __future__ import annotations
