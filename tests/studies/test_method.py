@@ -27,7 +27,7 @@ from gatelab.scaling_laws.reference import (
 )
 from gatelab.studies import Request, study
 from gatelab.studies.scaling.error_curves import median_errors
-from gatelab.studies.scaling.method import ROWS, Pair, optimum_curves, paper_units
+from gatelab.studies.scaling.method import ROWS, SlopePair, optimum_curves, paper_units
 from gatelab.studies.scaling.printed import APART
 from gatelab.studies.scaling.problem_rows import SYNTHETIC
 from gatelab.sweep import map_runs
@@ -113,7 +113,7 @@ def made_up(order: float, widths: tuple[int, ...], scale: float = 1.0) -> Scalin
 
 def test_a_pair_has_the_slope_of_all_widths_and_both_over_those_in_common() -> None:
     row = SYNTHETIC[1]
-    pair = Pair(row, "mlp", made_up(-0.5, (2, 4, 8, 16, 32, 64), 3.0), made_up(-1.5, (8, 16, 32)))
+    pair = SlopePair(row, "mlp", made_up(-0.5, (2, 4, 8, 16, 32, 64), 3.0), made_up(-1.5, (8, 16, 32)))
     assert (pair.widths, pair.common) == ((2, 64), (8, 32))
     assert [s.value for s in (pair.slope, pair.common_slope, pair.best_slope)] == pytest.approx([-0.5, -0.5, -1.5])
     assert pair.times == pytest.approx({8: 24.0, 16: 48.0, 32: 96.0})
@@ -122,7 +122,7 @@ def test_a_pair_has_the_slope_of_all_widths_and_both_over_those_in_common() -> N
     assert "n = 2..64, 3 seeds, tested on the training rows" in claim.because
     assert "over n = 8..32 is -1.50" in claim.because and "where the method has -0.50" in claim.because
     assert claim.outside == "which widths the paper took is not known"
-    assert Pair(ROWS[0], "mlp", made_up(-2.0, (1, 2, 4)), made_up(-2.0, (1, 2, 4))).outside == ""
+    assert SlopePair(ROWS[0], "mlp", made_up(-2.0, (1, 2, 4)), made_up(-2.0, (1, 2, 4))).outside == ""
     airfoil = next(row for row in ROWS if row.name == "airfoil")
     short = replace(pair, row=airfoil)
     assert short.outside == "the paper's widths end at 500, ours at 64"

@@ -48,7 +48,7 @@ QUICK_WIDTHS, QUICK_ROWS = (2, 3, 4), 250
 
 
 @dataclass(frozen=True)
-class Pair:
+class SlopePair:
     """A unit on a problem, by the paper's method and at the optimum.
 
     Attributes:
@@ -160,13 +160,13 @@ def run(request: Request) -> Outcome:
     return Outcome(figure, tables, tuple(claims), notes(pairs))
 
 
-def recorded_pairs() -> Iterable[Pair]:
+def recorded_pairs() -> Iterable[SlopePair]:
     """The pairs of the records: the paper's method, and the optimum of table 1."""
     method, at_optimum = method_curves(), optimum_curves()
     at_optimum["airfoil"] = method[OPTIMUM]
     for row in ROWS:
         for unit in method[row.name].units:
-            yield Pair(row, unit, method[row.name], at_optimum[row.name])
+            yield SlopePair(row, unit, method[row.name], at_optimum[row.name])
 
 
 def optimum_curves() -> dict[str, Scaling]:
@@ -186,7 +186,7 @@ def optimum_curves() -> dict[str, Scaling]:
     return curves
 
 
-def quick_pairs(request: Request) -> Iterable[Pair]:
+def quick_pairs(request: Request) -> Iterable[SlopePair]:
     """Small networks of the synthetic problems, trained now for a few steps."""
     tick = ticker(request, 2 * len(QUICK_WIDTHS) * sum(len(paper_units(row)) for row in (LINE, *SYNTHETIC)))
     for row in (LINE, *SYNTHETIC):
@@ -196,7 +196,7 @@ def quick_pairs(request: Request) -> Iterable[Pair]:
             options = {**newton_options(unit, row.inputs), "steps": 15}
             method = fit_curves(request, (unit,), target, QUICK_WIDTHS, tick, solver="newton", **options)
             optimum = fit_curves(request, (unit,), target, QUICK_WIDTHS, tick, solver="varpro", **QUICK)
-            yield Pair(row, unit, method, optimum)
+            yield SlopePair(row, unit, method, optimum)
 
 
 def paper_units(row: ProblemRow) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ def first_rows(unit: str) -> str:
     )
 
 
-def optimum_claim(pair: Pair) -> Claim:
+def optimum_claim(pair: SlopePair) -> Claim:
     """Airfoil at the optimum over the range of widths of the reference code."""
     low, high = pair.common
     errors = median_errors(pair.optimum, pair.unit)
@@ -228,7 +228,7 @@ def optimum_claim(pair: Pair) -> Claim:
     )
 
 
-def row_panel(pairs: Sequence[Pair]) -> CurvePanel:
+def row_panel(pairs: Sequence[SlopePair]) -> CurvePanel:
     """A panel a problem: both curves of each unit, and a line of the paper's slope."""
     row, curves = pairs[0].row, []
     for pair in pairs:
@@ -258,7 +258,7 @@ def row_panel(pairs: Sequence[Pair]) -> CurvePanel:
     return CurvePanel(f"{row.label}, {counted(row.inputs, 'input')}", tested, tuple(curves))
 
 
-def pairs_table(pairs: Sequence[Pair]) -> pd.DataFrame:
+def pairs_table(pairs: Sequence[SlopePair]) -> pd.DataFrame:
     """A row a pair: the paper's slope, the method's over all its widths, and both over the widths that both have."""
     rows = []
     for pair in pairs:
@@ -286,7 +286,7 @@ def pairs_table(pairs: Sequence[Pair]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def errors_table(pairs: Sequence[Pair]) -> pd.DataFrame:
+def errors_table(pairs: Sequence[SlopePair]) -> pd.DataFrame:
     """A row a width of each unit and problem: medians of the seeds by both."""
     rows = []
     for pair in pairs:
@@ -300,7 +300,7 @@ def errors_table(pairs: Sequence[Pair]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def notes(pairs: Sequence[Pair]) -> tuple[str, ...]:
+def notes(pairs: Sequence[SlopePair]) -> tuple[str, ...]:
     """How many of the paper's slopes its own method gives, and what is known of the method."""
     verdicts = [pair.cell.verdict for pair in pairs]
     steeper = sum(pair.best_slope.value < pair.common_slope.value for pair in pairs)
