@@ -229,12 +229,13 @@ def optimum_claim(pair: SlopePair) -> Claim:
 
 
 def row_panel(pairs: Sequence[SlopePair]) -> CurvePanel:
-    """A panel a problem: both curves of each unit, and a line of the paper's slope."""
+    """A panel a problem: both curves of each unit, a line of the paper's slope, and the limit where there is one."""
     row, curves = pairs[0].row, []
     for pair in pairs:
         method = median_errors(pair.method, pair.unit)
         sizes, errors = np.array(list(method), float), np.array(list(method.values()))
         best = median_errors(pair.optimum, pair.unit)
+        limits = {p.width: p.limit for p in pair.optimum.points if p.unit == pair.unit}
         ends = np.array(pair.widths, float)
         paper = row.paper(pair.unit)
         assert paper is not None
@@ -247,6 +248,7 @@ def row_panel(pairs: Sequence[SlopePair]) -> CurvePanel:
                 np.array(list(best), float),
                 np.array(list(best.values()))[:, None],
                 note=f"slope {pair.best_slope}",
+                limit=np.array([limits[width] for width in best]),
                 line=":",
                 **own,
             ),
