@@ -26,7 +26,7 @@ from gatelab.scaling_laws.reference import (
     read_curves,
 )
 from gatelab.studies import Request, study
-from gatelab.studies.scaling.error_curves import median_errors
+from gatelab.studies.scaling.error_curves import REFERENCE_RMSE, median_errors
 from gatelab.studies.scaling.method import ROWS, SlopePair, optimum_curves, paper_units
 from gatelab.studies.scaling.printed import APART
 from gatelab.studies.scaling.problem_rows import SYNTHETIC
@@ -153,6 +153,21 @@ def test_the_record_holds_what_was_planned() -> None:
     # The reference code's own errors at the widths at which it was run; ours by its method are as near as this.
     for width, theirs in {5: 1.5e-2, 10: 1.9e-3, 20: 3.5e-4, 35: 7.8e-5, 50: 2.8e-5}.items():
         assert 0.4 < medians[width] / theirs < 2.5
+
+
+def test_what_is_said_of_the_reference_codes_runs_is_in_their_log() -> None:
+    """The table of the runs made again, line by line; and that of the first ones, which the studies compare with."""
+    text = RECORD.with_name("reference.md").read_text(encoding="utf-8")
+    log = [json.loads(line) for line in RECORD.with_name("reference.jsonl").read_text(encoding="utf-8").splitlines()]
+    for run in log:
+        row = f"| `{run['problem']}` | {run['model_arch'].upper()} | {run['n_hidden']} |"
+        (line,) = (line for line in text.splitlines() if line.startswith(row))
+        assert line.endswith(f"| {run['test_rmse']:.3g} |")
+    assert len(log) == 11
+    for name, errors in REFERENCE_RMSE.items():
+        for width, rmse in errors.items():
+            (line,) = (line for line in text.splitlines() if line.startswith(f"| {width} |"))
+            assert float(line.split("|")[2 + list(REFERENCE_RMSE).index(name)].split(",")[0]) == rmse
 
 
 def test_the_study_answers_every_slope_that_the_paper_has() -> None:

@@ -134,8 +134,7 @@ def _on_a_grid(name: str, n: int, seed: int) -> Problem:
     side = int(n ** (1 / inputs))
     line = np.linspace(-1, 1, side)
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*[line] * inputs)], axis=1)
-    arrays = [np.squeeze(drawn), np.squeeze(grid)]
-    x, test = arrays
+    x, test = np.squeeze(drawn), np.squeeze(grid)
     return Problem.from_arrays(x, target(x), test=(test, target(test)), name=name)
 
 

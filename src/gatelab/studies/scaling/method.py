@@ -240,9 +240,8 @@ def row_panel(pairs: Sequence[SlopePair]) -> CurvePanel:
         paper = row.paper(pair.unit)
         assert paper is not None
         line = np.exp(np.mean(np.log(errors))) * (ends / np.exp(np.mean(np.log(sizes)))) ** paper
-        own = {"look": pair.unit}
         curves += [
-            Curve(f"{pair.unit}, paper's method", sizes, errors[:, None], note=f"slope {pair.slope}", **own),
+            Curve(f"{pair.unit}, paper's method", sizes, errors[:, None], note=f"slope {pair.slope}", look=pair.unit),
             Curve(
                 f"{pair.unit}, at the optimum",
                 np.array(list(best), float),
@@ -250,10 +249,14 @@ def row_panel(pairs: Sequence[SlopePair]) -> CurvePanel:
                 note=f"slope {pair.best_slope}",
                 limit=np.array([limits[width] for width in best]),
                 line=":",
-                **own,
+                look=pair.unit,
             ),
             Curve(
-                f"{pair.unit}, the paper's slope {paper:.2f}".replace("-", "−"), ends, line[:, None], line="--", **own
+                f"{pair.unit}, the paper's slope {paper:.2f}".replace("-", "−"),
+                ends,
+                line[:, None],
+                line="--",
+                look=pair.unit,
             ),
         ]
     tested = {True: "test RMSE", False: "RMSE on training rows"}[row.apart]
