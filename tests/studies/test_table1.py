@@ -105,6 +105,16 @@ def test_the_papers_words_on_its_table_are_held_against_slopes() -> None:
     assert inputs_claim(steep, "paper").verdict == "differs"  # the paper's own table does not go as 1/d
 
 
+def test_widths_that_are_not_the_papers_are_said() -> None:
+    claims = {c.what: c.claim("because", "table 1") for row in REAL for c in cells_of(made_up(row))}
+    assert claims["airfoil, mlp, paper's protocol"].outside == (
+        "the paper's slope is over n = 10 to 500, ours over 2 to 32"
+    )
+    assert {what for what, claim in claims.items() if claim.outside} == {
+        f"airfoil, {unit}, {words}" for unit in ("mlp", "glu") for words in PROTOCOLS.values()
+    }
+
+
 def test_the_paper_has_a_row_for_each_of_ours_and_no_more() -> None:
     assert [row.label for row in ROWS] == list(PRINTED)
     assert [row.inputs for row in ROWS] == [1, 2, 5, 4, 4, 5, 8]

@@ -25,6 +25,7 @@ from gatelab.studies.progress import ticker
 from gatelab.studies.records import record_path
 from gatelab.studies.scaling.error_curves import fit_curves, median_errors, method_curves
 from gatelab.studies.scaling.many_inputs import CurvePanel, panel_figure
+from gatelab.studies.scaling.printed import SLOPE_RANGES
 from gatelab.studies.scaling.problem_rows import (
     LINE,
     QUICK,
@@ -41,8 +42,6 @@ from gatelab.studies.verdicts import slope_claim, slope_ends
 
 ROWS = (LINE, *SYNTHETIC, *REAL)
 FIRST = f"california, first {FIRST_ROWS} rows"
-# Where the reference code's ranges of widths for the slopes of airfoil end; both begin at 10.
-PAPER_END = {("airfoil", "mlp"): 500, ("airfoil", "glu"): 100}
 ERRORS = "scaling/table1-errors.csv"
 QUICK_WIDTHS, QUICK_ROWS = (2, 3, 4), 250
 
@@ -109,11 +108,11 @@ class SlopePair:
         """What of the paper's conditions does not hold."""
         if self.row.inputs == 1:
             return ""
-        end = PAPER_END.get((self.row.name, self.unit))
-        if end is None:
+        theirs = SLOPE_RANGES.get((self.row.label, self.unit))
+        if theirs is None:
             return "which widths the paper took is not known"
-        if end > self.widths[1]:
-            return f"the paper's widths end at {end}, ours at {self.widths[1]}"
+        if theirs[1] > self.widths[1]:
+            return f"the paper's widths end at {theirs[1]}, ours at {self.widths[1]}"
         return ""
 
     @property

@@ -88,6 +88,8 @@ Reading = Literal["split", "paper", "method"]
 READINGS: Mapping[Reading, str] = {**PROTOCOLS, "method": "paper's method"}
 # The reference code tests these on points of their own: its protocol is a true split, and there is no other.
 APART = ("1/(1+cos²πx)", "sin 4x sin 4y")
+# The widths over which the reference code takes slopes, where it says so; it takes all that were run elsewhere.
+SLOPE_RANGES: Mapping[tuple[str, str], tuple[int, int]] = {("airfoil", "mlp"): (10, 500), ("airfoil", "glu"): (10, 100)}
 STEEPER = "problems on which the GLU is steeper than the MLP"
 BY_INPUTS = "slope times dim_x over the slope in one dimension, mlp and glu"
 # The panels of figures 7 and 8; the paper has them under its own protocol.

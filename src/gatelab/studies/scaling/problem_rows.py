@@ -31,6 +31,7 @@ from gatelab.studies.scaling.printed import (
     BY_INPUTS,
     PROTOCOLS,
     READINGS,
+    SLOPE_RANGES,
     STEEPER,
     UNITS,
     Protocol,
@@ -315,7 +316,17 @@ class SlopeCell:
 
     def claim(self, because: str, heading: str) -> Claim:
         """The paper's slope beside ours, below "table 1", "figure 7" or "figure 8"."""
-        return slope_claim(self.what, self.paper, self.ours, because, self.row.near, place=self.place(heading))
+        place = self.place(heading)
+        return slope_claim(self.what, self.paper, self.ours, because, self.row.near, place=place, outside=self.outside)
+
+    @property
+    def outside(self) -> str:
+        """Which widths the paper has and ours have not, where it is known."""
+        theirs = SLOPE_RANGES.get((self.row.label, self.unit))
+        ours = (self.row.widths[0], self.row.widths[-1])
+        if theirs is None or theirs == ours:
+            return ""
+        return f"the paper's slope is over n = {theirs[0]} to {theirs[1]}, ours over {ours[0]} to {ours[1]}"
 
 
 def cells_of(fitted: FittedRow) -> tuple[SlopeCell, ...]:
