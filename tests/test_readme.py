@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import gatelab as gl
 from gatelab.cli import app
-from gatelab.studies import Request, catalogue
+from gatelab.studies import Outcome, Request, catalogue
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -90,27 +90,54 @@ def test_slopes_in_many_dimensions_are_those_of_the_record():
     assert "sin 4x sin 4y: {}, {} and {}".format(*waves) in text
     split = {row: slopes(row, "true split") for row in ("Friedman 3", "airfoil")}
     assert f"Friedman's third problem: {third[0]} becomes {split['Friedman 3'][0]}" in text
-    assert f"airfoil: {slopes('airfoil')[0]} becomes {split['airfoil'][0]}" in text
+    assert f"airfoil, n = 2 to 32: {slopes('airfoil')[0]} becomes {split['airfoil'][0]}" in text
     assert f"the GLU's {slopes('airfoil')[1]} becomes {split['airfoil'][1]}" in text
     assert "undecided: {} {}".format(*ours["Friedman 3, glu, true split"]) in text
     corrections = (Path(__file__).parents[1] / "docs/corrections.md").read_text(encoding="utf-8")
     assert f"{waves[0]} / {waves[1]} and {first[0]} / {first[1]} (MLP / GLU)" in corrections
 
 
-def test_slopes_by_the_papers_method_are_those_of_the_record():
-    """The medians of five seeds, a line through all widths from 1 to 50; networks of one width are one point."""
-    record = json.loads((Path(__file__).parents[1] / "results/scaling/newton.json").read_text(encoding="utf-8"))
-    study = gl.Scaling.from_json(json.dumps(record["scaling"]))
+@pytest.fixture(scope="module")
+def method() -> Outcome:
+    """The study of the paper's own method, from its record."""
+    return catalogue.study("scaling/method").run(Request())
+
+
+def test_slopes_by_the_papers_method_are_those_of_the_record(method: Outcome):
+    """The medians of five seeds, a line through all widths that were run; networks of one width are one point."""
+    record = json.loads((Path(__file__).parents[1] / "results/scaling/paper-method.json").read_text(encoding="utf-8"))
+    study = gl.Scaling.from_json(json.dumps(record["curves"]["paper-1d"]))
+    claims = {claim.what: claim for claim in method.comparison}
     text = " ".join(README.split())
-    for unit, paper in (("mlp", "-2.13"), ("glu", "-3.08")):
-        errors = [
-            np.median([p.test_rmse for p in study.points if (p.unit, p.width) == (unit, width)])
-            for width in range(1, 51)
-        ]
-        line = study.slope(unit, aggregate="median", flagged=True)
-        assert line.value == pytest.approx(np.polyfit(np.log(np.arange(1, 51)), np.log(errors), 1)[0])
-        assert len([p for p in study.points if p.unit == unit]) == 250
-        assert f"{line:.2f} ({unit.upper()}; " in text and paper in text
+    for unit, paper in (("mlp", "-2.13"), ("glu", "-3.08"), ("gqu", "-3.55")):
+        widths = sorted({p.width for p in study.points if p.unit == unit})
+        points = [[p.test_rmse for p in study.points if (p.unit, p.width) == (unit, width)] for width in widths]
+        assert {len(errors) for errors in points} == {5} and (widths[0], widths[-1]) == (1, 50)
+        slope = np.polyfit(np.log(widths), np.log([np.median(errors) for errors in points]), 1)[0]
+        claim = claims[f"1/(1+cos²πx), {unit}, paper's method"]
+        assert claim.ours == f"{slope:.2f}" and claim.paper == paper
+        assert f"{claim.ours} {claim.interval} ({unit.upper()}; " in text and f"{paper})" in text
+        assert f"{claim.ours} {claim.interval}" in CORRECTIONS
+    at_optimum = method.tables["pairs"].set_index(["problem", "unit"]).loc["paper-1d", "optimum"]
+    assert "At the optimum they are {:.2f}, {:.2f} and {:.2f}:".format(*at_optimum) in text
+
+
+def test_how_many_slopes_the_papers_method_gives_is_counted_by_the_study(method: Outcome):
+    claims = {claim.what: claim for claim in method.comparison}
+    verdicts = [claim.verdict for claim in method.comparison if claim.place.startswith("table 1")]
+    pairs = method.tables["pairs"].set_index(["problem", "unit"])
+    synthetic = pairs.loc[["sin4x-sin4y", "friedman1", "friedman2", "friedman3"], "times_at_greatest_width"]
+    text, times = " ".join(README.split()), f"{synthetic.min():.1f} to {synthetic.max():.0f} times the error"
+    assert f"{verdicts.count('reproduced')} of its 15 slopes are reproduced" in text and len(verdicts) == 15
+    assert f"{verdicts.count('reproduced')} of the 15 slopes are reproduced" in CORRECTIONS
+    assert f"{verdicts.count('differs')} differ" in text and f"{verdicts.count('differs')} differ" in CORRECTIONS
+    assert f"{times} at the optimum" in text and f"{times} at the optimum" in CORRECTIONS
+    steeper = int((pairs["optimum"] < pairs["method_common"]).sum())
+    assert f"over the same widths the optimum is steeper for {steeper} of 15" in text
+    theirs = [claims[f"airfoil, {unit}, paper's method"].ours for unit in ("mlp", "glu")]
+    best = [claims[f"airfoil, {unit}, at the optimum over the paper's range"].ours for unit in ("mlp", "glu")]
+    assert "its method gives {} (MLP) and {} (GLU), the optimum {} and {}".format(*theirs, *best) in text
+    assert "its method {1} and {0}, the optimum {3} and {2}.".format(*theirs, *best) in CORRECTIONS
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gatelab.data import Problem
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Network, Unit, unit
-from gatelab.solve.solution import Status, mean_square, tensors
+from gatelab.solve.solution import Status, mean_square, start, tensors
 from gatelab.solve.solvers import newton
 from gatelab.solve.solvers.newton import (
     Schedule,
@@ -218,3 +218,15 @@ def test_both_ways_to_the_hessian_take_the_same_steps():
     np.testing.assert_allclose(ways[0].history, ways[1].history, rtol=1e-6)
     with pytest.raises(GatelabError, match="autodiff"):
         solve_newton("glu", wave, 3, hessian="autodif")
+
+
+def test_the_reference_codes_stages_move_one_layer_at_a_time_and_then_all(wave: Problem) -> None:
+    """Given the others, output and factor are linear: a step each converges, and the gate is next."""
+    begun = start(unit("glu"), wave, 5, seed=0, init="spline-alternating")
+    moved = []
+    for steps in (1, 2, 3):
+        net = solve_newton("glu", wave, 5, schedule="reference", init="spline-alternating", steps=steps).network
+        moved.append({n for n, p in net.named_parameters() if not torch.equal(p, begun.get_parameter(n))})
+    assert moved == [{"D", "d"}, {"D", "d", "U", "u"}, {"D", "d", "U", "u", "G", "g"}]
+    whole = solve_newton("glu", wave, 5, schedule="reference", init="spline-alternating", steps=30)
+    assert whole.history[-1] < 0.9 * whole.history[2]

@@ -2,8 +2,8 @@
 
 Train and test are different data: a split of arrays keeps rows of equal x on one side; a function's test points are a
 uniform random draw of their own, however the training points were chosen, and carry no noise. The one exception is
-asked for by name: `protocol="paper"` tests on the training data, as the reference code does, and the problem's name
-says so.
+asked for by name: `protocol="paper"` tests on the training data, as the reference code of the first paper does with
+Friedman's problems and measured data, and the problem's name says so.
 """
 
 from __future__ import annotations

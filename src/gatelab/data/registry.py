@@ -69,8 +69,8 @@ def problem(
         seed: of every draw, and of the choice of test rows.
         standardise: give inputs and targets mean 0 and deviation 1 on the training part; by default this is done to
             Friedman's and measured data.
-        protocol: "split", or "paper" to test on the training data, as the reference code does; the problem's name then
-            says so.
+        protocol: "split", or "paper" to test on the training data, as the reference code does with Friedman's problems
+            and measured data; the problem's name then says so.
 
     Returns:
         A `Problem` with training data, test data and, where it is known, the function.

@@ -22,7 +22,7 @@ from gatelab.errors import GatelabError, check_seed, unknown_name
 if TYPE_CHECKING:
     from gatelab.feedforward.definition import Unit
 
-INITIALISERS = ("spline", "spline-alternating", "normal", "lecun")
+INITIALISERS = ("spline", "spline-alternating", "normal", "lecun", "uniform")
 
 
 def factor_names(factors: int) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Network(nn.Module):
         if self.d_in != 1:
             raise GatelabError(
                 f"the spline initialisers place knots on a line, but the input has {self.d_in} dimensions; "
-                "use init='normal' or 'lecun'"
+                "use init='normal', 'lecun' or 'uniform'"
             )
         sign = torch.ones(self.width, dtype=self.G.dtype)
         if alternating:
@@ -145,6 +145,13 @@ class Network(nn.Module):
                 bias = getattr(self, name.lower())
                 bias.copy_(torch.randn(bias.shape, generator=generator, dtype=bias.dtype))
 
+    def draw_uniform(self, generator: torch.Generator) -> None:
+        """Draw weights and biases within 1 / sqrt(fan-in) of 0, as `torch.nn.Linear` does."""
+        fans = dict.fromkeys(("G", *factor_names(self.unit.factors)), self.d_in) | {"D": self.width}
+        for name, fan_in in fans.items():
+            for p in (getattr(self, name), getattr(self, name.lower())):
+                p.copy_((2 * torch.rand(p.shape, generator=generator, dtype=p.dtype) - 1) / fan_in**0.5)
+
 
 def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, float] = (-1.0, 1.0)) -> None:
     """Fill the parameters of a network in place.
@@ -161,6 +168,9 @@ def initialise(net: Network, init: str, *, seed: int, interval: tuple[float, flo
     with torch.no_grad():
         if init == "lecun":
             net.draw_lecun(interval, generator)
+            return
+        if init == "uniform":
+            net.draw_uniform(generator)
             return
         for p in net.parameters():
             p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))

@@ -45,18 +45,21 @@ _ROUNDINGS = 64
 # Bounds of the length of a step, in Newton steps, and the share of the promised decrease that it must bring.
 _SHORTEST, _LONGEST, _ARMIJO = 2.0**-34, 2.0**10, 1e-4
 _JACOBIAN_ENTRIES = 4_000_000  # at once: 32 MB
+_STEPS_A_LAYER = 3  # of the reference code, before it moves all parameters
 
 
 class Schedule(StrEnum):
     """Which parameters move together, from the output layer to the gate: D, U, Q, ..., G.
 
     `layers` sweeps over them one layer at a time; `cascade` moves D, then D and U, ..., finally all; `paper`
-    spends half of the steps on the one and the rest on the other.
+    spends half of the steps on the one and the rest on the other; `reference` is what the reference code of the paper
+    does: three steps on each layer by itself, once, and the rest on all.
     """
 
     LAYERS = "layers"
     CASCADE = "cascade"
     PAPER = "paper"
+    REFERENCE = "reference"
 
 
 def newton_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
@@ -122,6 +125,9 @@ def solve_newton(
     layers = layers_of(net)
     if schedule == Schedule.LAYERS:
         status = _layers(step, layers, budget)
+    elif schedule == Schedule.REFERENCE:
+        stages = [(names, _STEPS_A_LAYER) for names in layers]
+        status = _stages(step, [*stages, (tuple(chain(*layers)), budget)], budget)
     else:
         if schedule == Schedule.PAPER:
             _layers(step, layers, budget // 2)
@@ -172,6 +178,19 @@ def _cascade(step: Callable[[Names], Status | None], layers: Sequence[Names], bu
             outcome = step(names)
             moved = int(outcome is None)
             share, budget = share - moved, budget - moved
+    return outcome or Status.BUDGET
+
+
+def _stages(step: Callable[[Names], Status | None], stages: Sequence[tuple[Names, int]], budget: int) -> Status:
+    """Parameters and how many steps they may take, in turn, within a budget of steps for all."""
+    outcome: Status | None = None
+    for names, most in stages:
+        outcome = None
+        for _ in range(min(most, budget)):
+            outcome = step(names)
+            if outcome is not None:
+                break
+            budget -= 1
     return outcome or Status.BUDGET
 
 

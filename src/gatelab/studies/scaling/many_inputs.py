@@ -5,7 +5,7 @@ A panel has error against n on logarithmic axes, test and training, with slopes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -141,13 +141,26 @@ def panel_figure(contents: Sequence[CurvePanel], title: str, *, columns: int = 2
         panels = [Panel(figure.add_subplot(rows, columns, i + 1)) for i in range(len(contents))]
         for panel, content in zip(panels, contents, strict=True):
             draw_curves(panel, content.curves)
-            panel.axes.set_xticks(content.curves[0].sizes)
+            panel.axes.set_xticks(spaced(content.curves[0].sizes))
             panel.set(title=content.title, xlabel="neurons n", ylabel=content.errors)
         if alike:
             for first in range(0, len(panels), columns):
                 share_range(panels[first : first + columns], contents[first : first + columns])
         figure.suptitle(title)
     return figure
+
+
+def spaced(sizes: Iterable[float], ratio: float = 1.25) -> list[float]:
+    """Those sizes whose labels do not touch on a logarithmic axis.
+
+    >>> spaced([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    [1, 2, 3, 4, 5, 7, 9]
+    """
+    chosen: list[float] = []
+    for size in sizes:
+        if not chosen or size >= ratio * chosen[-1]:
+            chosen.append(size)
+    return chosen
 
 
 def share_range(row: Sequence[Panel], contents: Sequence[CurvePanel]) -> None:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from gatelab.plotting import GREY, Entry, Panel, Pen, figure_legend, look, new_figure, style
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.studies.progress import ticker
-from gatelab.studies.scaling.printed import PROTOCOLS, UNITS
+from gatelab.studies.scaling.printed import PROTOCOLS, UNITS, Reading
 from gatelab.studies.scaling.problem_rows import (
     SlopeCell,
     cells_of,
@@ -82,7 +82,7 @@ def counts(cells: Sequence[SlopeCell]) -> list[str]:
     sentences = []
     for kind, measured in (("synthetic problems", False), ("measured data", True)):
         for protocol, words in PROTOCOLS.items():
-            own = [c for c in cells if c.row.measured == measured and c.protocol == protocol]
+            own = [c for c in cells if c.row.measured == measured and c.under(protocol)]
             steeper = [c.ours.value < c.paper for c in own if c.paper is not None]
             if steeper:
                 part = f"{sum(steeper)} of {len(steeper)}"
@@ -113,14 +113,17 @@ def draw_slopes(panel: Panel, cells: Sequence[SlopeCell], rows: list[str], colou
     faces = {"split": colour, "paper": "#9a9a9a"}
     for c in cells:
         line = rows.index(c.row.name)
-        height, face, mark = line + SHIFTS[c.protocol], faces[c.protocol], MARKS[c.protocol]
+        shown: Reading = c.protocol
+        if c.row.apart:
+            shown = "split"  # which the paper's own protocol is there
+        height, face, mark = line + SHIFTS[shown] * (not c.row.apart), faces[shown], MARKS[shown]
         if np.isfinite(c.ours.low):
             ends = [c.ours.low, c.ours.high]
             panel.line(ends, [height, height], Pen(face, width=1.4), solid_capstyle="butt")
         if c.ours.value >= EDGE:
             mark = ">"
         panel.line(min(c.ours.value, 0.97 * EDGE), height, Pen(face, "", marker=mark, size=4.5), order=3)
-        if c.protocol == "split":
+        if c.protocol == "paper":
             draw_theory(panel, c, line)
     panel.set(xlim=(None, min(panel.axes.get_xlim()[1], EDGE)))
     panel.axes.grid(axis="y", visible=False)
