@@ -63,7 +63,7 @@ WIDTH = "results/claims.json, ntk/width"
 TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
-SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling.md", "docs/rooms/linearize.md", "docs/glossary.md"
+SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/rooms/linearization.md", "docs/glossary.md"
 HERE = "test_measured.py::test_a_sentence_is_that_of_its_record"
 
 
