@@ -48,7 +48,7 @@ class TrainingOptions:
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="cifar10, mnist or tiny-imagenet; for gpt2 fineweb-edu, tinyshakespeare or a file.",
+            help="cifar10, mnist or tiny-imagenet; for gpt2 fineweb-edu, tinyshakespeare, enwik8 or a file.",
             show_default="cifar10, fineweb-edu",
         ),
     ] = None

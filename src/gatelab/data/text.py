@@ -1,21 +1,21 @@
-"""Text as tokens: FineWeb-Edu's sample, Shakespeare, or any file, encoded by GPT-2's tokenizer or byte by byte.
+"""Text as tokens: FineWeb-Edu's sample, Shakespeare, enwik8 or any file, by GPT-2's tokenizer or byte by byte.
 
 GPT-2's byte-pair encoding is that of the library `tokenizers`, made of GPT-2's files encoder.json and vocab.bpe. Tokens
-are uint16 in memory; batches are functions of the step. What was encoded once is kept in the cache, under the hash of
-the text and of the tokenizer, and mapped from there.
+are uint16 in memory, bytes uint8; batches are functions of the step. What was encoded once is kept in the cache, under
+the hash of the text and of the tokenizer, and mapped from there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http.client import HTTPException
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,13 +27,14 @@ from gatelab.data.archives import (
     Progress,
     RangeFile,
     cache_folder,
+    checked_content,
     content,
     fetched,
     first_file,
     missing,
     places,
 )
-from gatelab.data.batches import OFFSETS, stream
+from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.files import write_whole
@@ -69,13 +70,24 @@ FINEWEB = Archive(
     1004029,
 )
 SAMPLE = 10**6
-TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE}
+# The first 10^8 bytes of a dump of the English Wikipedia, md5 a1fa5ffddb56f4953e226637dabbb36a.
+ENWIK8 = Archive(
+    "text",
+    "enwik8",
+    "http://mattmahoney.net/dc/enwik8.zip",
+    "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+    10**8,
+    zipped=True,
+)
+TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE, "enwik8": ENWIK8}
+# Training, validation and test bytes, for texts of which the literature knows them.
+SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 TOKENIZERS = ("gpt2", "bytes")
 
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """Training and test tokens of one text, the test tokens its end.
+    """Training and test tokens of one text, the test tokens its end, with validation tokens before them if any.
 
     Attributes:
         name: that of the text, or of its file.
@@ -83,6 +95,7 @@ class TextData:
         test: the test tokens.
         vocabulary: how many tokens there may be.
         description: what was read, in a line.
+        valid: the validation tokens, for choices such as that of a learning rate; None where none were set aside.
 
     >>> data = TextData("abc", np.arange(90, dtype=np.uint16), np.arange(90, 100, dtype=np.uint16), 256)
     >>> x, y = data.batch(step=0, size=2, context=8)
@@ -95,29 +108,108 @@ class TextData:
     test: Tokens
     vocabulary: int
     description: str = ""
+    valid: Tokens | None = None
 
     def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{shorten(self.name)}: {len(self.train)} training and {len(self.test)} test tokens of {self.vocabulary}",
-        )
+        counted = f"{len(self.train)} training and {len(self.test)} test tokens"
+        if self.valid is not None:
+            counted = f"{len(self.train)} training, {len(self.valid)} validation and {len(self.test)} test tokens"
+        return one_line(self, f"{shorten(self.name)}: {counted} of {self.vocabulary}")
+
+    def tuning(self) -> TextData:
+        """The same with the validation tokens in the place of the test tokens, which stay unseen.
+
+        Returns:
+            The data on which learning rates and the like are chosen.
+        """
+        if self.valid is None:
+            raise GatelabError(
+                f"{self.name} has no validation tokens to choose by; read it with valid_fraction=0.05, or give valid"
+            )
+        return replace(self, test=self.valid, valid=None)
+
+    def first(self, share: float) -> TextData:
+        """The same with the first of its training tokens only, which may then be read more often.
+
+        Args:
+            share: How many of the training tokens, above 0 and up to 1.
+
+        Returns:
+            The data with fewer training tokens; validation and test tokens are what they were.
+        """
+        if not (isinstance(share, Real) and 0 < share <= 1):
+            raise GatelabError(f"share is {share!r}; give a number above 0 and up to 1, such as 0.05")
+        count = round(share * len(self.train))
+        if count < 2:
+            raise GatelabError(
+                f"a share of {share} of the {len(self.train)} training tokens of {self.name} is {count}; give a share"
+                " that leaves 2 or more"
+            )
+        return replace(self, train=self.train[:count])
+
+    def starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
+        """Where the windows of `batch` begin in the training tokens.
+
+        Args:
+            step: The step of the training.
+            size: How many windows its batch has.
+            context: How many tokens a window has; one more follows it.
+            seed: Decides, with the step, where they begin.
+
+        Returns:
+            The places, (size,) int64, each of them equally likely.
+        """
+        count = self.window_count(self.train, context, "training")
+        return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
+
+    def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
+        """Where the windows of `epoch_batch` begin in the training tokens.
+
+        Args:
+            step: The step of the training.
+            size: How many windows its batch has.
+            context: How many tokens a window has; one more follows it.
+            seed: Decides, with the epoch, the order of the windows.
+
+        Returns:
+            The places, (size,) int64, multiples of the context.
+        """
+        count = (self.window_count(self.train, context, "training") - 1) // context + 1
+        return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 
     def batch(self, step: int, size: int, context: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Windows of the training tokens, (size, context), from anywhere; and the token that follows each of theirs."""
-        last = self.window_count(self.train, context, "training")
-        shape = (whole_number("size", size, 1),)
-        starts = torch.randint(last, shape, generator=stream(seed, OFFSETS, step)).numpy()
-        return followed(self.train[starts[:, None] + np.arange(context + 1)])
+        return windows(self.train, self.starts(step, size, context, seed), context)
+
+    def epoch_batch(self, step: int, size: int, context: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Windows of the training tokens, (size, context), such that an epoch has every token once.
+
+        The training tokens are cut into windows that do not overlap; the tokens after the last whole one are left out.
+        Every epoch goes through all windows in an order of its own, and a batch may lie across two epochs. It is a
+        function of seed and step alone: a training that was cut off goes on with the batches that it would have had.
+
+        Args:
+            step: The step of the training.
+            size: How many windows its batch has.
+            context: How many tokens a window has.
+            seed: Decides, with the epoch, the order of the windows.
+
+        Returns:
+            The windows, and for each of their tokens the one that follows, both (size, context) int64.
+        """
+        return windows(self.train, self.epoch_starts(step, size, context, seed), context)
 
     def batches(self, part: str, size: int, context: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of "train" or "test" in windows that do not overlap; the tokens after the last whole one are left out."""
+        """All of "train", "valid" or "test" in windows that do not overlap; what is after the last one is left out."""
         parts = {"train": self.train, "test": self.test}
+        if self.valid is not None:
+            parts["valid"] = self.valid
         if part not in parts:
             raise unknown_name("part", part, parts)
         tokens = parts[part]
-        starts = np.arange(0, self.window_count(tokens, context, part), context)
-        for i in range(0, len(starts), whole_number("size", size, 1)):
-            yield followed(tokens[starts[i : i + size, None] + np.arange(context + 1)])
+        starts = torch.arange(0, self.window_count(tokens, context, part), context)
+        for some in starts.split(whole_number("size", size, 1)):
+            yield windows(tokens, some, context)
 
     def window_count(self, tokens: Tokens, context: int, part: str) -> int:
         """At how many places a window of `context` tokens and the token after it can begin."""
@@ -130,9 +222,10 @@ class TextData:
         return count
 
 
-def followed(windows: Tokens) -> tuple[Tensor, Tensor]:
-    """Of windows (N, T + 1) the first T tokens of each, and for each of them the token that follows."""
-    wide = torch.from_numpy(windows.astype(np.int64))
+def windows(tokens: Tokens, starts: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    """The windows of `context` tokens that begin at the starts, and for each of their tokens the one that follows."""
+    places = starts.numpy()[:, None] + np.arange(context + 1)
+    wide = torch.from_numpy(tokens[places].astype(np.int64))
     return wide[:, :-1], wide[:, 1:]
 
 
@@ -140,24 +233,26 @@ def text_data(
     source: str | Path = "fineweb-edu",
     tokenizer: str | BPE = "gpt2",
     *,
-    test_fraction: float = 0.1,
+    test_fraction: float | None = None,
+    valid_fraction: float | None = None,
     progress: Progress | None = None,
 ) -> TextData:
     """The tokens of a text, the last of them for testing.
 
     Args:
-        source: "fineweb-edu", "tinyshakespeare", or a file: text, gzipped text, or Parquet. A Parquet file, such as one
-            of FineWeb-Edu's own, has its documents in the column "text"; each is followed by the tokenizer's end of
-            text.
+        source: "fineweb-edu", "tinyshakespeare", "enwik8", or a file: text, gzipped or zipped text, or Parquet. A
+            Parquet file, such as one of FineWeb-Edu's own, has its documents in the column "text"; each is followed by
+            the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and testing, as
+            in the literature, each encoded by itself.
         tokenizer: "gpt2", "bytes" (256 tokens, no file needed) or a `BPE`.
-        test_fraction: the share of the tokens that is for testing.
+        test_fraction: the share of the tokens that is for testing, a tenth if not given.
+        valid_fraction: the share of the tokens before those that is for validation, none if not given.
         progress: called with the bytes received and the bytes there are while something is downloaded.
 
     Returns:
         A `TextData` with training and test tokens.
     """
-    if not (isinstance(test_fraction, Real) and 0 < test_fraction < 1):
-        raise GatelabError(f"test_fraction is {test_fraction!r}; give a number between 0 and 1, such as 0.1")
+    shares = checked_shares(source, test_fraction, valid_fraction)
     path = text_file(source, progress)
     encoder: BPE | ByteTokenizer
     if isinstance(tokenizer, BPE):
@@ -168,31 +263,66 @@ def text_data(
         encoder = gpt2_tokenizer(progress)
     else:
         raise unknown_name("tokenizer", tokenizer, TOKENIZERS)
-    tokens = tokens_of(path, encoder)
-    n_test = round(test_fraction * len(tokens))
-    if min(n_test, len(tokens) - n_test) < 2:
-        raise GatelabError(f"{path} has {len(tokens)} tokens; give a text of which both parts have 2 or more")
-    train, test = tokens[: len(tokens) - n_test], tokens[len(tokens) - n_test :]
     name = path.name
     if source in TEXTS:
         name = str(source)
-    description = (
-        f"{name}: {len(train)} training tokens, {len(test)} test tokens of a vocabulary of {encoder.vocabulary}"
-    )
-    return TextData(name, train, test, encoder.vocabulary, description)
+    if source in SPLITS:
+        raw = checked_content(path, TEXTS[name])
+        ends = np.cumsum(SPLITS[name])
+        train, valid, test = (
+            part_tokens(raw[end - n : end], encoder) for n, end in zip(SPLITS[name], ends, strict=True)
+        )
+    else:
+        tokens = tokens_of(path, encoder)
+        n_valid, n_test = (round(share * len(tokens)) for share in shares)
+        end = len(tokens) - n_test
+        train, valid, test = tokens[: end - n_valid], tokens[end - n_valid : end], tokens[end:]
+        if not len(tokens):
+            raise GatelabError(f"{path} is empty; give a text that has something in it")
+        if min(len(train), len(test)) < 2 or (shares[0] and len(valid) < 2):
+            raise GatelabError(f"{path} has {len(tokens)} tokens; give a text of which all parts have 2 or more")
+    counted = f"{len(train)} training tokens, "
+    if len(valid):
+        counted += f"{len(valid)} validation tokens, "
+    description = f"{name}: {counted}{len(test)} test tokens of a vocabulary of {encoder.vocabulary}"
+    return TextData(name, train, test, encoder.vocabulary, description, valid if len(valid) else None)
+
+
+def checked_shares(
+    source: str | Path, test_fraction: float | None, valid_fraction: float | None
+) -> tuple[float, float]:
+    """The shares of the tokens for validation and testing; refused where they are none, or where a text has its own."""
+    given = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if source in SPLITS:
+            sizes = " + ".join(map(str, SPLITS[str(source)]))
+            raise GatelabError(
+                f"{name} is {value!r}, but {source} has the parts of the literature, {sizes} bytes; leave {name} out"
+            )
+        if not (isinstance(value, Real) and 0 < value < 1):
+            raise GatelabError(f"{name} is {value!r}; give a number between 0 and 1, such as 0.1")
+    shares = valid_fraction or 0.0, test_fraction or 0.1
+    if sum(shares) >= 1:
+        raise GatelabError(
+            f"valid_fraction and test_fraction are {shares[0]} and {shares[1]}, which leaves no token for training;"
+            " give shares whose sum is below 1"
+        )
+    return shares
 
 
 # ---- tokenizers
 
 
 class ByteTokenizer:
-    """Each byte of the text is a token."""
+    """Each byte of the text is a token, and takes a byte."""
 
-    vocabulary, end, fingerprint = 256, None, "bytes"
+    vocabulary, end, fingerprint, dtype = 256, None, "bytes, uint8", np.uint8
 
     def encode(self, text: str) -> Tokens:
         """The bytes of a text."""
-        return np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
+        return np.frombuffer(text.encode(), np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +345,7 @@ class BPE:
     merges: Sequence[tuple[str, str]]
     end: int | None = None
     fingerprint: str = ""
+    dtype: ClassVar = np.uint16
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.vocabulary} tokens, {len(self.merges)} merges")
@@ -330,9 +461,9 @@ def text_file(source: str | Path, progress: Progress | None) -> Path:
         archive = TEXTS[str(source)]
         folders = places(archive.folder)
         if folders is not None:
-            path = first_file(folders, [archive.file])
+            path = first_file(folders, archive.names)
             if path is None:
-                raise missing(str(source), (folder / archive.file for folder in folders), archive.url)
+                raise missing(str(source), (folder / name for folder in folders for name in archive.names), archive.url)
             return path
         if archive is FINEWEB:
             return fineweb_sample(archive)
@@ -399,10 +530,29 @@ def tokens_of(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # The kind of file is a part of what is hashed: documents of one kind end with a token, texts do not.
     kind = {".parquet": "parquet"}.get(path.suffix, "text")
-    key = fingerprint([f"{kind} {digest} {encoder.fingerprint}"], 24)
-    cached = cache_folder() / "tokens" / f"{key}.npy"
+    return cached_tokens(f"{kind} {digest} {encoder.fingerprint}", lambda: encoded(path, encoder))
+
+
+def part_tokens(raw: bytes, encoder: BPE | ByteTokenizer) -> Tokens:
+    """The tokens of a part of a text, out of the cache if they are there."""
+
+    def tokens() -> Tokens:
+        if isinstance(encoder, ByteTokenizer):
+            return np.frombuffer(raw, np.uint8)
+        return encoder.encode(raw.decode())
+
+    if not encoder.fingerprint:
+        return tokens()
+    return cached_tokens(f"part {hashlib.sha256(raw).hexdigest()} {encoder.fingerprint}", tokens)
+
+
+def cached_tokens(key: str, make: Callable[[], Tokens]) -> Tokens:
+    """The tokens that the cache has under a key, mapped from there; made and put there if it has none."""
+    cached = cache_folder() / "tokens" / f"{fingerprint([key], 24)}.npy"
     if not cached.is_file():
-        tokens = encoded(path, encoder)
+        tokens = make()
+        if not len(tokens):
+            return tokens  # nothing, which no system maps
 
         def save(part: Path) -> None:
             with part.open("wb") as out:
@@ -415,12 +565,12 @@ def tokens_of(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
 def encoded(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
     """The tokens of a file."""
     if path.suffix == ".parquet":
-        end = np.array([e for e in (encoder.end,) if e is not None], np.uint16)
+        end = np.array([e for e in (encoder.end,) if e is not None], encoder.dtype)
         parts = [part for document in documents(path, path) for part in (encoder.encode(document), end)]
-        return np.concatenate([np.empty(0, np.uint16), *parts])
+        return np.concatenate([np.empty(0, encoder.dtype), *parts])
     try:
         return encoder.encode(content(path, "where it came from").decode())
     except UnicodeDecodeError as error:
         raise GatelabError(
-            f"{path} is not UTF-8 text ({error}); give a text file, gzipped or not, or Parquet"
+            f"{path} is not UTF-8 text ({error}); give a text file, gzipped, zipped or not, or Parquet"
         ) from None
