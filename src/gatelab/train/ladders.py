@@ -403,7 +403,7 @@ def ladder(
     seeds: int = 3,
     *,
     repeats: Sequence[int] = (1,),
-    lrs: Mapping[str, float] | None = None,
+    lrs: Mapping[str, float] | RateRule | None = None,
     store: Store | str | Path | None = None,
     backend: Backend = "serial",
     jobs: int | None = None,
@@ -420,7 +420,8 @@ def ladder(
         sizes: of the model, smallest first.
         seeds: trainings of each unit and size; equal seeds see equal batches, whatever the unit.
         repeats: how often the text is read: 1 is every token once, 20 a twentieth of the text twenty times.
-        lrs: learning rates by unit, at all sizes; None sweeps them at the two smallest sizes and goes on by a rule.
+        lrs: learning rates by unit, at all sizes, or a rule that gives them; None sweeps them at the two smallest sizes
+            and goes on by a rule.
         store: a file in which every rung is kept as it ends, its checkpoints beside it: the same call goes on.
         backend: "serial", "processes" or "ray", which takes a GPU for each rung where the device is one.
         jobs: how many rungs at once.
@@ -456,7 +457,7 @@ def planned(
     whole_number("seeds", seeds, 1)
     for times in repeats:
         whole_number("repeats", times, 1)
-    values = {"model": "decoder", "tokenizer": "bytes", "batch": 64, "evaluations": 6, **options}
+    values = {"model": "decoder", "tokenizer": "bytes", "batch": 64, "evaluations": 4, **options}
     model = values.pop("model")
     if model not in TEXT_MODELS:
         raise unknown_name("model of text", str(model), TEXT_MODELS)
@@ -536,7 +537,9 @@ class Work:
             )
 
 
-def climbed(climb: Climb, work: Work, lrs: Mapping[str, float] | None, text: str, report: Listener | None) -> Ladder:
+def climbed(
+    climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None, text: str, report: Listener | None
+) -> Ladder:
     """All stages of a ladder, one after the other."""
     points: list[LadderPoint] = []
     total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
@@ -559,12 +562,21 @@ def climbed(climb: Climb, work: Work, lrs: Mapping[str, float] | None, text: str
         stage(climb.checks(rule))
         stage(climb.ascents(rule.rate))
     else:
-        missing = [unit for unit, _ in climb.recipes if unit not in lrs]
-        if missing:
-            raise GatelabError(f"lrs has no learning rate of {', '.join(dict.fromkeys(missing))}; give one for each")
-        rates = lrs
-        stage(climb.ascents(lambda unit, d_model: rates[unit]))
+        stage(climb.ascents(given_rates(climb, lrs)))
     return so_far()
+
+
+def given_rates(climb: Climb, lrs: Mapping[str, float] | RateRule) -> Callable[[str, int], float]:
+    """Learning rates that are known, as a function of unit and d_model."""
+    known = lrs
+    if isinstance(lrs, RateRule):
+        known = lrs.scales
+    missing = [unit for unit, _ in climb.recipes if unit not in known]
+    if missing:
+        raise GatelabError(f"lrs has no learning rate of {', '.join(dict.fromkeys(missing))}; give one for each")
+    if isinstance(lrs, RateRule):
+        return lrs.rate
+    return lambda unit, d_model: lrs[unit]
 
 
 def expected_rungs(climb: Climb, tuned: bool) -> list[Rung]:
