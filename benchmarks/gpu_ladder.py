@@ -1,9 +1,9 @@
 """The record of the ladder: `python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db`, on a GPU.
 
 Every rung is kept in the store as it ends, and its checkpoints beside it: whatever ends the script, the same command
-goes on, and OUT has all that was done. Several rungs are trained beside each other on one device, which hides the time that
-compiling takes; NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets them overlap. GATELAB_DATA names the
-folder with text/enwik8.gz.
+goes on, and OUT has all that was done. Several rungs are trained beside each other on one device, which hides the time
+that compiling takes; NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets them overlap. GATELAB_DATA
+names the folder with text/enwik8.gz.
 
 `--speeds FILE` measures tokens a second first, of each size: a plain compiled loop of one model, the loop of gatelab
 with one model, and with as many as there are seeds. All sizes are compiled at the same time and then measured one after

@@ -1,7 +1,8 @@
 """Optimisers of stacked members, each with its own learning rate.
 
 SGD and AdamW are torch's: they act entry by entry, on views of the members in the stack. Muon acts on whole matrices,
-and torch's takes one after the other; ours does the same to a stack of them in a few batched products.
+and torch's (of torch 2.9 and later) takes one after the other; ours does the same to a stack of them in a few batched
+products, and is there with every torch.
 """
 
 from __future__ import annotations
@@ -100,9 +101,14 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
-    """Matrices (..., rows, columns) with their singular values near 1, by five steps of Newton and Schulz in bf16."""
+    """Matrices (..., rows, columns) with their singular values near 1, by five steps of Newton and Schulz.
+
+    On a GPU in bf16, as torch does it; processors without bf16 would only take longer.
+    """
     a, b, c = COEFFICIENTS
-    x = matrices.bfloat16()
+    x = matrices
+    if x.is_cuda:
+        x = x.bfloat16()
     tall = x.shape[-2] > x.shape[-1]
     if tall:
         x = x.mT

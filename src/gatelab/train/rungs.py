@@ -33,6 +33,7 @@ from gatelab.train.recipes import SIZES, Recipe
 
 TASK = "gatelab.train.rungs:train_rung"
 VARIABLE = "GATELAB_RUNGS"
+SAVE_VARIABLE, SAVE_SECONDS = "GATELAB_SAVE_SECONDS", 45.0  # between two checkpoints
 PURPOSES = ("tune", "climb")
 
 
@@ -170,7 +171,7 @@ def train_rung(
         folder=folder,
         device=device,
         compile=compile,
-        save_seconds=60,
+        save_seconds=float(os.environ.get(SAVE_VARIABLE, SAVE_SECONDS)),
         progress=False,
     )
     if folder is not None:  # the record says it all, and the state of a large model is gigabytes
