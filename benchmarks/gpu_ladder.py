@@ -150,7 +150,7 @@ def main(
     hours: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 24.0,
     speed_file: Annotated[Path | None, typer.Option("--speeds", help="Measure tokens a second first.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small.")] = False,
-    record_only: Annotated[bool, typer.Option("--record-only", help="Write OUT from the store, and no more.")] = False,
+    record_only: Annotated[bool, typer.Option("--record-only", help="Train nothing: write OUT from the store.")] = False,
 ) -> None:
     """Climb, and write the record after each of the two regimes and whenever time is over."""
     sizes = ("tiny",) if tiny else LADDER_SIZES
@@ -182,7 +182,8 @@ def main(
             climb(repeated, sizes[: len(repeated_sizes)], times, rule)
         except GatelabError as error:
             print(error, flush=True)
-    write_record(out, store, seeds, options, sizes)
+    if store.exists():
+        write_record(out, store, seeds, options, sizes)
 
 
 if __name__ == "__main__":
