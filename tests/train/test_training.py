@@ -199,12 +199,15 @@ def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None
         ({"size": "huge"}, "no size of the mixer"),
         ({"optimiser": "adam"}, "did you mean 'adamw'"),
         ({"colour": 1}, "no value of a recipe"),
+        ({"tokenizer": "words"}, "no tokenizer is called 'words'. Known: bytes, gpt2, trained:4096"),
+        ({"tokenizer": "trained:12"}, "tokenizer is 'trained:12'; give trained:4096"),
         ({"options": {"dropout": 0.1}}, "dropout"),
     ):
         with pytest.raises(GatelabError, match=says):
             small(**changed)
     with pytest.raises(GatelabError, match="no model"):
         recipe("resnet", "glu")
+    assert recipe("gpt2", "glu", tokenizer="trained:512").tokenizer == "trained:512"
 
 
 def test_it_refuses_data_of_the_other_kind_too_large_batches_and_unlike_recipes() -> None:

@@ -67,10 +67,9 @@ def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     """
     size = whole_number("the batch size", size, 1, of="rows")
     first = whole_number("step", step, 0) * size
-    epochs = range(first // n, (first + size - 1) // n + 1)
-    orders = torch.cat([row_order(n, seed, epoch) for epoch in epochs])
-    place = first - epochs[0] * n
-    return orders[place : place + size]
+    end = first + size
+    epochs = range(first // n, (end - 1) // n + 1)
+    return torch.cat([row_order(n, seed, epoch)[max(first - epoch * n, 0) : end - epoch * n] for epoch in epochs])
 
 
 @lru_cache(maxsize=64)

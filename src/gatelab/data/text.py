@@ -1,8 +1,9 @@
-"""Text as tokens: FineWeb-Edu's sample, Shakespeare, enwik8 or any file, by GPT-2's tokenizer or byte by byte.
+"""Text as tokens: FineWeb-Edu's sample, Shakespeare, enwik8 or any file, by GPT-2's tokenizer, its own, or as bytes.
 
-GPT-2's byte-pair encoding is that of the library `tokenizers`, made of GPT-2's files encoder.json and vocab.bpe. Tokens
-are uint16 in memory, bytes uint8; batches are functions of the step. What was encoded once is kept in the cache, under
-the hash of the text and of the tokenizer, and mapped from there.
+GPT-2's byte-pair encoding is that of the library `tokenizers`, made of GPT-2's files encoder.json and vocab.bpe; the
+library can train another on the training part of a text. Tokens are uint16 in memory, bytes uint8; batches are
+functions of the step. What was encoded or trained once is kept in the cache, under the hash of the text and of the
+tokenizer, and mapped from there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cached_property
 from http.client import HTTPException
 from numbers import Real
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -38,6 +40,7 @@ from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.files import write_whole
+from gatelab.linalg.interruptible import apart
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -83,6 +86,8 @@ TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE, "enwik8": ENWIK
 # Training, validation and test bytes, for texts of which the literature knows them.
 SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 TOKENIZERS = ("gpt2", "bytes")
+TRAINED, FEWEST, MOST = "trained:", 257, 2**16  # all bytes and a pair of them; what 16 bits hold
+COPY = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,43 +249,45 @@ def text_data(
             Parquet file, such as one of FineWeb-Edu's own, has its documents in the column "text"; each is followed by
             the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and testing, as
             in the literature, each encoded by itself.
-        tokenizer: "gpt2", "bytes" (256 tokens, no file needed) or a `BPE`.
+        tokenizer: "gpt2", "bytes" (256 tokens, no file needed), a `BPE`, or "trained:4096" for one of so many tokens,
+            257 to 65536, that is trained on the training part of this text; the text is then cut by bytes, and each
+            part encoded by itself.
         test_fraction: the share of the tokens that is for testing, a tenth if not given.
         valid_fraction: the share of the tokens before those that is for validation, none if not given.
-        progress: called with the bytes received and the bytes there are while something is downloaded.
+        progress: called with the bytes received and the bytes there are while something is downloaded, and with those
+            read and to be read while a tokenizer is trained.
 
     Returns:
-        A `TextData` with training and test tokens.
+        A `TextData` with training and test tokens, and validation tokens if asked for or known from the literature.
     """
     shares = checked_shares(source, test_fraction, valid_fraction)
+    size = None
+    if not isinstance(tokenizer, BPE):
+        check_tokenizer(tokenizer)
+        size = trained_size(tokenizer)
     path = text_file(source, progress)
-    encoder: BPE | ByteTokenizer
-    if isinstance(tokenizer, BPE):
-        encoder = tokenizer
-    elif tokenizer == "bytes":
-        encoder = ByteTokenizer()
-    elif tokenizer == "gpt2":
-        encoder = gpt2_tokenizer(progress)
-    else:
-        raise unknown_name("tokenizer", tokenizer, TOKENIZERS)
     name = path.name
     if source in TEXTS:
         name = str(source)
-    if source in SPLITS:
-        raw = checked_content(path, TEXTS[name])
-        ends = np.cumsum(SPLITS[name])
-        train, valid, test = (
-            part_tokens(raw[end - n : end], encoder) for n, end in zip(SPLITS[name], ends, strict=True)
-        )
+    # Before it is encoded, where parts are counted in bytes or where the tokenizer must not have seen the others.
+    if source in SPLITS or size is not None:
+        parts = byte_parts(path, name, shares)
+        if size is not None:
+            encoder = trained_tokenizer(parts[0], size, progress)
+        else:
+            encoder = encoder_of(tokenizer, progress)
+        train, valid, test = (part_tokens(part, encoder) for part in parts)
     else:
+        encoder = encoder_of(tokenizer, progress)
         tokens = tokens_of(path, encoder)
         n_valid, n_test = (round(share * len(tokens)) for share in shares)
         end = len(tokens) - n_test
         train, valid, test = tokens[: end - n_valid], tokens[end - n_valid : end], tokens[end:]
-        if not len(tokens):
-            raise GatelabError(f"{path} is empty; give a text that has something in it")
-        if min(len(train), len(test)) < 2 or (shares[0] and len(valid) < 2):
-            raise GatelabError(f"{path} has {len(tokens)} tokens; give a text of which all parts have 2 or more")
+    total = len(train) + len(valid) + len(test)
+    if not total:
+        raise empty(path)
+    if min(len(train), len(test)) < 2 or (valid_fraction and len(valid) < 2):
+        raise GatelabError(f"{path} has {total} tokens; give a text of which all parts have 2 or more")
     counted = f"{len(train)} training tokens, "
     if len(valid):
         counted += f"{len(valid)} validation tokens, "
@@ -312,7 +319,70 @@ def checked_shares(
     return shares
 
 
+def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[bytes, bytes, bytes]:
+    """The training, validation and test bytes of a text, cut by the shares of the last two or as the literature does.
+
+    Args:
+        path: The file.
+        name: Its name; one in `SPLITS` is cut, and checked, by that.
+        shares: How much of other texts is for validation and testing. No character is cut in two.
+
+    Returns:
+        The three parts.
+    """
+    if name in SPLITS:
+        raw = checked_content(path, TEXTS[name])
+        first, second = SPLITS[name][0], SPLITS[name][0] + SPLITS[name][1]
+        return raw[:first], raw[first:second], raw[second:]
+    if path.suffix == ".parquet":
+        raise GatelabError(
+            f"{path} is Parquet, and tokenizers are trained on text; write its documents into a text file, or take the"
+            " tokenizer 'gpt2' or 'bytes'"
+        )
+    raw = content(path, "where it came from")
+    if not decoded(raw, path):
+        raise empty(path)
+    n_valid, n_test = (round(share * len(raw)) for share in shares)
+    cuts = []
+    for cut in (len(raw) - n_test - n_valid, len(raw) - n_test):
+        while cut < len(raw) and raw[cut] & 0xC0 == 0x80:
+            cut += 1
+        cuts.append(cut)
+    return raw[: cuts[0]], raw[cuts[0] : cuts[1]], raw[cuts[1] :]
+
+
 # ---- tokenizers
+
+
+def trained_size(tokenizer: str) -> int | None:
+    """How many tokens "trained:4096" asks for; None for names that ask for no training.
+
+    >>> trained_size("trained:4096"), trained_size("gpt2")
+    (4096, None)
+    """
+    if not str(tokenizer).startswith(TRAINED.rstrip(":")):
+        return None
+    number = tokenizer.removeprefix(TRAINED)
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and FEWEST <= int(number) <= MOST):
+        raise GatelabError(
+            f"tokenizer is {tokenizer!r}; give {TRAINED}4096, or another number of tokens from {FEWEST} to {MOST}"
+        )
+    return int(number)
+
+
+def check_tokenizer(tokenizer: str) -> None:
+    """Refuse what is no name of a tokenizer: "gpt2", "bytes", or "trained:" and a number of tokens."""
+    if tokenizer not in TOKENIZERS and trained_size(tokenizer) is None:
+        raise unknown_name("tokenizer", str(tokenizer), (*TOKENIZERS, f"{TRAINED}4096"))
+
+
+def encoder_of(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
+    """The tokenizer of a name that asks for no training, or one that is given."""
+    if isinstance(tokenizer, BPE):
+        return tokenizer
+    if tokenizer == "bytes":
+        return ByteTokenizer()
+    return gpt2_tokenizer(progress)
 
 
 class ByteTokenizer:
@@ -398,21 +468,26 @@ def text_parts(text: str, size: int = PART) -> Iterator[str]:
         start = end
 
 
-def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
-    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order)."""
+def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE:
+    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order).
+
+    Args:
+        encoder: The first of them.
+        vocab: The second.
+        way_out: What errors say is to be done.
+
+    Returns:
+        The tokenizer, with a fingerprint.
+    """
     encoder, vocab = Path(encoder), Path(vocab)
     try:
         raw, lines = encoder.read_bytes(), vocab.read_bytes()
         table = json.loads(raw)
         pairs = [line.split(" ") for line in lines.decode().split("\n")[1:] if line]
     except (OSError, ValueError) as error:
-        raise GatelabError(
-            f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); copy GPT-2's encoder.json and vocab.bpe"
-            " again"
-        ) from error
-    whole = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
+        raise GatelabError(f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); {way_out}") from error
     if not isinstance(table, dict) or sorted(table.values()) != list(range(len(table))) or len(table) > 2**16:
-        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {whole}")
+        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
     end = table.pop(END, None)
     # The library would not say which of its tokens a list of merges lacks, and would leave out bytes without a word.
     try:
@@ -422,7 +497,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
         for letter in import_tokenizers().pre_tokenizers.ByteLevel.alphabet():
             table[letter]
     except (KeyError, ValueError) as error:
-        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {whole}") from error
+        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {way_out}") from error
     return BPE(table, merges, end, fingerprint([raw, lines], 12))
 
 
@@ -432,24 +507,77 @@ def import_tokenizers() -> Any:
         import tokenizers
     except ImportError:
         raise GatelabError(
-            "GPT-2's tokenizer needs the library tokenizers, which is not installed: pip install 'gatelab[models]', or"
+            "byte-pair encoding needs the library tokenizers, which is not installed: pip install 'gatelab[models]', or"
             " take the tokenizer 'bytes'"
         ) from None
     return tokenizers
+
+
+def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -> BPE:
+    """A byte-level byte-pair encoding trained on a text, out of the cache if it is there.
+
+    The pair of neighbours that is most frequent within words becomes a token, until there are enough; of equally
+    frequent ones it is that of the lowest numbers, so that a text and a size have one tokenizer.
+
+    Args:
+        raw: The text, UTF-8.
+        size: How many tokens it is to have, with the 256 bytes; there is no end of text among them.
+        progress: Called with the bytes read and those to be read; when all are read, pairs are still to be chosen.
+
+    Returns:
+        The tokenizer, with a fingerprint.
+    """
+    key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
+    encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))
+    if not (encoder.is_file() and vocab.is_file()):
+        tokenizer = train_bpe(raw, size, progress)
+        with TemporaryDirectory() as folder:
+            for file, saved in zip((encoder, vocab), tokenizer.model.save(folder), strict=True):
+                write_whole(file, Path(saved).read_bytes())
+    return read_bpe(encoder, vocab, "delete both, and the tokenizer is trained again")
+
+
+def train_bpe(raw: bytes, size: int, progress: Progress | None) -> Tokenizer:
+    """The same as a tokenizer of the library, trained now; an error if the text does not have so many tokens."""
+    tokenizers = import_tokenizers()
+    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = words
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, initial_alphabet=words.alphabet(), show_progress=False
+    )
+
+    def parts() -> Iterator[str]:
+        read = 0
+        for part in text_parts(raw.decode(), PART // 64):  # the library reads 256 of them at once
+            yield part
+            read += len(part.encode())
+            if progress:
+                progress(read, len(raw))
+
+    apart(tokenizer.train_from_iterator, parts(), trainer)  # minutes for 100 MB, of which the library hears no Ctrl-C
+    count = tokenizer.get_vocab_size()
+    if count < size:
+        raise GatelabError(
+            f"tokenizer is {TRAINED}{size}, but the training part of the text, {len(raw)} bytes, has pairs that occur"
+            f" twice for {count} tokens only; give a longer text, fewer tokens, or the tokenizer 'bytes'"
+        )
+    return tokenizer
 
 
 def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
     """GPT-2's tokenizer, from `GATELAB_DATA` (gpt2_bpe/encoder.json, gpt2_bpe/vocab.bpe), the cache or OpenAI."""
     folders = places("gpt2_bpe")
     if folders is None:
-        return read_bpe(*(fetched(archive, progress) for archive in GPT2_FILES))
+        encoder, vocab = (fetched(archive, progress) for archive in GPT2_FILES)
+        return read_bpe(encoder, vocab)
     paths = []
     for archive in GPT2_FILES:
         path = first_file(folders, [archive.file])
         if path is None:
             raise missing("GPT-2's tokenizer", (folder / archive.file for folder in folders), archive.url)
         paths.append(path)
-    return read_bpe(*paths)
+    return read_bpe(paths[0], paths[1])
 
 
 # ---- files
@@ -568,8 +696,18 @@ def encoded(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
         end = np.array([e for e in (encoder.end,) if e is not None], encoder.dtype)
         parts = [part for document in documents(path, path) for part in (encoder.encode(document), end)]
         return np.concatenate([np.empty(0, encoder.dtype), *parts])
+    return encoder.encode(decoded(content(path, "where it came from"), path))
+
+
+def empty(path: Path) -> GatelabError:
+    """The error for a text that has nothing in it."""
+    return GatelabError(f"{path} is empty; give a text that has something in it")
+
+
+def decoded(raw: bytes, path: Path) -> str:
+    """The text of bytes that were read from a file; refused if they are none."""
     try:
-        return encoder.encode(content(path, "where it came from").decode())
+        return raw.decode()
     except UnicodeDecodeError as error:
         raise GatelabError(
             f"{path} is not UTF-8 text ({error}); give a text file, gzipped, zipped or not, or Parquet"
