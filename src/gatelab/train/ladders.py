@@ -35,7 +35,7 @@ from gatelab.train.rungs import TASK, Rung, computing, read_text, rung_of
 UNITS = ("gelu", "relu2", "reglu", "geglu", "swiglu", "gqu")
 LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
 FACTOR = 2.0  # between two learning rates of a sweep
-RATES = tuple(1e-3 * FACTOR**k for k in range(5))
+RATES = tuple(2e-3 * FACTOR**k for k in range(4))
 TUNED = 2  # sizes at which learning rates are swept, the smallest
 ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
 BITS = math.log(2)
@@ -457,7 +457,7 @@ def planned(
     whole_number("seeds", seeds, 1)
     for times in repeats:
         whole_number("repeats", times, 1)
-    values = {"model": "decoder", "tokenizer": "bytes", "batch": 64, "evaluations": 4, **options}
+    values = {"model": "decoder", "tokenizer": "bytes", "batch": 32, "evaluations": 4, **options}
     model = values.pop("model")
     if model not in TEXT_MODELS:
         raise unknown_name("model of text", str(model), TEXT_MODELS)

@@ -55,6 +55,10 @@ class State:
         self.members = Members(models, source.device, bf16=bf16, compile=compile)
         self.optimisers = Optimisers(self.recipe, self.members.params)
         self.step, self.finished = 0, False
+        self.count = torch.zeros((), dtype=torch.int64, device=source.device)  # the same as `step`, on the device
+        self.replay: Replay | None = None
+        if compile and source.tokens is not None and source.device.type == "cuda" and self.recipe.optimiser != "sgd":
+            self.replay = Replay(len(recipes), self.recipe.batch, source.device)
         self.bound = diverges_beyond(source.outcomes)
         count = len(recipes)
         self.diverged = torch.full((count,), -1, dtype=torch.int64, device=source.device)
@@ -67,19 +71,27 @@ class State:
 
     def advance(self) -> None:
         """One update of every member."""
-        x, y = self.source.batch(self.step, [r.seed for r in self.recipes])
+        rates = [learning_rate(r, self.step) for r in self.recipes]
+        if self.replay is None:
+            self.update(*self.source.batch(self.step, [r.seed for r in self.recipes]), rates)
+        else:
+            self.replay.advance(self, rates)
+        self.step += 1
+        self.since += 1
+        self._updates += 1
+
+    def update(self, x: Tensor, y: Tensor, rates: Sequence[float | Tensor]) -> None:
+        """The update itself, all of it on the device: batches and learning rates of the members in, nothing out."""
         losses = self.members.losses(x, y)
         self.optimisers.zero_grad()
         losses.sum().backward()
         if self.recipe.clip is not None:
             clip_members(self.members.params.values(), self.recipe.clip)
-        self.optimisers.step([learning_rate(r, self.step) for r in self.recipes])
+        self.optimisers.step(rates)
         values = losses.detach().double()
         self.running += values
         self._note(~(values <= self.bound))
-        self.step += 1
-        self.since += 1
-        self._updates += 1
+        self.count += 1
 
     def measure(self) -> None:
         """Add a row of losses, unless the last one is of this very step."""
@@ -118,7 +130,7 @@ class State:
         return losses / count, rights / count
 
     def _note(self, bad: Tensor) -> None:
-        self.diverged = torch.where((self.diverged < 0) & bad, self.step, self.diverged)
+        self.diverged.copy_(torch.where((self.diverged < 0) & bad, self.count, self.diverged))
 
     def all_diverged(self) -> bool:
         """Whether there is nothing left to train; asked only now and then on a GPU, which has to be waited for."""
@@ -162,8 +174,8 @@ class State:
             for name, p in self.members.params.items():
                 p.copy_(tensors[f"model.{name}"])
         checkpoint.restore_optimisers(self.optimisers.parts, tensors)
-        self.diverged = tensors["diverged"].to(self.source.device)
-        self.running = tensors["running"].to(self.source.device)
+        self.diverged.copy_(tensors["diverged"])
+        self.running.copy_(tensors["running"])
         names = ("step", "seconds", "speed", *_MEASURES)
         columns = [tensors[f"rows.{name}"].numpy() for name in names]
         self.rows = [
@@ -171,6 +183,7 @@ class State:
             for values in zip(*columns, strict=True)
         ]
         self.step, self.since, self.finished = facts["step"], facts["since"], facts["finished"]
+        self.count.fill_(self.step)
         self._before, self._began = facts["seconds"], time.perf_counter()
         self._mark = self._began
 
@@ -206,6 +219,46 @@ class State:
 
     def _fine(self, row: Mapping[str, Any], member: int) -> bool:
         return bool(row["train"][member] <= self.bound and row["test"][member] <= self.bound)
+
+
+class Replay:
+    """Updates on a GPU as one recorded graph of kernels, which is launched at once.
+
+    Of small models a GPU computes the hundreds of kernels of an update faster than Python can ask for them. The first
+    updates are made as they are written, which compiles what is compiled and makes the optimiser's state; then one is
+    recorded, which computes nothing, and from there on the recording is replayed with new places in the text and new
+    learning rates. What it reads and writes stays where it is.
+    """
+
+    written = 3  # updates before the recording
+
+    def __init__(self, members: int, batch: int, device: torch.device) -> None:
+        self.starts = torch.zeros(members, batch, dtype=torch.int64, device=device)
+        self.rates = torch.zeros(members, dtype=torch.float32, device=device)
+        self.stream = torch.cuda.Stream(device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.updates = 0
+
+    def advance(self, state: State, rates: Sequence[float]) -> None:
+        """One update of every member."""
+        self.starts.copy_(state.source.all_starts(state.step, [r.seed for r in state.recipes]), non_blocking=True)
+        self.rates.copy_(torch.tensor(rates), non_blocking=True)
+        if self.graph is not None:
+            self.graph.replay()
+            return
+        self.updates += 1
+        self.stream.wait_stream(torch.cuda.current_stream(self.starts.device))
+        with torch.cuda.stream(self.stream):
+            self.update(state)
+        torch.cuda.current_stream(self.starts.device).wait_stream(self.stream)
+        if self.updates == self.written:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.update(state)
+
+    def update(self, state: State) -> None:
+        """The update with what the buffers hold."""
+        state.update(*state.source.windows(self.starts), list(self.rates))
 
 
 def rate_before(recipe: Recipe, step: int) -> float:

@@ -106,23 +106,24 @@ class Source:
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The batches of that step, one for each seed, stacked."""
         if isinstance(self.data, TextData):
-            return self.windows(torch.stack([self.starts(self.data, step, seed) for seed in seeds]))
+            return self.windows(self.all_starts(step, seeds).to(self.device))
         augment = self.recipe.augment
         pairs = [self.data.batch(step, self.recipe.batch, seed=seed, augment=augment) for seed in seeds]
         x, y = (torch.stack(part) for part in zip(*pairs, strict=True))
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
-    def starts(self, data: TextData, step: int, seed: int) -> Tensor:
-        """Where the windows of that step and seed begin."""
+    def all_starts(self, step: int, seeds: Sequence[int]) -> Tensor:
+        """Where the windows of that step begin in a text, (seeds, batch)."""
+        assert isinstance(self.data, TextData)
+        starts = self.data.starts
         if self.recipe.sampling == "epochs":
-            return data.epoch_starts(step, self.recipe.batch, self.context, seed=seed)
-        return data.starts(step, self.recipe.batch, self.context, seed=seed)
+            starts = self.data.epoch_starts
+        return torch.stack([starts(step, self.recipe.batch, self.context, seed) for seed in seeds])
 
     def windows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
         """The windows that begin there, (..., context), and the token that follows each; cut on the device."""
         assert self.tokens is not None
-        places = starts.to(self.device, non_blocking=True)[..., None] + torch.arange(self.context + 1).to(self.device)
-        wide = self.tokens[places].long()
+        wide = self.tokens[starts[..., None] + torch.arange(self.context + 1, device=self.device)].long()
         return wide[..., :-1], wide[..., 1:]
 
     def batches(self, part: str) -> Iterator[tuple[Tensor, Tensor]]:

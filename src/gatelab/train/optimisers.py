@@ -42,7 +42,9 @@ class Optimisers:
                 groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused
             )
         else:
-            self.entries = torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, recipe.beta2), fused=fused)
+            self.entries = torch.optim.AdamW(
+                groups, lr=recipe.lr, betas=(0.9, recipe.beta2), fused=fused, capturable=fused
+            )
 
     @property
     def parts(self) -> list[torch.optim.Optimizer]:
@@ -56,8 +58,8 @@ class Optimisers:
         for p in self.params:
             p.grad = None
 
-    def step(self, rates: Sequence[float]) -> None:
-        """An update, the rate of each member given."""
+    def step(self, rates: Sequence[float | Tensor]) -> None:
+        """An update, the rate of each member given: numbers, or tensors on the device where a graph is recorded."""
         for member, views in enumerate(self.views):
             for view, p in zip(views, self.whole, strict=True):
                 view.grad = None
@@ -95,7 +97,8 @@ class Muon(torch.optim.Optimizer):
             momentum.lerp_(p.grad, 1 - MOMENTUM)
             update = p.grad.lerp(momentum, MOMENTUM).unflatten(1, (count, -1))
             rows, columns = update.shape[-2:]
-            rates = torch.tensor(group["rates"], dtype=p.dtype).to(p.device, non_blocking=True).view(-1, 1, 1)
+            rates = torch.stack([torch.as_tensor(rate, dtype=p.dtype, device=p.device) for rate in group["rates"]])
+            rates = rates[:, None, None]
             p.mul_(1 - rates * group["weight_decay"])
             p.sub_(0.2 * max(rows, columns) ** 0.5 * rates * orthogonalised(update).to(p.dtype).flatten(1, 2))
 
