@@ -104,12 +104,16 @@ def rms(x: Tensor) -> Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)).to(x.dtype)
 
 
-def rotated(x: Tensor) -> Tensor:
-    """x (..., T, k) with its pairs of numbers (i, i + k/2) turned by the position times a frequency of their own."""
-    length, k = x.shape[-2:]
-    frequencies = BASE ** (-torch.arange(0, k, 2, device=x.device, dtype=torch.float32) / k)
-    angles = torch.arange(length, device=x.device, dtype=torch.float32)[:, None] * frequencies
-    cos, sin = angles.cos(), angles.sin()
+def turns(length: int, k: int, device: torch.device) -> Tensor:
+    """Cosines and sines (2, length, k/2) of the positions times the frequencies of k/2 pairs of numbers."""
+    frequencies = BASE ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
+    angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
+    return torch.stack((angles.cos(), angles.sin()))
+
+
+def rotated(x: Tensor, by: Tensor) -> Tensor:
+    """x (..., T, k) with its pairs of numbers (i, i + k/2) turned by angles of these cosines and sines."""
+    cos, sin = by
     first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), -1).to(x.dtype)
 
@@ -125,16 +129,17 @@ class DecoderBlock(nn.Module):
         self.out = nn.Linear(d, d, bias=False)
         self.feed_forward = feed
 
-    def forward(self, x: Tensor, length: int) -> Tensor:
-        """Rows of sequences of that length, one after the other."""
-        x = x + self.attention(rms(x), length)
+    def forward(self, x: Tensor, by: Tensor) -> Tensor:
+        """Rows of sequences, one after the other, each as long as there are turns."""
+        x = x + self.attention(rms(x), by)
         return x + self.unit(rms(x))
 
-    def attention(self, x: Tensor, length: int) -> Tensor:
-        """Causal attention with normed queries and keys."""
-        joined = (x @ self.qkv.weight.mT).reshape(-1, length, 3, self.heads, x.shape[-1] // self.heads)
+    def attention(self, x: Tensor, by: Tensor) -> Tensor:
+        """Causal attention with normed queries and keys, which are turned by their positions."""
+        joined = (x @ self.qkv.weight.mT).reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
         q, k, v = joined.permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(rotated(rms(q)), rotated(rms(k)), v, is_causal=True)
+        q, k = rotated(rms(q), by), rotated(rms(k), by)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT
 
     def unit(self, x: Tensor) -> Tensor:
@@ -196,8 +201,10 @@ class Decoder(nn.Module):
                 f"row; cut the text, or build it with context={length}"
             )
         x = self.embedded(tokens)
+        # Once for all layers: cosines are dear, and a compiled block would take them anew for every number it turns.
+        by = turns(length, self.config.d_model // self.config.heads, x.device)
         for block in self.blocks:
-            x = block(x, length)
+            x = block(x, by)
         if following is None:
             return self.logits(x).unflatten(-2, tokens.shape[-2:])
         return self.losses(x, following)
