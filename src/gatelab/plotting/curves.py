@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
+from gatelab.display import shorten
 from gatelab.plotting.panel import Entry, Panel, Pen, canvas
 from gatelab.plotting.theme import GREY, Look, looks, style
 
@@ -399,7 +400,7 @@ def ladder_figure(
         place = canvas(8.4, 4.2, 2, ax)
         left, right = place.panels
         left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
-        right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {reference}, % more")
+        right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
         right.rule("y", 0.0, Pen(appearance[reference].colour if reference else GREY, "-", 1.0), order=1)
         for order, curve in enumerate(curves):
             look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
@@ -416,13 +417,10 @@ def ladder_figure(
             right.line(x, curve.percent[0], _dots(look), interval=strokes, order=3)
             right.line(x[far], curve.percent[0][far], _dots(look, "white"), order=4)
         losses = np.concatenate([curve.losses.ravel() for curve in curves])
-        entries = [
-            Entry(curve.label, Pen(appearance[curve.label].colour, marker=appearance[curve.label].marker))
-            for curve in curves
-        ]
+        entries = [Entry(shorten(label), Pen(look.colour, marker=look.marker)) for label, look in appearance.items()]
         entries.append(Entry(f"the law, E = {floor:.3g}", Pen(GREY, width=1.0)))
         if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
-            entries.append(Entry(f"beyond the sizes of {reference}", Pen(GREY, "", marker="o", face="white")))
+            entries.append(Entry(f"beyond the sizes of {shorten(reference)}", Pen(GREY, "", marker="o", face="white")))
         _losses(left, losses, losses.min())
         _worth_range(right, curves)
         for panel in place.panels:
