@@ -20,6 +20,7 @@ from gatelab.scaling_laws.ladder_laws import (
     fit_form,
     fit_ladder,
     log_factors,
+    loosened,
     nested_test,
     seed_draws,
     size_draws,
@@ -167,9 +168,27 @@ def test_weights_know_how_seeds_scatter_and_what_they_share():
 def test_a_true_null_hypothesis_is_rejected_in_five_of_a_hundred(forms, units):
     """200 ladders under the null: a test of 5 % has 2 to 20 rejections with a probability of 99.8 %."""
     gains = GAINS[:units] if forms[0] is OFFSET else [1.0] * units
-    p = [nested_test(cells_of(made_up(seed, units, gains=gains)), *forms, draws=19, seed=seed).p for seed in range(200)]
+    p = [
+        nested_test(loosened(cells_of(made_up(seed, units, gains=gains))), *forms, draws=19, seed=seed).p
+        for seed in range(200)
+    ]
     assert 2 <= sum(value <= 0.05 for value in p) <= 20
     assert 0.4 < np.mean(p) < 0.6
+
+
+def test_what_moves_a_whole_rung_does_not_hide_exponents():
+    """Deviations of 0.03 nats common to all units, whose curves cross, which no offset can do."""
+    ladder = made_up(1, units=3, gains=[1.0, 1.06, 0.97], exponents=[SLOPE, SLOPE + 0.04, SLOPE])
+    common = 0.03 * np.random.default_rng(2).standard_normal(len(SIZES))
+    moved = replace(ladder, losses=ladder.losses + common[:, None])
+    plain = cells_of(moved)
+    cells = loosened(plain)
+    assert 0.01 < cells.common < 0.1 and loosened(cells_of(ladder)).common < 0.01
+    before, after = (np.linalg.inv(c.root.T @ c.root) for c in (plain, cells))
+    assert after - before == pytest.approx(cells.common**2 * (cells.rung[:, None] == cells.rung), abs=1e-9)
+    p = [nested_test(c, OFFSET, EXPONENT, draws=199, seed=0).p for c in (plain, cells)]
+    assert p[1] <= 0.01 < p[0]
+    assert fit_ladder(moved, draws=40).common_misfit == pytest.approx(cells.common)
 
 
 def test_an_offset_is_called_an_offset(offset):

@@ -10,6 +10,12 @@ over all constants at once has to follow the long valley in which E, A and a tra
 seeds differ by, which is measured: their variance at each size, pooled over the units, and the correlation of the
 losses that share a seed, whose common part says nothing of units (`ladder_losses.seed_noise`).
 
+**No model is a power law to a hundredth of a nat.** Depth and width of a rung or a learning rate carried over move
+all units of a rung together. What the rungs' means lie off the largest law, beyond what seeds explain, is taken
+for the variance of a deviation that the units of a rung share, and enters the weights too (`loosened`). Without it a
+common deviation of 0.02 nats halves the power of the tests. With it the test at 5 % rejected a true null hypothesis in
+3 to 9 of a hundred made-up ladders of two and of six units, deviations of 0 to 0.02 nats among them.
+
 **What the intervals hold.** Those over seeds redraw the seeds of each size with all their units. Three seeds have ten
 such draws, which are too alike; so the deviations of all sizes, each over the spread of its size, are drawn from
 together, made larger by as much as means of few seeds hide of them and by what Student's t asks for. They hold the luck
@@ -22,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -71,6 +77,7 @@ class Cells:
         log_size: The logarithm of the size over the geometric mean of all, `centre`.
         means: The generalised least-squares means over seeds; plain means where no seed is missing.
         root: A square root of the inverse covariance of the means.
+        common: The standard deviation of what the units of a rung lie off the laws together, as `loosened` has it.
         weights: (cells, units, rungs, seeds), what the means are of the losses.
         centre: The size at which amplitudes are counted inside.
     """
@@ -82,6 +89,7 @@ class Cells:
     root: Array
     weights: Array
     centre: float
+    common: float = 0.0
 
     @classmethod
     def of(cls, ladder: LadderLosses, noise: SeedNoise) -> Cells:
@@ -262,6 +270,26 @@ def grid_misfits(cells: Cells, targets: Array, form: Form) -> Array:
     return np.square(targets).sum(axis=1) - np.square(along).sum(axis=2)
 
 
+def loosened(cells: Cells) -> Cells:
+    """The cells with weights that allow for what the units of a rung lie off the largest law together.
+
+    Its variance is that of the rungs' mean residuals, with three of their degrees of freedom gone to E, A and a, less
+    what seeds explain of it. Three rungs leave nothing to estimate it from, and nothing is allowed for.
+    """
+    law, precision = fit_form(cells, (cells.root @ cells.means)[None], EXPONENT), cells.root.T @ cells.root
+    off = cells.means - law.E[0] - law.excess[0, cells.unit] * np.exp(-law.exponent[0, cells.unit] * cells.log_size)
+    rung = (np.unique(cells.rung)[:, None] == cells.rung).astype(float)
+    weight = np.einsum("ri,ij,rj->r", rung, precision, rung)
+    freedom = len(rung) - LEAST_SIZES
+    if freedom < 1:
+        return cells
+    variance = np.square(rung @ (precision @ off) / weight).sum() / freedom - (1 / weight).mean()
+    if variance <= 0:
+        return cells
+    covariance = np.linalg.inv(precision) + variance * (rung.T @ rung)
+    return replace(cells, root=np.linalg.cholesky(np.linalg.inv(covariance)).T, common=math.sqrt(variance))
+
+
 @dataclass(frozen=True)
 class LadderLaw(PlainResult):
     """L = E + A P^-a of one form, fitted to a ladder. Amplitudes are far from the data; `excess` is L - E amid them.
@@ -274,8 +302,8 @@ class LadderLaw(PlainResult):
         amplitude: A of each unit, at size 1.
         excess: L - E of each unit at the size `centre`.
         centre: The geometric mean of all sizes.
-        misfit: The sum of squares of the cells' means in units of what seeds do; `freedom` is expected where the law
-            holds exactly.
+        misfit: The sum of squares of the cells' means in units of what seeds, and rungs as a whole, do; `freedom` is
+            expected where nothing else keeps the means off the law.
         freedom: The number of cells less that of constants.
     """
 
@@ -600,6 +628,7 @@ class LadderLaws(PlainResult):
         ratio: Of each unit's own exponent to the geometric mean of all, over seeds. E moves all exponents together
             and these hardly.
         ratio_by_sizes: The same with the ends of the bootstrap over sizes.
+        common_misfit: The standard deviation of what the units of a rung lie off the laws together, in the loss's unit.
         level: Of all intervals.
         cells: The means that the laws were fitted to.
         constants: The laws as rows of arrays.
@@ -615,6 +644,7 @@ class LadderLaws(PlainResult):
     exponents_differ: NestedTest
     ratio: tuple[Interval, ...]
     ratio_by_sizes: tuple[Interval, ...]
+    common_misfit: float
     level: float
     cells: Cells = field(repr=False, compare=False)
     constants: Mapping[str, Constants] = field(repr=False, compare=False)
@@ -846,7 +876,7 @@ def fit_ladder(
         raise GatelabError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     if len(ladder.units) < 2:
         raise GatelabError(f"the ladder has {ladder.units[0]} alone; laws are compared between two units or more")
-    cells = Cells.of(ladder, seed_noise(ladder))
+    cells = loosened(Cells.of(ladder, seed_noise(ladder)))
     fitted = {form.name: fit_form(cells, (cells.root @ cells.means)[None], form) for form in FORMS}
     for unit, excess in zip(ladder.units, fitted[EXPONENT.name].excess[0], strict=True):
         if excess <= 0:
@@ -868,6 +898,7 @@ def fit_ladder(
         exponents_differ=tests[1],
         ratio=_intervals(ratios[0], ratios[1], level),
         ratio_by_sizes=_intervals(ratios[0], ratios[2], level),
+        common_misfit=cells.common,
         level=level,
         cells=cells,
         constants=fitted,
