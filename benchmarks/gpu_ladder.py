@@ -1,9 +1,9 @@
 """The record of the ladder: `python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db`, on a GPU.
 
 Every rung is kept in the store as it ends, and its checkpoints beside it: whatever ends the script, the same command
-goes on, and OUT has all that was done. Several rungs are trained beside each other on one device, which hides the time
-that compiling takes; NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets them overlap. GATELAB_DATA
-names the folder with text/enwik8.gz.
+goes on, and OUT has all that was done: an OUT that is there already is what it goes on from. Several rungs are trained
+beside each other on one device, which hides the time that compiling takes; NVIDIA's multi-process service (`nvidia-
+cuda-mps-control -d`) lets them overlap. GATELAB_DATA names the folder with text/enwik8.gz.
 
 `--speeds FILE` measures tokens a second first, of each size: a plain compiled loop of one model, the loop of gatelab
 with one model, and with as many as there are seeds. All sizes are compiled at the same time and then measured one after
@@ -150,7 +150,7 @@ def main(
     hours: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 24.0,
     speed_file: Annotated[Path | None, typer.Option("--speeds", help="Measure tokens a second first.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small.")] = False,
-    record_only: Annotated[bool, typer.Option("--record-only", help="Train nothing: write OUT from the store.")] = False,
+    record_only: Annotated[bool, typer.Option("--record-only", help="Train nothing: write OUT.")] = False,
 ) -> None:
     """Climb, and write the record after each of the two regimes and whenever time is over."""
     sizes = ("tiny",) if tiny else LADDER_SIZES
@@ -158,6 +158,8 @@ def main(
     began = time.monotonic()
     if speed_file is not None:
         speeds(speed_file, seeds, tiny)
+    if out.exists():
+        print(f"{Ladder.read(out).fill(store)} rungs of {out} are new to {store}", flush=True)
     if not record_only:
         repeated, repeated_sizes, times = REPEATED
 

@@ -144,6 +144,9 @@ def test_a_record_is_read_back(climbed: tuple[Ladder, Path], tmp_path: Path) -> 
     result, _ = climbed
     path = result.save(tmp_path / "ladder.json")
     assert Ladder.read(path).points == result.points and Ladder.read(path).facts == dict(result.facts)
+    assert Ladder.read(path).fill(tmp_path / "filled.db") == len(result.results)
+    assert Ladder.from_store(tmp_path / "filled.db").points == result.points
+    assert Ladder.read(path).fill(tmp_path / "filled.db") == 0
     path.write_text("{}")
     with pytest.raises(GatelabError, match="no record of a ladder"):
         Ladder.read(path)

@@ -49,7 +49,7 @@ class DecoderConfig:
     >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
     True
     >>> {name: round(size.body_count("swiglu") / 1e6, 2) for name, size in DECODER_SIZES.items()}
-    {'tiny': 0.02, '0.4M': 0.4, '1.3M': 1.33, '3.2M': 3.21, '11M': 10.62, '26M': 25.69}
+    {'tiny': 0.02, 'mini': 0.06, 'small': 0.11, '0.4M': 0.4, '1.3M': 1.33, '3.2M': 3.21, '11M': 10.62, '26M': 25.69}
     """
 
     vocabulary: int = 256
@@ -90,6 +90,8 @@ class DecoderConfig:
 # divides them, so that all of these widths suit the tensor cores of GPUs.
 DECODER_SIZES = {
     "tiny": DecoderConfig(context=32, layers=2, heads=2, d_model=32, width=96),
+    "mini": DecoderConfig(context=32, layers=2, heads=2, d_model=48, width=192),
+    "small": DecoderConfig(context=32, layers=2, heads=2, d_model=64, width=288),
     "0.4M": DecoderConfig(layers=2, heads=2, d_model=128, width=528),
     "1.3M": DecoderConfig(layers=3, heads=3, d_model=192, width=768),
     "3.2M": DecoderConfig(layers=4, heads=4, d_model=256, width=1056),

@@ -8,14 +8,16 @@ on the validation part of the text, and what is reported is the loss on its test
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,11 +28,16 @@ from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.memory import check_device
+from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, fit_ladder, read_ladder
+from gatelab.scaling_laws.ladder_losses import LadderAxis
 from gatelab.statistics import Interval, t_interval
-from gatelab.sweep import Backend, Record, Store, map_runs
+from gatelab.sweep import Backend, Record, Run, Store, map_runs
 from gatelab.train.members import data_fingerprint
 from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
 from gatelab.train.rungs import TASK, Rung, computing, read_text, rung_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 UNITS = ("gelu", "relu2", "reglu", "geglu", "swiglu", "gqu")
 LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
@@ -39,6 +46,17 @@ RATES = tuple(2e-3 * FACTOR**k for k in range(4))
 TUNED = 2  # sizes at which learning rates are swept, the smallest
 ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
 BITS = math.log(2)
+# Parameters and operations a second of three models together on an H200: results/ladder/speed.json.
+H200_RATES = {396288: 8.05e13, 1327104: 1.195e14, 3211264: 1.627e14, 10616832: 2.222e14, 25690112: 2.765e14}
+# The whole flow in minutes on two cores, on a text that every Python has.
+QUICK: Mapping[str, Any] = {
+    "units": ("gelu", "swiglu"),
+    "sizes": ("tiny", "mini", "small"),
+    "seeds": 3,
+    "batch": 8,
+    "steps": 120,
+    "test_size": 200,
+}
 
 
 @dataclass(frozen=True)
@@ -87,30 +105,75 @@ class LadderPoint:
         return one_line(self, f"{self.unit} at {self.size}, lr {self.lr:.3g}, seed {self.seed}: {self.loss:.4f}")
 
 
-def points_of(rung: Rung, record: Record) -> list[LadderPoint]:
-    """The points of a rung that was trained."""
-    m = record.metrics
-    shared = {
-        "unit": rung.recipe.unit.name,
-        "size": rung.recipe.size,
-        "d_model": rung.config.d_model,
-        "repeats": rung.repeats,
-        "purpose": rung.purpose,
-        "device": record.device,
-        "seconds": m["seconds"] / m["together"],
-        **{name: m[name] for name in ("parameters", "tokens", "flops", "throughput", "together")},
-    }
-    return [
-        LadderPoint(
-            lr=member.lr,
-            seed=member.seed,
-            loss=number(m["loss"][i]),
-            train=number(m["train"][i]),
-            diverged=m["diverged"][i],
-            **shared,
-        )
-        for i, member in enumerate(rung.members)
-    ]
+@dataclass(frozen=True, eq=False)
+class RungResult:
+    """A rung that was trained.
+
+    Attributes:
+        run: what was asked for.
+        metrics: what came of it, as `train_rung` gives it.
+        device: what computed.
+        time: when it ended.
+    """
+
+    run: Run
+    metrics: Mapping[str, Any]
+    device: str
+    time: str
+
+    def __repr__(self) -> str:
+        return one_line(self, repr(self.rung))
+
+    @property
+    def rung(self) -> Rung:
+        """What was trained together."""
+        return rung_of(self.run.arguments)
+
+    @property
+    def points(self) -> list[LadderPoint]:
+        """A point for each learning rate and seed."""
+        rung, m = self.rung, self.metrics
+        shared = {
+            "unit": rung.recipe.unit.name,
+            "size": rung.recipe.size,
+            "d_model": rung.config.d_model,
+            "repeats": rung.repeats,
+            "purpose": rung.purpose,
+            "device": self.device,
+            "seconds": m["seconds"] / m["together"],
+            "throughput": number(m["throughput"]),
+            **{name: m[name] for name in ("parameters", "tokens", "flops", "together")},
+        }
+        return [
+            LadderPoint(
+                lr=member.lr,
+                seed=member.seed,
+                loss=number(m["loss"][i]),
+                train=number(m["train"][i]),
+                diverged=m["diverged"][i],
+                **shared,
+            )
+            for i, member in enumerate(rung.members)
+        ]
+
+    @staticmethod
+    def of(record: Record) -> RungResult:
+        """What a record of the sweep says."""
+        return RungResult(record.run, record.metrics, record.device, record.time)
+
+    def plain(self) -> dict[str, Any]:
+        """The same in JSON's own types."""
+        return {
+            "arguments": self.run.arguments,
+            "metrics": dict(self.metrics),
+            "device": self.device,
+            "time": self.time,
+        }
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> RungResult:
+        """What `plain` wrote."""
+        return RungResult(Run(TASK, values["arguments"]), values["metrics"], values["device"], values["time"])
 
 
 def number(value: float | None) -> float:
@@ -214,18 +277,23 @@ class Ladder:
 
     Attributes:
         text: the name of the text.
-        points: the trainings, those that tuned learning rates too.
-        facts: what else a record says: model, optimiser, batch and so on.
+        results: the rungs, those that tuned learning rates too.
+        facts: what else a record says: device, date, command.
     """
 
     text: str
-    points: tuple[LadderPoint, ...]
+    results: tuple[RungResult, ...]
     facts: Mapping[str, Any]
 
     def __repr__(self) -> str:
         climbed = [p for p in self.points if p.purpose == "climb"]
         units, sizes = ({getattr(p, name) for p in climbed} for name in ("unit", "size"))
         return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(climbed)} trainings on {self.text}")
+
+    @cached_property
+    def points(self) -> tuple[LadderPoint, ...]:
+        """The trainings, in an order that does not depend on what ended first."""
+        return in_order([point for result in self.results for point in result.points])
 
     def table(self, purpose: str = "climb") -> pd.DataFrame:
         """A row a training, with its loss also in bits a token.
@@ -241,7 +309,7 @@ class Ladder:
         return table.assign(bits=table["loss"] / BITS)
 
     def best_rates(self) -> pd.DataFrame:
-        """The best learning rate of every unit at every size that was swept."""
+        """The best learning rate of every unit at every size that was swept, and whether it lies at an end."""
         rows = []
         for (unit, d_model), own in self.table("tune").groupby(["unit", "d_model"], sort=False):
             lrs, losses = own["lr"].to_numpy(float), own["loss"].to_numpy(float)
@@ -255,28 +323,76 @@ class Ladder:
         smallest = sorted(best["d_model"].unique())[:TUNED]
         return RateRule.of(best[best["d_model"].isin(smallest)])
 
+    def checked_rates(self) -> pd.DataFrame:
+        """The rates of the rule beside the best ones at the size where it was checked, and the loss that lies between.
+
+        The excess is that of a parabola in log lr through the three rates of the check; NaN where one of them diverged.
+        """
+        best, rule, tuned = self.best_rates(), self.rule(), self.table("tune")
+        rows = []
+        for row in best[best["d_model"] > sorted(best["d_model"].unique())[:TUNED][-1]].itertuples():
+            own = tuned[(tuned["unit"] == row.unit) & (tuned["d_model"] == row.d_model)].sort_values("lr")
+            chosen, excess = rule.rate(row.unit, row.d_model), math.nan
+            if len(own) >= 3 and np.isfinite(own["loss"]).all() and not row.end:
+                curve = np.poly1d(np.polyfit(np.log(own["lr"] / row.lr), own["loss"], 2))
+                excess = float(curve(math.log(chosen / row.lr)) - curve(0.0))
+            rows.append({"unit": row.unit, "size": row.size, "rule": chosen, "best": row.lr, "excess": excess})
+        return pd.DataFrame(rows, columns=["unit", "size", "rule", "best", "excess"])
+
+    def law(
+        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = 1000, progress: ProgressLike = None
+    ) -> LadderLaws:
+        """Whether units differ by an offset or by an exponent, and what each is worth in parameters.
+
+        Args:
+            against: "parameters", "flops" or "seconds", those of one training among the ones it was trained with.
+            repeats: which regime: how often the text was read.
+            draws: of the bootstraps and tests.
+            progress: as in `fit_ladder`.
+
+        Returns:
+            The laws, with tests, intervals, `worth` and a figure.
+        """
+        table = self.table()
+        table = table[table["repeats"] == repeats]
+        return fit_ladder(ladder_columns(table), against=against, draws=draws, progress=progress)
+
+    def comparisons(self, *, repeats: int = 1) -> LadderComparisons:
+        """All pairs of units at each size and over all, paired by seed, with Holm's correction.
+
+        Args:
+            repeats: which regime.
+
+        Returns:
+            The differences of losses, in nats a token, and which are decided.
+        """
+        table = self.table()
+        return compare_ladder(read_ladder(ladder_columns(table[table["repeats"] == repeats])))
+
+    def plot(self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None) -> Figure:
+        """Losses against parameters with the laws, and what each unit is worth beside the reference.
+
+        Args:
+            path: where to write the figure (.png, .svg or .pdf), if anywhere.
+            repeats: which regime.
+            reference: the unit that others are held against; by default the first.
+
+        Returns:
+            The figure.
+        """
+        return self.law(repeats=repeats).plot(path, reference=reference, loss="nats a byte")
+
     def plain(self) -> dict[str, Any]:
         """The ladder in JSON's own types."""
-
-        def short(value: Any) -> Any:
-            if isinstance(value, float) and not math.isfinite(value):
-                return None
-            return value
-
-        names = [f.name for f in fields(LadderPoint)]
-        rows = [[short(getattr(p, name)) for name in names] for p in self.points]
-        return {"text": self.text, "facts": dict(self.facts), "columns": names, "points": rows}
+        return {"text": self.text, "facts": dict(self.facts), "rungs": [result.plain() for result in self.results]}
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Ladder:
         """The ladder that `plain` wrote."""
-        rows = [dict(zip(values["columns"], row, strict=True)) for row in values["points"]]
-        floats = ("loss", "train", "throughput")
-        points = [LadderPoint(**{**row, **{name: number(row[name]) for name in floats}}) for row in rows]
-        return Ladder(values["text"], tuple(points), values["facts"])
+        return Ladder(values["text"], tuple(RungResult.from_plain(v) for v in values["rungs"]), values["facts"])
 
     def save(self, path: str | Path) -> Path:
-        """Write the ladder as a JSON record.
+        """Write the ladder as a JSON record, a line a rung.
 
         Args:
             path: of the file.
@@ -284,8 +400,9 @@ class Ladder:
         Returns:
             The same.
         """
-        text = json.dumps(self.plain(), indent=None, separators=(",", ":")).replace("],[", "],\n[")
-        return write_whole(path, text + "\n")
+        values = self.plain()
+        rungs = ",\n".join(json.dumps(rung) for rung in values.pop("rungs"))
+        return write_whole(path, f'{json.dumps(values)[:-1]}, "rungs": [\n{rungs}\n]}}\n')
 
     @staticmethod
     def read(path: str | Path) -> Ladder:
@@ -300,9 +417,8 @@ class Ladder:
         try:
             return Ladder.from_plain(json.loads(Path(path).read_text()))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise GatelabError(
-                f"{path} is no record of a ladder ({error}); give a file that Ladder.save wrote"
-            ) from error
+            message = f"{path} is no record of a ladder ({error}); give a file that Ladder.save wrote"
+            raise GatelabError(message) from error
 
     @staticmethod
     def from_store(store: Store | str | Path, facts: Mapping[str, Any] | None = None) -> Ladder:
@@ -317,15 +433,34 @@ class Ladder:
         """
         if not isinstance(store, Store):
             store = Store(store)
-        points, texts = [], set()
-        for record in store.records():
-            if record.task == TASK and record.ok:
-                rung = rung_of(record.arguments)
-                texts.add(rung.recipe.data)
-                points += points_of(rung, record)
+        results = [RungResult.of(record) for record in store.records(task=TASK, status="done")]
+        texts = {result.rung.recipe.data for result in results}
         if len(texts) != 1:
             raise GatelabError(f"the store has ladders of {len(texts)} texts; give one with rungs of one text")
-        return Ladder(Path(texts.pop()).name, in_order(points), dict(facts or {}))
+        return Ladder(Path(texts.pop()).name, tuple(results), dict(facts or {}))
+
+    def fill(self, store: Store | str | Path) -> int:
+        """Put all rungs into a store: a ladder that was begun elsewhere goes on from its record.
+
+        Args:
+            store: the store or its file.
+
+        Returns:
+            How many rungs were new there.
+        """
+        if not isinstance(store, Store):
+            store = Store(store)
+        return store.put_all(
+            Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
+            for result in self.results
+        )
+
+
+def ladder_columns(table: pd.DataFrame) -> dict[str, Any]:
+    """What laws are fitted to: a row a training."""
+    names = ("unit", "parameters", "seed", "loss", "flops", "seconds")
+    columns: dict[str, Any] = {name: table[name].to_numpy() for name in names}
+    return {**columns, "rung": table["size"].to_numpy(), "diverged": table["diverged"].notna().to_numpy()}
 
 
 def in_order(points: Sequence[LadderPoint]) -> tuple[LadderPoint, ...]:
@@ -457,7 +592,7 @@ def planned(
     whole_number("seeds", seeds, 1)
     for times in repeats:
         whole_number("repeats", times, 1)
-    values = {"model": "decoder", "tokenizer": "bytes", "batch": 32, "evaluations": 4, **options}
+    values = {"model": "decoder", "tokenizer": "bytes", "batch": 16, "evaluations": 4, **options}
     model = values.pop("model")
     if model not in TEXT_MODELS:
         raise unknown_name("model of text", str(model), TEXT_MODELS)
@@ -506,8 +641,8 @@ class Work:
             folder = path.with_name(path.name + ".checkpoints")
         return computing(folder, self.device, None)
 
-    def points(self, rungs: Sequence[Rung]) -> Iterator[tuple[Rung, list[LadderPoint]]]:
-        """The points of rungs, as they end; what fails is raised, and all else is kept in the store."""
+    def results(self, rungs: Sequence[Rung]) -> Iterator[RungResult]:
+        """What comes of rungs, as they end; what fails is raised, and all else is kept in the store."""
         runs = {rung.run(self.text): rung for rung in rungs}
         seconds, gpus = None, 0.0
         if self.max_hours is not None:
@@ -529,7 +664,7 @@ class Work:
             if not record.ok:
                 raise GatelabError(f"{rung!r} failed, and the other rungs are kept in the store: {record.error}")
             ended += 1
-            yield rung, points_of(rung, record)
+            yield RungResult.of(record)
         if ended < len(runs):
             raise GatelabError(
                 f"stopped after {self.max_hours:g} hours with {ended} of {len(runs)} rungs of this stage done; "
@@ -541,18 +676,18 @@ def climbed(
     climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None, text: str, report: Listener | None
 ) -> Ladder:
     """All stages of a ladder, one after the other."""
-    points: list[LadderPoint] = []
+    results: list[RungResult] = []
     total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
 
     def so_far() -> Ladder:
-        return Ladder(text, in_order(points), climb_facts(climb))
+        return Ladder(text, tuple(results), climb_facts(climb))
 
     def stage(rungs: Sequence[Rung]) -> None:
-        for rung, own in work.points(rungs):
-            points.extend(own)
+        for result in work.results(rungs):
+            results.append(result)
             if report:
-                done = sum(p.flops for p in points)
-                report(int(done / 1e9), max(int(total / 1e9), int(done / 1e9)), repr(rung))
+                done = sum(rung_flops(each.rung) for each in results)
+                report(int(done / 1e9), int(max(total, done) / 1e9), repr(result.rung))
 
     if lrs is None:
         stage(climb.sweeps())
@@ -592,6 +727,27 @@ def rung_flops(rung: Rung) -> float:
     """Operations of a rung."""
     r, config = rung.recipe, rung.config
     return float(len(rung.members) * r.steps * r.batch * config.context * config.token_flops(r.unit, r.match_mlp))
+
+
+def gpu_hours(rungs: Sequence[Rung]) -> float:
+    """Hours that rungs take on an H200, by the measured rates of its sizes, in logarithms between them.
+
+    >>> climb, _ = planned(["glu"], quick_text(), ["tiny"], 1, (1,), {"steps": 10})
+    >>> round(3600e6 * gpu_hours(expected_rungs(climb, False)))
+    33
+    """
+    sizes, rates = np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))
+    counts = [rung.config.body_count(rung.recipe.unit, rung.recipe.match_mlp) for rung in rungs]
+    seconds = [rung_flops(r) / np.exp(np.interp(math.log(n), sizes, rates)) for r, n in zip(rungs, counts, strict=True)]
+    return float(sum(seconds)) / 3600
+
+
+def quick_text() -> Path:
+    """Half a million characters of English that come with Python: what `help()` says of its topics."""
+    origin = getattr(importlib.util.find_spec("pydoc_data.topics"), "origin", None)
+    if origin is None:
+        raise GatelabError("this Python has no pydoc_data, whose text a quick ladder reads; give a text of your own")
+    return Path(origin)
 
 
 def climb_facts(climb: Climb) -> dict[str, Any]:
