@@ -22,6 +22,8 @@ from gatelab.dynamics import (
     stable_step,
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
+from gatelab.scaling_laws import compare_ladder, fit_ladder
+from gatelab.scaling_laws.ladder_losses import rank_agreement
 from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
 from gatelab.solve.solvers.knots import solve_knots
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
@@ -64,7 +66,7 @@ def softgate(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 def public_values() -> dict[str, Any]:
     """By name; the long names are there because users have them."""
     found: dict[str, Any] = {}
-    for part in (_fits, _kernels, _trainings, _linearisations, _cards, _rest):
+    for part in (_fits, _ladder, _kernels, _trainings, _linearisations, _cards, _rest):
         found |= part()
     return found
 
@@ -96,6 +98,26 @@ def _fits() -> dict[str, Any]:
         "law": law,
         "given law": gl.Law(E=1.69, A=406.4, a=0.34, B=410.7, b=0.28),
         "allocation": law.optimal(1e20),
+    }
+
+
+def _ladder() -> dict[str, Any]:
+    names, sizes, seeds = (LONG, "glu"), np.geomspace(4e5, 2.5e7, 4), range(3)
+    rows = [(name, size, seed) for name in names for size in sizes for seed in seeds]
+    noise = np.random.default_rng(0).normal(0, 0.01, len(rows))
+    losses = [0.8 + 29 * (0.9 if r[0] == "glu" else 1) * r[1] ** -0.28 + e for r, e in zip(rows, noise, strict=True)]
+    columns = dict(zip(("unit", "parameters", "seed"), zip(*rows, strict=True), strict=True))
+    laws = fit_ladder(columns | {"loss": losses}, draws=20)
+    comparisons = compare_ladder(laws.losses)
+    return {
+        "ladder": laws,
+        "losses of a ladder": laws.losses,
+        "law of a ladder": laws.laws["exponent"],
+        "nested test": laws.units_differ,
+        "worth": laws.worth("glu", LONG),
+        "comparisons of a ladder": comparisons,
+        "comparison of a ladder": comparisons.rows[0],
+        "rank agreement": rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, np.eye(3), {"a": 3, "b": 1, "c": 2}),
     }
 
 

@@ -12,6 +12,7 @@
     gl.ntk.spectrum(gl.ntk.analytic("glu", X)).condition   how well a unit trains on these rows; also of any nn.Module
     gl.dynamics.crossing(K_a, K_b, y, width, lr)           when the slower starter overtakes; .train measures it
     gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
+    gl.ladder(["gelu", "swiglu"], "enwik8")                which unit, in a language model: .table() .law() .plot()
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     )
     from gatelab.scorecard import compare
     from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
+    from gatelab.train import Ladder, ladder
 
 import_on_use(
     __name__,
@@ -93,6 +95,7 @@ import_on_use(
         "scorecard": ("compare",),
         "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),
         "feedforward": ("FeedForward", "Unit", "check_unit", "unit", "units"),
+        "train": ("Ladder", "ladder"),
     },
     modules=(
         "data",
@@ -120,6 +123,7 @@ __all__ = [
     "Fit",
     "GatedRegressor",
     "GatelabError",
+    "Ladder",
     "Law",
     "Problem",
     "Scaling",
@@ -137,6 +141,7 @@ __all__ = [
     "fit",
     "fit_law",
     "fit_many",
+    "ladder",
     "limit",
     "linearization",
     "linearize",

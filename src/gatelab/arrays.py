@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 AnyArray = np.ndarray  # of numbers, whole numbers or truths
 Complex = NDArray[np.complex128]
 Bytes = NDArray[np.uint8]
-Tokens = NDArray[np.uint16]
+Tokens = NDArray[np.uint8 | np.uint16]
 
 
 def fingerprint(parts: Iterable[str | bytes | AnyArray], digits: int) -> str:

@@ -269,6 +269,7 @@ train mixer glu --weight-decay -1 | --weight-decay
 train mixer glu --clip -1 | --clip
 train mixer glu --precision fp8 | fp8
 train mixer glu --tokenizer words | words
+train gpt2 glu --data long.txt --tokenizer trained:4k --size tiny | trained:4k
 train mixer glu --seed -1 | --seed
 train gpt2 glu --data long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
 train gpt2 glu --data long.txt --tokenizer bytes --size tiny --device meta | meta

@@ -32,6 +32,15 @@ def real_data(monkeypatch, own_folders):
 
 
 @pytest.fixture
+def real_enwik8(monkeypatch, own_folders):
+    """`GATELAB_DATA` set to a folder with enwik8."""
+    folder = Path(GIVEN) if GIVEN else BESIDE
+    if archives.first_file([folder / "text", folder], ("enwik8", "enwik8.gz", "enwik8.zip")) is None:
+        pytest.skip("needs enwik8: set GATELAB_DATA")
+    monkeypatch.setenv("GATELAB_DATA", str(folder))
+
+
+@pytest.fixture
 def no_network(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the network was touched")

@@ -55,7 +55,7 @@ def loopback():
 
     running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     state.port = running.server_port
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import torch
 from byte_letters import letters
 
-from gatelab.data import text
+from gatelab.arrays import fingerprint
+from gatelab.data import batches, text
 from gatelab.data.text import BPE, TextData, gpt2_tokenizer, text_data
 from gatelab.errors import GatelabError
+from gatelab.train.members import data_fingerprint
 
 WORDS = "".join(f"line {i}: naïve — {i * i}\n" for i in range(400))
 
@@ -54,7 +57,27 @@ def test_the_tokenizer_is_the_official_one(real_data):
     assert gpt2_tokenizer().encode("Hello world").tolist() == [15496, 995]
 
 
+def test_enwik8_has_the_parts_of_the_literature(real_enwik8, no_network):
+    data = text_data("enwik8", "bytes")
+    assert [len(part) for part in (data.train, data.valid, data.test)] == [90_000_000, 5_000_000, 5_000_000]
+    assert {part.dtype for part in (data.train, data.valid, data.test)} == {
+        np.dtype(np.uint8)
+    } and data.vocabulary == 256
+    whole = hashlib.md5(usedforsecurity=False)
+    for part in (data.train, data.valid, data.test):
+        whole.update(part)
+    assert whole.hexdigest() == "a1fa5ffddb56f4953e226637dabbb36a"
+
+
 # ---- files of a user
+
+
+def _zipped(files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in files.items():
+            packed.writestr(name, content)
+    return out.getvalue()
 
 
 def _parquet(documents, column="text", group=3):
@@ -64,14 +87,37 @@ def _parquet(documents, column="text", group=3):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_file_byte_by_byte(tmp_path, no_network, packed):
-    path = tmp_path / ("a.txt.gz" if packed else "a.txt")
-    path.write_bytes(gzip.compress(WORDS.encode(), mtime=0) if packed else WORDS.encode())
+def _packed(name, content):
+    """The content as a file of that name would hold it."""
+    if name.endswith(".gz"):
+        return gzip.compress(content, mtime=0)
+    if name.endswith(".zip"):
+        return _zipped({"inside": content})
+    return content
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.zip"])
+def test_a_file_byte_by_byte(tmp_path, no_network, name):
+    path = tmp_path / name
+    path.write_bytes(_packed(name, WORDS.encode()))
     data = text_data(path, "bytes", test_fraction=0.25)
-    assert bytes(_whole(data).astype(np.uint8)) == WORDS.encode()
-    assert (data.vocabulary, data.name) == (256, path.name)
+    assert bytes(_whole(data)) == WORDS.encode() and data.train.dtype == np.uint8
+    assert (data.vocabulary, data.name, data.valid) == (256, name, None)
     assert len(data.test) == round(0.25 * len(WORDS.encode()))
+
+
+def test_a_part_for_validation(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(WORDS, encoding="utf-8")
+    raw = WORDS.encode()
+    data = text_data(path, "bytes", valid_fraction=0.2, test_fraction=0.1)
+    n_valid, n_test = round(0.2 * len(raw)), round(0.1 * len(raw))
+    assert bytes(data.test) == raw[-n_test:] == bytes(text_data(path, "bytes").test)
+    assert bytes(data.valid) == raw[-n_valid - n_test : -n_test]
+    assert bytes(data.train) == raw[: -n_valid - n_test]
+    assert f"{n_valid} validation" in repr(data) and f"{n_valid} validation tokens" in data.description
+    followers = torch.cat([y.flatten() for _, y in data.batches("valid", 3, 10)])
+    assert bytes(followers.tolist()) == bytes(data.valid[1 : 1 + len(followers)]) and n_valid - len(followers) <= 10
 
 
 def test_documents_of_parquet_end_with_a_token(tmp_path):
@@ -105,7 +151,12 @@ def test_tokens_are_kept_and_told_apart(tmp_path, monkeypatch):
     ("name", "content", "says"),
     [
         ("a.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
-        ("a.txt", b"ab", "has 2 tokens; give a text of which both parts"),
+        ("a.txt", b"", "a.txt is empty; give a text"),
+        ("a.txt.gz", gzip.compress(b"", mtime=0), "is empty; give a text"),
+        ("a.parquet", lambda: _parquet(["", None]), "is empty; give a text"),
+        ("a.zip", lambda: _zipped({"one": b"a" * 99, "two": b"b"}), "cannot be read.*2 files in it instead of one"),
+        ("a.zip", lambda: _zipped({"one": b"a" * 99})[:50], "cannot be read.*cut short or altered"),
+        ("a.txt", b"ab", "has 2 tokens; give a text of which all parts"),
         ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:20], "cannot be read.*cut short or altered"),
         ("a.parquet", b"PAR1 and no more", "is not a whole Parquet file"),
         ("a.parquet", lambda: _parquet(["abc"], column="words"), "has no column 'text'; it has words, id"),
@@ -124,6 +175,12 @@ def test_bad_files_are_refused(tmp_path, name, content, says):
         ("nowhere.txt", {}, "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
         (__file__, {"tokenizer": "gpt3"}, "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
         (__file__, {"test_fraction": 0}, "test_fraction is 0; give a number between"),
+        (__file__, {"test_fraction": float("nan")}, "test_fraction is nan; give a number between"),
+        (__file__, {"valid_fraction": 1}, "valid_fraction is 1; give a number between"),
+        (__file__, {"valid_fraction": "0.1"}, "valid_fraction is '0.1'; give a number between"),
+        (__file__, {"valid_fraction": 0.95}, "are 0.95 and 0.1, which leaves no token for training.*below 1"),
+        ("enwik8", {"test_fraction": 0.1}, "test_fraction is 0.1, but enwik8 has the parts of the literature.*leave"),
+        ("enwik8", {"valid_fraction": 0.1}, "90000000 \\+ 5000000 \\+ 5000000 bytes; leave valid_fraction out"),
     ],
 )
 def test_bad_questions(source, options, says):
@@ -149,6 +206,107 @@ def test_batches_are_functions_of_the_step():
     assert not torch.equal(data.batch(8, 16, 8, seed=1)[0], x)
     assert not torch.equal(data.batch(7, 16, 8, seed=2)[0], x)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_starts_are_where_the_windows_begin():
+    data = _counting()
+    starts = data.starts(7, 16, 8, seed=1)
+    assert starts.dtype == torch.int64 and torch.equal(starts, data.batch(7, 16, 8, seed=1)[0][:, 0])
+    assert torch.equal(starts, torch.randint(72, (16,), generator=batches.stream(1, batches.OFFSETS, 7)))
+
+
+def _slow_epochs(data, context, epochs, seed):
+    """The definition: cut the training tokens, and go through the windows in the order that each epoch draws."""
+    tokens, cut = data.train.tolist(), []
+    while len(tokens) > context:
+        cut.append((tokens[:context], tokens[1 : context + 1]))
+        tokens = tokens[context:]
+    orders = [torch.randperm(len(cut), generator=batches.stream(seed, batches.ORDER, epoch)) for epoch in range(epochs)]
+    return [cut[int(i)] for order in orders for i in order], len(cut)
+
+
+@pytest.mark.parametrize("n_test", [19, 20, 23])
+@pytest.mark.parametrize(("size", "context"), [(3, 8), (4, 5), (10, 8), (25, 8), (1, 79), (7, 1)])
+def test_an_epoch_has_every_window_once(size, context, n_test):
+    data = _counting(n_test=n_test)
+    if n_test > 20 and context == 79:
+        with pytest.raises(GatelabError, match="has 77 training tokens, fewer than a context of 79"):
+            data.epoch_batch(0, size, context)
+        return
+    slow, count = _slow_epochs(data, context, 4, seed=3)
+    steps = len(slow) // size
+    pairs = [data.epoch_batch(step, size, context, seed=3) for step in range(steps)]
+    assert all(x.shape == y.shape == (size, context) and x.dtype == y.dtype == torch.int64 for x, y in pairs)
+    x, y = (torch.cat(part).tolist() for part in zip(*pairs, strict=True))
+    assert list(zip(x, y, strict=True)) == slow[: steps * size]
+    starts = torch.cat([data.epoch_starts(step, size, context, 3) for step in range(steps)])
+    assert starts.dtype == torch.int64 and count == (len(data.train) - 1) // context
+    for epoch in range(len(starts) // count):
+        mine = starts[epoch * count : (epoch + 1) * count]
+        assert sorted(mine.tolist()) == [context * i for i in range(count)]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    """9 windows: that two fixed orders are equal by chance has the probability 1 / 362880."""
+    data = _counting()
+    orders = [data.epoch_starts(epoch, 9, 8, seed).tolist() for epoch in range(2) for seed in range(2)]
+    assert len({tuple(order) for order in orders}) == 4
+    assert {tuple(sorted(order)) for order in orders} == {tuple(range(0, 72, 8))}
+
+
+def test_epochs_go_on_anywhere():
+    """Steps in any order, of data read anew: the batches of a training that was never cut off."""
+    state = torch.get_rng_state()
+    whole = [_counting().epoch_batch(step, 4, 8, seed=5) for step in range(12)]
+    batches.row_order.cache_clear()
+    for step in (11, 3, 0, 7):
+        x, y = _counting().epoch_batch(step, 4, 8, seed=5)
+        assert torch.equal(x, whole[step][0]) and torch.equal(y, whole[step][1])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_windows_cut_out_of_a_tensor_are_the_same():
+    """As a GPU does it, on which the tokens lie as they are."""
+    tokens = np.random.default_rng(0).integers(0, 256, 1000, dtype=np.uint8)
+    data = TextData("chance", tokens[:900], tokens[900:], 256)
+    lying = torch.from_numpy(data.train)
+    for starts, batch in ((data.epoch_starts, data.epoch_batch), (data.starts, data.batch)):
+        wide = lying[starts(5, 16, 32, 1)[:, None] + torch.arange(33)].long()
+        x, y = batch(5, 16, 32, seed=1)
+        assert torch.equal(wide[:, :-1], x) and torch.equal(wide[:, 1:], y)
+
+
+def test_tuning_takes_validation_tokens_for_test_tokens():
+    tokens = np.arange(100, dtype=np.uint8)
+    data = TextData("counting", tokens[:70], tokens[90:], 100, valid=tokens[70:90])
+    tuned = data.tuning()
+    assert tuned.test.tolist() == list(range(70, 90)) and tuned.train is data.train and tuned.valid is None
+    assert data.test.tolist() == list(range(90, 100))  # the data themselves are what they were
+    with pytest.raises(GatelabError, match="counting has no validation tokens to choose by; read it with valid_frac"):
+        tuned.tuning()
+
+
+def test_the_first_of_the_training_tokens():
+    tokens = np.arange(100, dtype=np.uint8)
+    data = TextData("counting", tokens[:70], tokens[90:], 100, valid=tokens[70:90])
+    few = data.first(0.1)
+    assert few.train.tolist() == list(range(7)) and few.valid is data.valid and few.test is data.test
+    assert data.first(1).train.tolist() == list(range(70))
+    assert np.shares_memory(few.train, tokens)
+    # A tenth of the tokens, read ten times: every window ten times in as many steps as once through ten of them takes.
+    starts = torch.cat([few.epoch_starts(step, 3, 2, seed=0) for step in range(10)]).tolist()
+    assert sorted(starts) == [0] * 10 + [2] * 10 + [4] * 10
+    for share in (0, -0.1, 1.01, float("nan"), "0.5"):
+        with pytest.raises(GatelabError, match=r"share is .*; give a number above 0 and up to 1"):
+            data.first(share)
+    with pytest.raises(GatelabError, match=r"a share of 0\.02 of the 70 training tokens of counting is 1; give"):
+        data.first(0.02)
+
+
+def test_tokens_have_one_hash_however_wide_they_are():
+    tokens = np.random.default_rng(0).integers(0, 256, 100, dtype=np.uint8)
+    narrow, wide = (TextData("chance", t[:80], t[80:], 256) for t in (tokens, tokens.astype(np.uint16)))
+    assert data_fingerprint(narrow) == data_fingerprint(wide) == fingerprint([tokens.astype(np.uint16)], 16)
 
 
 def test_windows_start_everywhere():
@@ -177,6 +335,11 @@ def test_windows_in_order_see_each_token_once():
         (lambda d: list(d.batches("test", 2, 20)), "counting has 20 test tokens"),
         (lambda d: d.batch(0, 0, 8), "size is 0"),
         (lambda d: d.batch(0, 2, 0), "context is 0"),
+        (lambda d: d.epoch_batch(0, 2, 80), "counting has 80 training tokens, fewer than a context of 80"),
+        (lambda d: d.epoch_batch(0, 0, 8), "size is 0"),
+        (lambda d: d.epoch_batch(-1, 2, 8), "step is -1"),
+        (lambda d: d.epoch_starts(0, 2, 0), "context is 0"),
+        (lambda d: list(d.batches("valid", 2, 6)), "no part is called 'valid'"),
         (lambda d: list(d.batches("tests", 2, 6)), "no part is called 'tests'"),
     ],
 )
@@ -205,6 +368,88 @@ def test_shakespeare_is_downloaded_once(tmp_path, server, monkeypatch):
     for _ in range(2):
         assert len(_whole(text_data("tinyshakespeare", "bytes"))) == len(content)
     assert server.asked == ["/input.txt"]
+
+
+SMALL = tuple(WORDS[i : i + n].encode() for i, n in ((0, 5000), (5000, 300), (5300, 400)))
+
+
+def _small_enwik8(monkeypatch, url="http://127.0.0.1/enwik8.zip"):
+    """A text of three parts in the place of enwik8."""
+    raw = b"".join(SMALL)
+    small = replace(text.ENWIK8, url=url, sha256=hashlib.sha256(raw).hexdigest(), size=len(raw))
+    monkeypatch.setitem(text.TEXTS, "enwik8", small)
+    monkeypatch.setitem(text.SPLITS, "enwik8", tuple(map(len, SMALL)))
+    return raw
+
+
+def _assert_small_enwik8(data):
+    assert tuple(map(bytes, (data.train, data.valid, data.test))) == SMALL
+    assert (data.name, data.vocabulary, data.train.dtype) == ("enwik8", 256, np.uint8)
+
+
+@pytest.mark.parametrize("folder", ["text", "."])
+@pytest.mark.parametrize("name", ["enwik8", "enwik8.gz", "enwik8.zip"])
+def test_enwik8_in_a_folder(tmp_path, monkeypatch, no_network, name, folder):
+    raw = _small_enwik8(monkeypatch)
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / name).write_bytes(_packed(name, raw))
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    for _ in range(2):
+        _assert_small_enwik8(text_data("enwik8", "bytes"))
+
+
+@pytest.mark.parametrize("name", ["enwik8", "enwik8.gz", "enwik8.zip"])
+def test_another_text_in_the_place_of_enwik8_is_refused(tmp_path, monkeypatch, name):
+    raw = _small_enwik8(monkeypatch)
+    (tmp_path / name).write_bytes(_packed(name, raw[:-1]))
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    with pytest.raises(
+        GatelabError,
+        match=f"{name} is not enwik8: it holds {len(raw) - 1} bytes.*instead of {len(raw)} with.*copy it again",
+    ):
+        text_data("enwik8", "bytes")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_parts_of_enwik8_are_encoded_by_themselves(tmp_path, monkeypatch):
+    bpe = BPE({**{letter: byte for byte, letter in enumerate(letters())}, "in": 256}, [("i", "n")], fingerprint="small")
+    (tmp_path / "enwik8").write_bytes(_small_enwik8(monkeypatch))
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    for _ in range(2):
+        data = text_data("enwik8", bpe)
+        assert [bpe.decode(part) for part in (data.train, data.valid, data.test)] == [part.decode() for part in SMALL]
+        assert data.train.dtype == np.uint16 and data.vocabulary == 257 and len(data.train) < len(SMALL[0])
+
+
+def test_enwik8_is_downloaded_once_and_unpacked(tmp_path, server, monkeypatch):
+    packed = _zipped({"enwik8": b"".join(SMALL)})
+    _small_enwik8(monkeypatch, server.url("enwik8.zip", packed))
+    seen = []
+    for _ in range(2):
+        _assert_small_enwik8(text_data("enwik8", "bytes", progress=lambda *pair: seen.append(pair)))
+    assert server.asked == ["/enwik8.zip"] and seen[-1] == (len(packed), len(packed))
+    assert (tmp_path / "cache" / "text" / "enwik8").read_bytes() == b"".join(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda s: s.files.clear(), "enwik8 cannot be downloaded.*404.*by hand as enwik8.zip.*set GATELAB_DATA"),
+        (lambda s: s.url("enwik8.zip", b"no zip at all"), "is no whole zip: 13 bytes.*by hand as enwik8.zip"),
+        (lambda s: setattr(s, "cut", 200), "is no whole zip: 200 bytes|cannot be downloaded.*IncompleteRead"),
+        (
+            lambda s: s.url("enwik8.zip", _zipped({"enwik8": b"other"})),
+            "cut short or altered: 5 bytes.*instead of",
+        ),
+    ],
+    ids=["404", "no zip", "cut", "other"],
+)
+def test_a_bad_download_of_enwik8_is_refused_and_not_kept(tmp_path, server, monkeypatch, spoil, says):
+    _small_enwik8(monkeypatch, server.url("enwik8.zip", _zipped({"enwik8": b"".join(SMALL)})))
+    spoil(server)
+    with pytest.raises(GatelabError, match=says):
+        text_data("enwik8", "bytes")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 def _fineweb(server, monkeypatch, characters=300):

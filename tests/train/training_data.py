@@ -13,6 +13,7 @@ import torch
 from gatelab.data.images import ImageData, Images
 from gatelab.data.text import TextData
 from gatelab.train import Recipe, recipe, train_many
+from gatelab.train.recipes import TEXT_MODELS
 
 
 def images(n: int = 120, side: int = 8) -> ImageData:
@@ -36,7 +37,7 @@ def text() -> TextData:
 
 def small(model: str = "mixer", unit: str = "glu", **others: object) -> Recipe:
     values: dict = {"size": "tiny", "steps": 24, "batch": 16, "evaluations": 6, **others}
-    return recipe(model, unit, "gates" if model == "gpt2" else "stripes", **values)
+    return recipe(model, unit, "gates" if model in TEXT_MODELS else "stripes", **values)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from gatelab.cli import (
     dynamics,
     fit,
     interrupts,
+    ladder,
     linearize,
     lists,
     ntk,
@@ -130,6 +131,7 @@ app.command("ntk", epilog=ntk.NTK)(ntk.ntk_command)
 app.command("dynamics", epilog=dynamics.DYNAMICS)(dynamics.dynamics_command)
 app.command("train", epilog=train.TRAIN)(train.train_command)
 app.command("gap", epilog=train.GAP)(train.gap_command)
+app.command("ladder", epilog=ladder.LADDER)(ladder.ladder_command)
 app.command("linearize", epilog=linearize.LINEARIZE)(linearize.linearize_command)
 app.command("compare", epilog=compare.COMPARE)(compare.compare_command)
 app.command("reproduce", epilog=reproduce.REPRODUCE)(reproduce.reproduce_command)

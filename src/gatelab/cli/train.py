@@ -48,7 +48,7 @@ class TrainingOptions:
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="cifar10, mnist or tiny-imagenet; for gpt2 fineweb-edu, tinyshakespeare or a file.",
+            help="cifar10, mnist or tiny-imagenet; for gpt2 fineweb-edu, tinyshakespeare, enwik8 or a file.",
             show_default="cifar10, fineweb-edu",
         ),
     ] = None
@@ -72,7 +72,9 @@ class TrainingOptions:
     augment: Annotated[
         bool, typer.Option("--augment/--no-augment", help="Change images at random, as the paper does.")
     ] = True
-    tokenizer: Annotated[str, typer.Option(help="gpt2 or bytes.")] = "gpt2"
+    tokenizer: Annotated[
+        str, typer.Option(help="gpt2, bytes, or trained:4096: so many tokens, learnt from the text.")
+    ] = "gpt2"
     evaluations: Annotated[int, typer.Option(min=1, help="How often losses are measured.")] = 40
     precision: Annotated[str, typer.Option(help="auto, float32 or bf16; auto is bf16 on a GPU.")] = "auto"
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cuda if there is one")] = None

@@ -50,13 +50,25 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Archive:
-    """An original file: the folder it is kept in, its name, where it lives, and what it must be."""
+    """An original file: the folder it is kept in, its name, where it lives, and what it must be.
+
+    Where it is `zipped`, a zip of it lives at the address, and the hash and size are those of the file in it: unpacked
+    it is kept, and wherever it is found packed its content is what is checked.
+    """
 
     folder: str
     file: str
     url: str
     sha256: str
     size: int
+    zipped: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that the file may have in a folder of the user."""
+        if self.zipped:
+            return self.file, f"{self.file}.gz", f"{self.file}.zip"
+        return (self.file,)
 
 
 def places(folder: str) -> list[Path] | None:
@@ -94,7 +106,7 @@ def fetched(archive: Archive, progress: Progress | None = None) -> Path:
 def download(archive: Archive, target: Path, progress: Progress | None) -> None:
     """Write the original file to a path; an error says what is wrong with what came."""
     digest, received = hashlib.sha256(), 0
-    way_out = f"download it by hand as {archive.file} into a folder and set GATELAB_DATA to that folder"
+    way_out = f"download it by hand as {archive.names[-1]} into a folder and set GATELAB_DATA to that folder"
 
     def unreachable(error: Exception) -> GatelabError:
         return GatelabError(f"{archive.file} cannot be downloaded from {archive.url} ({error}); {way_out}")
@@ -104,6 +116,9 @@ def download(archive: Archive, target: Path, progress: Progress | None) -> None:
     except (OSError, HTTPException) as error:
         raise unreachable(error) from error
     with answer, target.open("wb") as out:
+        expected = archive.size
+        if archive.zipped:
+            expected = int(answer.headers.get("Content-Length") or expected)
         while received <= archive.size:
             try:
                 block = answer.read(2**20)
@@ -115,7 +130,17 @@ def download(archive: Archive, target: Path, progress: Progress | None) -> None:
             digest.update(block)
             received += len(block)
             if progress:
-                progress(received, archive.size)
+                progress(received, expected)
+    if archive.zipped:
+        try:
+            raw = unzipped(target)
+        except ZIP_ERRORS as error:
+            raise GatelabError(
+                f"the download of {archive.file} from {archive.url} is no whole zip: {received} bytes ({error}); try"
+                f" again, or {way_out}"
+            ) from error
+        digest, received = hashlib.sha256(raw), len(raw)
+        target.write_bytes(raw)
     if digest.hexdigest() != archive.sha256:
         raise GatelabError(
             f"the download of {archive.file} from {archive.url} is cut short or altered: {received} bytes with sha256"
@@ -163,15 +188,41 @@ class RangeFile(io.RawIOBase):
         return len(part)
 
 
+ZIP_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # the last where it is encrypted
+
+
+def unzipped(path: Path) -> bytes:
+    """The only file in a zip."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(names) != 1:
+            raise zipfile.BadZipFile(f"there are {len(names)} files in it instead of one")
+        return archive.read(names[0])
+
+
 def content(path: Path, url: str) -> bytes:
-    """What is in a file, unpacked if it is gzipped."""
+    """What is in a file, unpacked if it is gzipped or the only file of a zip."""
     try:
+        if path.suffix == ".zip":
+            return unzipped(path)
         raw = path.read_bytes()
         if path.suffix == ".gz":
             return gzip.decompress(raw)
         return raw
-    except (OSError, EOFError, zlib.error) as error:
+    except ZIP_ERRORS as error:
         raise spoilt(path, error, url) from error
+
+
+def checked_content(path: Path, archive: Archive) -> bytes:
+    """What is in a file that a user has put somewhere, unpacked; refused if it is not what the archive must be."""
+    raw = content(path, archive.url)
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != archive.sha256:
+        raise GatelabError(
+            f"{path} is not {archive.file}: it holds {len(raw)} bytes with sha256 {digest} instead of {archive.size}"
+            f" with {archive.sha256}; copy it again from {archive.url}"
+        )
+    return raw
 
 
 def spoilt(path: Path, why: object, url: str) -> GatelabError:

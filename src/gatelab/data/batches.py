@@ -47,6 +47,31 @@ def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
     return row_order(n, seed, epoch)[place * size : (place + 1) * size]
 
 
+def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
+    """Which of n rows make the batch of that step, where none is left out: the orders of all epochs, one after another.
+
+    A batch begins where the one before it ended, so that it may lie across epochs, or hold several where n is small.
+
+    Args:
+        n: How many rows there are.
+        size: How many of them a batch has.
+        step: Which batch, from 0 on.
+        seed: Decides the orders.
+
+    Returns:
+        The numbers of the rows, (size,) int64.
+
+    >>> rows = torch.cat([consecutive_rows(6, 4, step, seed=0) for step in range(3)])
+    >>> sorted(rows[:6].tolist()), sorted(rows[6:].tolist())
+    ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])
+    """
+    size = whole_number("the batch size", size, 1, of="rows")
+    first = whole_number("step", step, 0) * size
+    end = first + size
+    epochs = range(first // n, (end - 1) // n + 1)
+    return torch.cat([row_order(n, seed, epoch)[max(first - epoch * n, 0) : end - epoch * n] for epoch in epochs])
+
+
 @lru_cache(maxsize=64)
 def row_order(n: int, seed: int, epoch: int) -> Tensor:
     """The order of the rows in an epoch."""

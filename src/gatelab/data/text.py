@@ -1,21 +1,23 @@
-"""Text as tokens: FineWeb-Edu's sample, Shakespeare, or any file, encoded by GPT-2's tokenizer or byte by byte.
+"""Text as tokens: FineWeb-Edu's sample, Shakespeare, enwik8 or any file, by GPT-2's tokenizer, its own, or as bytes.
 
-GPT-2's byte-pair encoding is that of the library `tokenizers`, made of GPT-2's files encoder.json and vocab.bpe. Tokens
-are uint16 in memory; batches are functions of the step. What was encoded once is kept in the cache, under the hash of
-the text and of the tokenizer, and mapped from there.
+GPT-2's byte-pair encoding is that of the library `tokenizers`, made of GPT-2's files encoder.json and vocab.bpe; the
+library can train another on the training part of a text. Tokens are uint16 in memory, bytes uint8; batches are
+functions of the step. What was encoded or trained once is kept in the cache, under the hash of the text and of the
+tokenizer, and mapped from there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http.client import HTTPException
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,16 +29,18 @@ from gatelab.data.archives import (
     Progress,
     RangeFile,
     cache_folder,
+    checked_content,
     content,
     fetched,
     first_file,
     missing,
     places,
 )
-from gatelab.data.batches import OFFSETS, stream
+from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.files import write_whole
+from gatelab.linalg.interruptible import apart
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -69,13 +73,26 @@ FINEWEB = Archive(
     1004029,
 )
 SAMPLE = 10**6
-TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE}
+# The first 10^8 bytes of a dump of the English Wikipedia, md5 a1fa5ffddb56f4953e226637dabbb36a.
+ENWIK8 = Archive(
+    "text",
+    "enwik8",
+    "http://mattmahoney.net/dc/enwik8.zip",
+    "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+    10**8,
+    zipped=True,
+)
+TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE, "enwik8": ENWIK8}
+# Training, validation and test bytes, for texts of which the literature knows them.
+SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 TOKENIZERS = ("gpt2", "bytes")
+TRAINED, FEWEST, MOST = "trained:", 257, 2**16  # all bytes and a pair of them; what 16 bits hold
+COPY = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
 
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """Training and test tokens of one text, the test tokens its end.
+    """Training and test tokens of one text, the test tokens its end, with validation tokens before them if any.
 
     Attributes:
         name: that of the text, or of its file.
@@ -83,6 +100,7 @@ class TextData:
         test: the test tokens.
         vocabulary: how many tokens there may be.
         description: what was read, in a line.
+        valid: the validation tokens, for choices such as that of a learning rate; None where none were set aside.
 
     >>> data = TextData("abc", np.arange(90, dtype=np.uint16), np.arange(90, 100, dtype=np.uint16), 256)
     >>> x, y = data.batch(step=0, size=2, context=8)
@@ -95,29 +113,108 @@ class TextData:
     test: Tokens
     vocabulary: int
     description: str = ""
+    valid: Tokens | None = None
 
     def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{shorten(self.name)}: {len(self.train)} training and {len(self.test)} test tokens of {self.vocabulary}",
-        )
+        counted = f"{len(self.train)} training and {len(self.test)} test tokens"
+        if self.valid is not None:
+            counted = f"{len(self.train)} training, {len(self.valid)} validation and {len(self.test)} test tokens"
+        return one_line(self, f"{shorten(self.name)}: {counted} of {self.vocabulary}")
+
+    def tuning(self) -> TextData:
+        """The same with the validation tokens in the place of the test tokens, which stay unseen.
+
+        Returns:
+            The data on which learning rates and the like are chosen.
+        """
+        if self.valid is None:
+            raise GatelabError(
+                f"{self.name} has no validation tokens to choose by; read it with valid_fraction=0.05, or give valid"
+            )
+        return replace(self, test=self.valid, valid=None)
+
+    def first(self, share: float) -> TextData:
+        """The same with the first of its training tokens only, which may then be read more often.
+
+        Args:
+            share: How many of the training tokens, above 0 and up to 1.
+
+        Returns:
+            The data with fewer training tokens; validation and test tokens are what they were.
+        """
+        if not (isinstance(share, Real) and 0 < share <= 1):
+            raise GatelabError(f"share is {share!r}; give a number above 0 and up to 1, such as 0.05")
+        count = round(share * len(self.train))
+        if count < 2:
+            raise GatelabError(
+                f"a share of {share} of the {len(self.train)} training tokens of {self.name} is {count}; give a share"
+                " that leaves 2 or more"
+            )
+        return replace(self, train=self.train[:count])
+
+    def starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
+        """Where the windows of `batch` begin in the training tokens.
+
+        Args:
+            step: The step of the training.
+            size: How many windows its batch has.
+            context: How many tokens a window has; one more follows it.
+            seed: Decides, with the step, where they begin.
+
+        Returns:
+            The places, (size,) int64, each of them equally likely.
+        """
+        count = self.window_count(self.train, context, "training")
+        return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
+
+    def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
+        """Where the windows of `epoch_batch` begin in the training tokens.
+
+        Args:
+            step: The step of the training.
+            size: How many windows its batch has.
+            context: How many tokens a window has; one more follows it.
+            seed: Decides, with the epoch, the order of the windows.
+
+        Returns:
+            The places, (size,) int64, multiples of the context.
+        """
+        count = (self.window_count(self.train, context, "training") - 1) // context + 1
+        return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 
     def batch(self, step: int, size: int, context: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Windows of the training tokens, (size, context), from anywhere; and the token that follows each of theirs."""
-        last = self.window_count(self.train, context, "training")
-        shape = (whole_number("size", size, 1),)
-        starts = torch.randint(last, shape, generator=stream(seed, OFFSETS, step)).numpy()
-        return followed(self.train[starts[:, None] + np.arange(context + 1)])
+        return windows(self.train, self.starts(step, size, context, seed), context)
+
+    def epoch_batch(self, step: int, size: int, context: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Windows of the training tokens, (size, context), such that an epoch has every token once.
+
+        The training tokens are cut into windows that do not overlap; the tokens after the last whole one are left out.
+        Every epoch goes through all windows in an order of its own, and a batch may lie across two epochs. It is a
+        function of seed and step alone: a training that was cut off goes on with the batches that it would have had.
+
+        Args:
+            step: The step of the training.
+            size: How many windows its batch has.
+            context: How many tokens a window has.
+            seed: Decides, with the epoch, the order of the windows.
+
+        Returns:
+            The windows, and for each of their tokens the one that follows, both (size, context) int64.
+        """
+        return windows(self.train, self.epoch_starts(step, size, context, seed), context)
 
     def batches(self, part: str, size: int, context: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of "train" or "test" in windows that do not overlap; the tokens after the last whole one are left out."""
+        """All of "train", "valid" or "test" in windows that do not overlap; what is after the last one is left out."""
         parts = {"train": self.train, "test": self.test}
+        if self.valid is not None:
+            parts["valid"] = self.valid
         if part not in parts:
             raise unknown_name("part", part, parts)
         tokens = parts[part]
-        starts = np.arange(0, self.window_count(tokens, context, part), context)
-        for i in range(0, len(starts), whole_number("size", size, 1)):
-            yield followed(tokens[starts[i : i + size, None] + np.arange(context + 1)])
+        starts = torch.arange(0, self.window_count(tokens, context, part), context)
+        for some in starts.split(whole_number("size", size, 1)):
+            yield windows(tokens, some, context)
 
     def window_count(self, tokens: Tokens, context: int, part: str) -> int:
         """At how many places a window of `context` tokens and the token after it can begin."""
@@ -130,9 +227,10 @@ class TextData:
         return count
 
 
-def followed(windows: Tokens) -> tuple[Tensor, Tensor]:
-    """Of windows (N, T + 1) the first T tokens of each, and for each of them the token that follows."""
-    wide = torch.from_numpy(windows.astype(np.int64))
+def windows(tokens: Tokens, starts: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    """The windows of `context` tokens that begin at the starts, and for each of their tokens the one that follows."""
+    places = starts.numpy()[:, None] + np.arange(context + 1)
+    wide = torch.from_numpy(tokens[places].astype(np.int64))
     return wide[:, :-1], wide[:, 1:]
 
 
@@ -140,59 +238,161 @@ def text_data(
     source: str | Path = "fineweb-edu",
     tokenizer: str | BPE = "gpt2",
     *,
-    test_fraction: float = 0.1,
+    test_fraction: float | None = None,
+    valid_fraction: float | None = None,
     progress: Progress | None = None,
 ) -> TextData:
     """The tokens of a text, the last of them for testing.
 
     Args:
-        source: "fineweb-edu", "tinyshakespeare", or a file: text, gzipped text, or Parquet. A Parquet file, such as one
-            of FineWeb-Edu's own, has its documents in the column "text"; each is followed by the tokenizer's end of
-            text.
-        tokenizer: "gpt2", "bytes" (256 tokens, no file needed) or a `BPE`.
-        test_fraction: the share of the tokens that is for testing.
-        progress: called with the bytes received and the bytes there are while something is downloaded.
+        source: "fineweb-edu", "tinyshakespeare", "enwik8", or a file: text, gzipped or zipped text, or Parquet. A
+            Parquet file, such as one of FineWeb-Edu's own, has its documents in the column "text"; each is followed by
+            the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and testing, as
+            in the literature, each encoded by itself.
+        tokenizer: "gpt2", "bytes" (256 tokens, no file needed), a `BPE`, or "trained:4096" for one of so many tokens,
+            257 to 65536, that is trained on the training part of this text; the text is then cut by bytes, and each
+            part encoded by itself.
+        test_fraction: the share of the tokens that is for testing, a tenth if not given.
+        valid_fraction: the share of the tokens before those that is for validation, none if not given.
+        progress: called with the bytes received and the bytes there are while something is downloaded, and with those
+            read and to be read while a tokenizer is trained.
 
     Returns:
-        A `TextData` with training and test tokens.
+        A `TextData` with training and test tokens, and validation tokens if asked for or known from the literature.
     """
-    if not (isinstance(test_fraction, Real) and 0 < test_fraction < 1):
-        raise GatelabError(f"test_fraction is {test_fraction!r}; give a number between 0 and 1, such as 0.1")
+    shares = checked_shares(source, test_fraction, valid_fraction)
+    size = None
+    if not isinstance(tokenizer, BPE):
+        check_tokenizer(tokenizer)
+        size = trained_size(tokenizer)
     path = text_file(source, progress)
-    encoder: BPE | ByteTokenizer
-    if isinstance(tokenizer, BPE):
-        encoder = tokenizer
-    elif tokenizer == "bytes":
-        encoder = ByteTokenizer()
-    elif tokenizer == "gpt2":
-        encoder = gpt2_tokenizer(progress)
-    else:
-        raise unknown_name("tokenizer", tokenizer, TOKENIZERS)
-    tokens = tokens_of(path, encoder)
-    n_test = round(test_fraction * len(tokens))
-    if min(n_test, len(tokens) - n_test) < 2:
-        raise GatelabError(f"{path} has {len(tokens)} tokens; give a text of which both parts have 2 or more")
-    train, test = tokens[: len(tokens) - n_test], tokens[len(tokens) - n_test :]
     name = path.name
     if source in TEXTS:
         name = str(source)
-    description = (
-        f"{name}: {len(train)} training tokens, {len(test)} test tokens of a vocabulary of {encoder.vocabulary}"
-    )
-    return TextData(name, train, test, encoder.vocabulary, description)
+    # Before it is encoded, where parts are counted in bytes or where the tokenizer must not have seen the others.
+    if source in SPLITS or size is not None:
+        parts = byte_parts(path, name, shares)
+        if size is not None:
+            encoder = trained_tokenizer(parts[0], size, progress)
+        else:
+            encoder = encoder_of(tokenizer, progress)
+        train, valid, test = (part_tokens(part, encoder) for part in parts)
+    else:
+        encoder = encoder_of(tokenizer, progress)
+        tokens = tokens_of(path, encoder)
+        n_valid, n_test = (round(share * len(tokens)) for share in shares)
+        end = len(tokens) - n_test
+        train, valid, test = tokens[: end - n_valid], tokens[end - n_valid : end], tokens[end:]
+    total = len(train) + len(valid) + len(test)
+    if not total:
+        raise empty(path)
+    if min(len(train), len(test)) < 2 or (valid_fraction and len(valid) < 2):
+        raise GatelabError(f"{path} has {total} tokens; give a text of which all parts have 2 or more")
+    counted = f"{len(train)} training tokens, "
+    if len(valid):
+        counted += f"{len(valid)} validation tokens, "
+    description = f"{name}: {counted}{len(test)} test tokens of a vocabulary of {encoder.vocabulary}"
+    return TextData(name, train, test, encoder.vocabulary, description, valid if len(valid) else None)
+
+
+def checked_shares(
+    source: str | Path, test_fraction: float | None, valid_fraction: float | None
+) -> tuple[float, float]:
+    """The shares of the tokens for validation and testing; refused where they are none, or where a text has its own."""
+    given = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if source in SPLITS:
+            sizes = " + ".join(map(str, SPLITS[str(source)]))
+            raise GatelabError(
+                f"{name} is {value!r}, but {source} has the parts of the literature, {sizes} bytes; leave {name} out"
+            )
+        if not (isinstance(value, Real) and 0 < value < 1):
+            raise GatelabError(f"{name} is {value!r}; give a number between 0 and 1, such as 0.1")
+    shares = valid_fraction or 0.0, test_fraction or 0.1
+    if sum(shares) >= 1:
+        raise GatelabError(
+            f"valid_fraction and test_fraction are {shares[0]} and {shares[1]}, which leaves no token for training;"
+            " give shares whose sum is below 1"
+        )
+    return shares
+
+
+def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[bytes, bytes, bytes]:
+    """The training, validation and test bytes of a text, cut by the shares of the last two or as the literature does.
+
+    Args:
+        path: The file.
+        name: Its name; one in `SPLITS` is cut, and checked, by that.
+        shares: How much of other texts is for validation and testing. No character is cut in two.
+
+    Returns:
+        The three parts.
+    """
+    if name in SPLITS:
+        raw = checked_content(path, TEXTS[name])
+        first, second = SPLITS[name][0], SPLITS[name][0] + SPLITS[name][1]
+        return raw[:first], raw[first:second], raw[second:]
+    if path.suffix == ".parquet":
+        raise GatelabError(
+            f"{path} is Parquet, and tokenizers are trained on text; write its documents into a text file, or take the"
+            " tokenizer 'gpt2' or 'bytes'"
+        )
+    raw = content(path, "where it came from")
+    if not decoded(raw, path):
+        raise empty(path)
+    n_valid, n_test = (round(share * len(raw)) for share in shares)
+    cuts = []
+    for cut in (len(raw) - n_test - n_valid, len(raw) - n_test):
+        while cut < len(raw) and raw[cut] & 0xC0 == 0x80:
+            cut += 1
+        cuts.append(cut)
+    return raw[: cuts[0]], raw[cuts[0] : cuts[1]], raw[cuts[1] :]
 
 
 # ---- tokenizers
 
 
-class ByteTokenizer:
-    """Each byte of the text is a token."""
+def trained_size(tokenizer: str) -> int | None:
+    """How many tokens "trained:4096" asks for; None for names that ask for no training.
 
-    vocabulary, end, fingerprint = 256, None, "bytes"
+    >>> trained_size("trained:4096"), trained_size("gpt2")
+    (4096, None)
+    """
+    if not str(tokenizer).startswith(TRAINED.rstrip(":")):
+        return None
+    number = tokenizer.removeprefix(TRAINED)
+    if not (number.isascii() and number.isdigit() and len(number) < 6 and FEWEST <= int(number) <= MOST):
+        raise GatelabError(
+            f"tokenizer is {tokenizer!r}; give {TRAINED}4096, or another number of tokens from {FEWEST} to {MOST}"
+        )
+    return int(number)
+
+
+def check_tokenizer(tokenizer: str) -> None:
+    """Refuse what is no name of a tokenizer: "gpt2", "bytes", or "trained:" and a number of tokens."""
+    if tokenizer not in TOKENIZERS and trained_size(tokenizer) is None:
+        raise unknown_name("tokenizer", str(tokenizer), (*TOKENIZERS, f"{TRAINED}4096"))
+
+
+def encoder_of(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
+    """The tokenizer of a name that asks for no training, or one that is given."""
+    if isinstance(tokenizer, BPE):
+        return tokenizer
+    if tokenizer == "bytes":
+        return ByteTokenizer()
+    return gpt2_tokenizer(progress)
+
+
+class ByteTokenizer:
+    """Each byte of the text is a token, and takes a byte."""
+
+    vocabulary, end, fingerprint, dtype = 256, None, "bytes, uint8", np.uint8
 
     def encode(self, text: str) -> Tokens:
         """The bytes of a text."""
-        return np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
+        return np.frombuffer(text.encode(), np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +415,7 @@ class BPE:
     merges: Sequence[tuple[str, str]]
     end: int | None = None
     fingerprint: str = ""
+    dtype: ClassVar = np.uint16
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.vocabulary} tokens, {len(self.merges)} merges")
@@ -267,21 +468,26 @@ def text_parts(text: str, size: int = PART) -> Iterator[str]:
         start = end
 
 
-def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
-    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order)."""
+def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE:
+    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order).
+
+    Args:
+        encoder: The first of them.
+        vocab: The second.
+        way_out: What errors say is to be done.
+
+    Returns:
+        The tokenizer, with a fingerprint.
+    """
     encoder, vocab = Path(encoder), Path(vocab)
     try:
         raw, lines = encoder.read_bytes(), vocab.read_bytes()
         table = json.loads(raw)
         pairs = [line.split(" ") for line in lines.decode().split("\n")[1:] if line]
     except (OSError, ValueError) as error:
-        raise GatelabError(
-            f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); copy GPT-2's encoder.json and vocab.bpe"
-            " again"
-        ) from error
-    whole = "copy GPT-2's encoder.json and vocab.bpe again, both from one place"
+        raise GatelabError(f"{encoder} and {vocab} cannot be read as a tokenizer ({error}); {way_out}") from error
     if not isinstance(table, dict) or sorted(table.values()) != list(range(len(table))) or len(table) > 2**16:
-        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {whole}")
+        raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
     end = table.pop(END, None)
     # The library would not say which of its tokens a list of merges lacks, and would leave out bytes without a word.
     try:
@@ -291,7 +497,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
         for letter in import_tokenizers().pre_tokenizers.ByteLevel.alphabet():
             table[letter]
     except (KeyError, ValueError) as error:
-        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {whole}") from error
+        raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {way_out}") from error
     return BPE(table, merges, end, fingerprint([raw, lines], 12))
 
 
@@ -301,24 +507,77 @@ def import_tokenizers() -> Any:
         import tokenizers
     except ImportError:
         raise GatelabError(
-            "GPT-2's tokenizer needs the library tokenizers, which is not installed: pip install 'gatelab[models]', or"
+            "byte-pair encoding needs the library tokenizers, which is not installed: pip install 'gatelab[models]', or"
             " take the tokenizer 'bytes'"
         ) from None
     return tokenizers
+
+
+def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -> BPE:
+    """A byte-level byte-pair encoding trained on a text, out of the cache if it is there.
+
+    The pair of neighbours that is most frequent within words becomes a token, until there are enough; of equally
+    frequent ones it is that of the lowest numbers, so that a text and a size have one tokenizer.
+
+    Args:
+        raw: The text, UTF-8.
+        size: How many tokens it is to have, with the 256 bytes; there is no end of text among them.
+        progress: Called with the bytes read and those to be read; when all are read, pairs are still to be chosen.
+
+    Returns:
+        The tokenizer, with a fingerprint.
+    """
+    key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
+    encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))
+    if not (encoder.is_file() and vocab.is_file()):
+        tokenizer = train_bpe(raw, size, progress)
+        with TemporaryDirectory() as folder:
+            for file, saved in zip((encoder, vocab), tokenizer.model.save(folder), strict=True):
+                write_whole(file, Path(saved).read_bytes())
+    return read_bpe(encoder, vocab, "delete both, and the tokenizer is trained again")
+
+
+def train_bpe(raw: bytes, size: int, progress: Progress | None) -> Tokenizer:
+    """The same as a tokenizer of the library, trained now; an error if the text does not have so many tokens."""
+    tokenizers = import_tokenizers()
+    words = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = words
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, initial_alphabet=words.alphabet(), show_progress=False
+    )
+
+    def parts() -> Iterator[str]:
+        read = 0
+        for part in text_parts(raw.decode(), PART // 64):  # the library reads 256 of them at once
+            yield part
+            read += len(part.encode())
+            if progress:
+                progress(read, len(raw))
+
+    apart(tokenizer.train_from_iterator, parts(), trainer)  # minutes for 100 MB, of which the library hears no Ctrl-C
+    count = tokenizer.get_vocab_size()
+    if count < size:
+        raise GatelabError(
+            f"tokenizer is {TRAINED}{size}, but the training part of the text, {len(raw)} bytes, has pairs that occur"
+            f" twice for {count} tokens only; give a longer text, fewer tokens, or the tokenizer 'bytes'"
+        )
+    return tokenizer
 
 
 def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
     """GPT-2's tokenizer, from `GATELAB_DATA` (gpt2_bpe/encoder.json, gpt2_bpe/vocab.bpe), the cache or OpenAI."""
     folders = places("gpt2_bpe")
     if folders is None:
-        return read_bpe(*(fetched(archive, progress) for archive in GPT2_FILES))
+        encoder, vocab = (fetched(archive, progress) for archive in GPT2_FILES)
+        return read_bpe(encoder, vocab)
     paths = []
     for archive in GPT2_FILES:
         path = first_file(folders, [archive.file])
         if path is None:
             raise missing("GPT-2's tokenizer", (folder / archive.file for folder in folders), archive.url)
         paths.append(path)
-    return read_bpe(*paths)
+    return read_bpe(paths[0], paths[1])
 
 
 # ---- files
@@ -330,9 +589,9 @@ def text_file(source: str | Path, progress: Progress | None) -> Path:
         archive = TEXTS[str(source)]
         folders = places(archive.folder)
         if folders is not None:
-            path = first_file(folders, [archive.file])
+            path = first_file(folders, archive.names)
             if path is None:
-                raise missing(str(source), (folder / archive.file for folder in folders), archive.url)
+                raise missing(str(source), (folder / name for folder in folders for name in archive.names), archive.url)
             return path
         if archive is FINEWEB:
             return fineweb_sample(archive)
@@ -399,10 +658,29 @@ def tokens_of(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # The kind of file is a part of what is hashed: documents of one kind end with a token, texts do not.
     kind = {".parquet": "parquet"}.get(path.suffix, "text")
-    key = fingerprint([f"{kind} {digest} {encoder.fingerprint}"], 24)
-    cached = cache_folder() / "tokens" / f"{key}.npy"
+    return cached_tokens(f"{kind} {digest} {encoder.fingerprint}", lambda: encoded(path, encoder))
+
+
+def part_tokens(raw: bytes, encoder: BPE | ByteTokenizer) -> Tokens:
+    """The tokens of a part of a text, out of the cache if they are there."""
+
+    def tokens() -> Tokens:
+        if isinstance(encoder, ByteTokenizer):
+            return np.frombuffer(raw, np.uint8)
+        return encoder.encode(raw.decode())
+
+    if not encoder.fingerprint:
+        return tokens()
+    return cached_tokens(f"part {hashlib.sha256(raw).hexdigest()} {encoder.fingerprint}", tokens)
+
+
+def cached_tokens(key: str, make: Callable[[], Tokens]) -> Tokens:
+    """The tokens that the cache has under a key, mapped from there; made and put there if it has none."""
+    cached = cache_folder() / "tokens" / f"{fingerprint([key], 24)}.npy"
     if not cached.is_file():
-        tokens = encoded(path, encoder)
+        tokens = make()
+        if not len(tokens):
+            return tokens  # nothing, which no system maps
 
         def save(part: Path) -> None:
             with part.open("wb") as out:
@@ -415,12 +693,22 @@ def tokens_of(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
 def encoded(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
     """The tokens of a file."""
     if path.suffix == ".parquet":
-        end = np.array([e for e in (encoder.end,) if e is not None], np.uint16)
+        end = np.array([e for e in (encoder.end,) if e is not None], encoder.dtype)
         parts = [part for document in documents(path, path) for part in (encoder.encode(document), end)]
-        return np.concatenate([np.empty(0, np.uint16), *parts])
+        return np.concatenate([np.empty(0, encoder.dtype), *parts])
+    return encoder.encode(decoded(content(path, "where it came from"), path))
+
+
+def empty(path: Path) -> GatelabError:
+    """The error for a text that has nothing in it."""
+    return GatelabError(f"{path} is empty; give a text that has something in it")
+
+
+def decoded(raw: bytes, path: Path) -> str:
+    """The text of bytes that were read from a file; refused if they are none."""
     try:
-        return encoder.encode(content(path, "where it came from").decode())
+        return raw.decode()
     except UnicodeDecodeError as error:
         raise GatelabError(
-            f"{path} is not UTF-8 text ({error}); give a text file, gzipped or not, or Parquet"
+            f"{path} is not UTF-8 text ({error}); give a text file, gzipped, zipped or not, or Parquet"
         ) from None

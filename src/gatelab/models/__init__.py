@@ -1,6 +1,7 @@
 """Networks that hold feed-forward blocks: models with any unit in them, and blocks changed in a given model.
 
     Mixer("small", "swiglu")   ViT("small", "glu", image_size=64, patch=8, classes=200)   GPT2("gpt2", "swiglu")
+    Decoder("11M", "swiglu")                              a decoder as language models have it today
     transplant(transformers_model, "swiglu")              another unit in its blocks
     replace_activation(transformers_model, polynomial)    another activation, or {layer: activation}
     replace_map(transformers_model, {0: module})          another map for whole blocks; `folded` makes one of features
@@ -8,6 +9,7 @@
 What changes a model gives a copy of it.
 """
 
+from gatelab.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from gatelab.models.gpt2 import GPT2, GPT2_SIZES, GPT2Config
 from gatelab.models.mixer import MIXER_SIZES, Mixer, MixerConfig
 from gatelab.models.replace import blocks, folded, replace_activation, replace_map, trace
@@ -15,10 +17,13 @@ from gatelab.models.transplants import transplant
 from gatelab.models.vit import VIT_SIZES, ViT, ViTConfig
 
 __all__ = [
+    "DECODER_SIZES",
     "GPT2",
     "GPT2_SIZES",
     "MIXER_SIZES",
     "VIT_SIZES",
+    "Decoder",
+    "DecoderConfig",
     "GPT2Config",
     "Mixer",
     "MixerConfig",

@@ -58,9 +58,17 @@ class GPT2Config:
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """P above, without building the model."""
+        return (self.vocabulary + self.context) * self.d_model + self.body_count(unit, match_mlp)
+
+    def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """The parameters that are of neither the vocabulary nor the positions."""
         d = self.d_model
-        block = 4 * d * d + 8 * d + feed_forward_count(d, self.width, unit, match_mlp)
-        return (self.vocabulary + self.context) * d + self.layers * block + 2 * d
+        return self.layers * (4 * d * d + 8 * d + feed_forward_count(d, self.width, unit, match_mlp)) + 2 * d
+
+    def token_flops(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """Operations of a training step a token, as those of a `DecoderConfig` are counted."""
+        head = self.vocabulary * self.d_model
+        return 6 * (self.body_count(unit, match_mlp) + head) + 6 * self.layers * self.context * self.d_model
 
 
 GPT2_SIZES = {

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
+from gatelab.display import shorten
 from gatelab.plotting.panel import Entry, Panel, Pen, canvas
 from gatelab.plotting.theme import GREY, Look, looks, style
 
@@ -346,3 +347,102 @@ def _losses(panel: Panel, L: Array, least: float) -> None:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+@dataclass(frozen=True, eq=False)
+class LadderCurve:
+    """One unit of a ladder.
+
+    `losses` has three rows, values with their low and high ends, at `sizes`; `law` gives the loss at any size.
+    `percent` has the same rows: how much larger the reference would have to be; None for the reference itself.
+    `extrapolated` says where the reference was not measured so far.
+    """
+
+    label: str
+    sizes: Array
+    losses: Array
+    law: Callable[[Any], Any]
+    percent: Array | None = None
+    extrapolated: NDArray[np.bool_] | None = None
+
+
+def ladder_figure(
+    curves: Sequence[LadderCurve],
+    *,
+    against: str = "parameters",
+    loss_label: str = "test loss",
+    floor: float = 0.0,
+    reference: str = "",
+    title: str = "",
+    ax: Any = None,
+) -> Figure:
+    """Losses of a ladder against size with their laws, and what each unit is worth beside the reference.
+
+    Points of one rung stand a little beside each other, so that their intervals can be told apart. Hollow points lie
+    beyond the sizes of the reference.
+
+    Args:
+        curves: A curve a unit.
+        against: What size is counted in.
+        loss_label: The label of the y-axis of losses.
+        floor: The E of the laws, named in the legend.
+        reference: The name of the unit that others are held against.
+        title: A line above both panels.
+        ax: Two axes of the caller's to draw into.
+
+    Returns:
+        The figure that holds the panels.
+    """
+    appearance = looks([curve.label for curve in curves])
+    sizes = np.concatenate([curve.sizes for curve in curves])
+    along = np.geomspace(sizes.min() / 1.15, sizes.max() * 1.15, 200)
+    with style():
+        place = canvas(8.4, 4.2, 2, ax)
+        left, right = place.panels
+        left.set(xscale="log", yscale="log", xlabel=against, ylabel=loss_label)
+        right.set(xscale="log", xlabel=against, ylabel=f"worth: {against} of {shorten(reference)}, % more")
+        right.rule("y", 0.0, Pen(appearance[reference].colour if reference else GREY, "-", 1.0), order=1)
+        for order, curve in enumerate(curves):
+            look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
+            left.line(along, curve.law(along), Pen(look.colour, width=1.0))
+            strokes = left.strokes(curve.sizes, *curve.losses[1:], Pen(look.colour, width=1.2))
+            left.line(curve.sizes, curve.losses[0], _dots(look), interval=strokes, order=3)
+            if curve.percent is None:
+                continue
+            x, far = curve.sizes * beside, np.zeros(len(curve.sizes), bool)
+            if curve.extrapolated is not None:
+                far = curve.extrapolated
+            right.line(x, curve.percent[0], Pen(look.colour, width=0.8, alpha=0.6))
+            strokes = right.strokes(x, *curve.percent[1:], Pen(look.colour, width=1.2))
+            right.line(x, curve.percent[0], _dots(look), interval=strokes, order=3)
+            right.line(x[far], curve.percent[0][far], _dots(look, "white"), order=4)
+        losses = np.concatenate([curve.losses.ravel() for curve in curves])
+        entries = [Entry(shorten(label), Pen(look.colour, marker=look.marker)) for label, look in appearance.items()]
+        entries.append(Entry(f"the law, E = {floor:.3g}", Pen(GREY, width=1.0)))
+        if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
+            entries.append(Entry(f"beyond the sizes of {shorten(reference)}", Pen(GREY, "", marker="o", face="white")))
+        _losses(left, losses, losses.min())
+        _worth_range(right, curves)
+        for panel in place.panels:
+            _sizes(panel)
+        place.legend(entries, ncols=min(len(entries), 5))
+        if title:
+            place.title(title)
+    return place.figure
+
+
+def _dots(look: Look, face: str = "") -> Pen:
+    return Pen(look.colour, "", marker=look.marker, size=4, face=face, edge=0.9)
+
+
+def _worth_range(panel: Panel, curves: Sequence[LadderCurve]) -> None:
+    """The range of the values with half as much beside them: an interval without an end would press all together."""
+    rows = [curve.percent for curve in curves if curve.percent is not None]
+    if not rows:
+        return
+    values = np.concatenate([part[0] for part in rows] + [np.zeros(1)])
+    ends = np.concatenate([part[1:].ravel() for part in rows])
+    values, ends = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    reach = max(np.ptp(values), 5.0)
+    low, high = max(ends.min(), values.min() - reach), min(ends.max(), values.max() + reach)
+    panel.set(ylim=(min(low, values.min()) - 0.05 * reach, max(high, values.max()) + 0.05 * reach))

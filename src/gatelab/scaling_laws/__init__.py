@@ -2,22 +2,44 @@
 
 `scaling` fits units at many widths and seeds, `slope` and its kin measure how fast the errors fall, `limit` is what
 theory allows, `spline_baseline` what splines reach; `fit_law` fits the law in the numbers of parameters and data.
+`fit_ladder` says of units at several sizes and seeds whether they differ by an offset or in their exponents, and what
+one is worth beside another; `compare_ladder` says which differences are decided.
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs
+from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, NestedTest, Worth, fit_ladder
+from gatelab.scaling_laws.ladder_losses import (
+    LadderComparison,
+    LadderComparisons,
+    LadderLosses,
+    RankAgreement,
+    compare_ladder,
+    read_ladder,
+)
 from gatelab.scaling_laws.laws import Law, fit_law
 from gatelab.scaling_laws.result import Point, Scaling
 from gatelab.scaling_laws.slopes import Slope, corrected_slope, limit, local_slopes, slope, spline_baseline
 
 __all__ = [
+    "LadderComparison",
+    "LadderComparisons",
+    "LadderLaw",
+    "LadderLaws",
+    "LadderLosses",
     "Law",
+    "NestedTest",
     "Point",
+    "RankAgreement",
     "Scaling",
     "Slope",
+    "Worth",
+    "compare_ladder",
     "corrected_slope",
+    "fit_ladder",
     "fit_law",
     "limit",
     "local_slopes",
+    "read_ladder",
     "scaling",
     "scaling_runs",
     "slope",

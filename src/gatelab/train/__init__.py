@@ -8,6 +8,7 @@
     gl.train.energy_distance(a, b)                how far two clouds of points are apart
     gl.train.permutation_test(runs_a, runs_b)     whether that is random, exchanging whole runs
     gl.train.matched_gap(runs_a, runs_b)          the difference of the gap at equal training loss, with an interval
+    gl.ladder(["gelu", "swiglu"], "enwik8")       units x sizes x seeds of a language model: .table() .law() .plot()
 
 The gap is test loss less training loss, both measured without augmentation on equally many samples.
 """
@@ -15,6 +16,7 @@ The gap is test loss less training loss, both measured without augmentation on e
 from gatelab.train.comparison import Matched, PermutationTest, energy_distance, matched_gap, permutation_test
 from gatelab.train.gaps import Comparison, Gap, gap, gap_recipes
 from gatelab.train.history import History
+from gatelab.train.ladders import Ladder, LadderPoint, RateRule, ladder
 from gatelab.train.loop import train, train_many, trained
 from gatelab.train.recipes import Recipe, recipe
 
@@ -22,12 +24,16 @@ __all__ = [
     "Comparison",
     "Gap",
     "History",
+    "Ladder",
+    "LadderPoint",
     "Matched",
     "PermutationTest",
+    "RateRule",
     "Recipe",
     "energy_distance",
     "gap",
     "gap_recipes",
+    "ladder",
     "matched_gap",
     "permutation_test",
     "recipe",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gatelab.tensors import pack, write_packed
 from gatelab.tensors import read as read_content
 
 NAME = "checkpoint.safetensors"
-_KIND, _FORMAT = "train", 1
+_KIND, _FORMAT = "train", 2
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
@@ -45,22 +45,23 @@ def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) 
         raise GatelabError(f"{path} was begun with other data; give those again, or another folder")
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Momenta and the like by the number of their parameter."""
-    state = optimiser.state_dict()["state"]
+def optimiser_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Momenta and the like by the number of their optimiser and of their parameter."""
     return {
-        f"optimiser.{i}.{key}": value
-        for i, values in state.items()
+        f"optimiser.{k}.{i}.{key}": value
+        for k, optimiser in enumerate(optimisers)
+        for i, values in optimiser.state_dict()["state"].items()
         for key, value in values.items()
         if value is not None
     }
 
 
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def restore_optimisers(optimisers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """The momenta back where they were; torch puts them on the devices that it wants them on."""
-    state: dict[int, dict[str, Tensor]] = {}
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimisers]
     for name, value in tensors.items():
         if name.startswith("optimiser."):
-            _, number, key = name.split(".", 2)
-            state.setdefault(int(number), {})[key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+            _, k, number, key = name.split(".", 3)
+            states[int(k)].setdefault(int(number), {})[key] = value
+    for optimiser, state in zip(optimisers, states, strict=True):
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

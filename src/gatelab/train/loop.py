@@ -1,4 +1,4 @@
-"""Training: one loop for one model or for many seeds of it at once, which can be killed at any moment and goes on.
+"""Training: one loop for one model or for many seeds and rates at once, which can be killed at any moment and goes on.
 
 A step is: the batches of (seed, step), the members' losses, the sum's gradient, clipped member by member, the update.
 Everything random is a function of the seed and the step, so that a checkpoint is parameters, momenta, the step and what
@@ -27,7 +27,8 @@ from gatelab.memory import check_device
 from gatelab.train import checkpoint
 from gatelab.train.history import History
 from gatelab.train.members import Data, Members, Source, build, check_members, data_fingerprint, data_of
-from gatelab.train.recipes import Recipe, clip_members, evaluation_steps, learning_rate, optimiser
+from gatelab.train.optimisers import Optimisers, clip_members
+from gatelab.train.recipes import Recipe, evaluation_steps, learning_rate
 
 _MEASURES = ("train", "test", "running", "accuracy")
 # To know whether a loss is finite a GPU has to be waited for; there it is asked only so often.
@@ -52,8 +53,12 @@ class State:
         self.recipes, self.recipe, self.source = list(recipes), recipes[0], source
         self.parameters = sum(p.numel() for p in models[0].parameters())
         self.members = Members(models, source.device, bf16=bf16, compile=compile)
-        self.optimiser = optimiser(self.recipe, self.members.params)
+        self.optimisers = Optimisers(self.recipe, self.members.params)
         self.step, self.finished = 0, False
+        self.count = torch.zeros((), dtype=torch.int64, device=source.device)  # the same as `step`, on the device
+        self.replay: Replay | None = None
+        if compile and source.tokens is not None and source.device.type == "cuda" and self.recipe.optimiser != "sgd":
+            self.replay = Replay(len(recipes), self.recipe.batch, source.device)
         self.bound = diverges_beyond(source.outcomes)
         count = len(recipes)
         self.diverged = torch.full((count,), -1, dtype=torch.int64, device=source.device)
@@ -66,22 +71,27 @@ class State:
 
     def advance(self) -> None:
         """One update of every member."""
-        rate = learning_rate(self.recipe, self.step)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        x, y = self.source.batch(self.step, [r.seed for r in self.recipes])
-        losses = self.members.losses(x, y)
-        self.optimiser.zero_grad(set_to_none=True)
-        losses.sum().backward()
-        if self.recipe.clip is not None:
-            clip_members(self.members.params.values(), self.recipe.clip)
-        self.optimiser.step()
-        values = losses.detach().double()
-        self.running += values
-        self._note(~(values <= self.bound))
+        rates = [learning_rate(r, self.step) for r in self.recipes]
+        if self.replay is None:
+            self.update(*self.source.batch(self.step, [r.seed for r in self.recipes]), rates)
+        else:
+            self.replay.advance(self, rates)
         self.step += 1
         self.since += 1
         self._updates += 1
+
+    def update(self, x: Tensor, y: Tensor, rates: Sequence[float | Tensor]) -> None:
+        """The update itself, all of it on the device: batches and learning rates of the members in, nothing out."""
+        losses = self.members.losses(x, y)
+        self.optimisers.zero_grad()
+        losses.sum().backward()
+        if self.recipe.clip is not None:
+            clip_members(self.members.params.values(), self.recipe.clip)
+        self.optimisers.step(rates)
+        values = losses.detach().double()
+        self.running += values
+        self._note(~(values <= self.bound))
+        self.count += 1
 
     def measure(self) -> None:
         """Add a row of losses, unless the last one is of this very step."""
@@ -93,18 +103,15 @@ class State:
         trained, samples = now - self._mark, self.source.per_step * len(self.recipes)
         (train, _), (test, accuracy) = (self._loss(part) for part in ("train", "test"))
         self._note(~((train <= self.bound) & (test <= self.bound)))
-        running, rate, speed = torch.full_like(self.running, torch.nan), 0.0, math.nan
+        running, speed = torch.full_like(self.running, torch.nan), math.nan
         if self.since:
             running = self.running / self.since
-        if self.step:
-            rate = learning_rate(self.recipe, self.step - 1)
         if self._updates:
             speed = self._updates * samples / trained
         values = (train, test, running, accuracy)
         self.rows.append(
             {
                 "step": self.step,
-                "lr": rate,
                 "seconds": self.clock(),
                 "speed": speed,
                 **{name: value.double().cpu().numpy() for name, value in zip(_MEASURES, values, strict=True)},
@@ -123,7 +130,7 @@ class State:
         return losses / count, rights / count
 
     def _note(self, bad: Tensor) -> None:
-        self.diverged = torch.where((self.diverged < 0) & bad, self.step, self.diverged)
+        self.diverged.copy_(torch.where((self.diverged < 0) & bad, self.count, self.diverged))
 
     def all_diverged(self) -> bool:
         """Whether there is nothing left to train; asked only now and then on a GPU, which has to be waited for."""
@@ -150,10 +157,10 @@ class State:
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, momenta and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in self.members.params.items()}
-        tensors |= checkpoint.optimiser_tensors(self.optimiser)
+        tensors |= checkpoint.optimiser_tensors(self.optimisers.parts)
         tensors |= {"diverged": self.diverged, "running": self.running}
         tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
-        plain = ("step", "lr", "seconds", "speed")
+        plain = ("step", "seconds", "speed")
         tensors |= {f"rows.{n}": torch.tensor([row[n] for row in self.rows], dtype=torch.float64) for n in plain}
         return tensors
 
@@ -166,16 +173,17 @@ class State:
         with torch.no_grad():
             for name, p in self.members.params.items():
                 p.copy_(tensors[f"model.{name}"])
-        checkpoint.restore_optimiser(self.optimiser, tensors)
-        self.diverged = tensors["diverged"].to(self.source.device)
-        self.running = tensors["running"].to(self.source.device)
-        names = ("step", "lr", "seconds", "speed", *_MEASURES)
+        checkpoint.restore_optimisers(self.optimisers.parts, tensors)
+        self.diverged.copy_(tensors["diverged"])
+        self.running.copy_(tensors["running"])
+        names = ("step", "seconds", "speed", *_MEASURES)
         columns = [tensors[f"rows.{name}"].numpy() for name in names]
         self.rows = [
             {n: v if n in _MEASURES else float(v) for n, v in zip(names, values, strict=True)}
             for values in zip(*columns, strict=True)
         ]
         self.step, self.since, self.finished = facts["step"], facts["since"], facts["finished"]
+        self.count.fill_(self.step)
         self._before, self._began = facts["seconds"], time.perf_counter()
         self._mark = self._began
 
@@ -199,7 +207,7 @@ class State:
             recipe=recipe,
             steps=np.array([row["step"] for row in rows], np.int64),
             **{name: np.array([row[name][member] for row in rows], float) for name in _MEASURES},
-            lr=np.array([row["lr"] for row in rows], float),
+            lr=np.array([rate_before(recipe, int(row["step"])) for row in rows], float),
             seconds=np.array([row["seconds"] for row in rows], float),
             throughput=float(np.median(speeds)) if speeds else math.nan,
             counted=self.source.counted,
@@ -211,6 +219,53 @@ class State:
 
     def _fine(self, row: Mapping[str, Any], member: int) -> bool:
         return bool(row["train"][member] <= self.bound and row["test"][member] <= self.bound)
+
+
+class Replay:
+    """Updates on a GPU as one recorded graph of kernels, which is launched at once.
+
+    Of small models a GPU computes the hundreds of kernels of an update faster than Python can ask for them. The first
+    updates are made as they are written, which compiles what is compiled and makes the optimiser's state; then one is
+    recorded, which computes nothing, and from there on the recording is replayed with new places in the text and new
+    learning rates. What it reads and writes stays where it is.
+    """
+
+    written = 3  # updates before the recording
+
+    def __init__(self, members: int, batch: int, device: torch.device) -> None:
+        self.starts = torch.zeros(members, batch, dtype=torch.int64, device=device)
+        self.rates = torch.zeros(members, dtype=torch.float32, device=device)
+        self.stream = torch.cuda.Stream(device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.updates = 0
+
+    def advance(self, state: State, rates: Sequence[float]) -> None:
+        """One update of every member."""
+        self.starts.copy_(state.source.all_starts(state.step, [r.seed for r in state.recipes]), non_blocking=True)
+        self.rates.copy_(torch.tensor(rates), non_blocking=True)
+        if self.graph is not None:
+            self.graph.replay()
+            return
+        self.updates += 1
+        self.stream.wait_stream(torch.cuda.current_stream(self.starts.device))
+        with torch.cuda.stream(self.stream):
+            self.update(state)
+        torch.cuda.current_stream(self.starts.device).wait_stream(self.stream)
+        if self.updates == self.written:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.update(state)
+
+    def update(self, state: State) -> None:
+        """The update with what the buffers hold."""
+        state.update(*state.source.windows(self.starts), list(self.rates))
+
+
+def rate_before(recipe: Recipe, step: int) -> float:
+    """The rate of the last of so many updates, 0 before the first."""
+    if step == 0:
+        return 0.0
+    return learning_rate(recipe, step - 1)
 
 
 def device_name(device: torch.device) -> str:
@@ -252,10 +307,10 @@ def train_many(
     compile: bool = False,
     save_seconds: float = 30.0,
 ) -> tuple[History, ...]:
-    """Train models of recipes that differ in their seeds alone, all in one pass.
+    """Train models of recipes that differ in their seeds and learning rates alone, all in one pass.
 
     Args:
-        recipes: one or more, with different seeds.
+        recipes: one or more, no two alike.
         folder: where the state is kept: every `save_seconds`, at the end and at Ctrl-C. The same call goes on from
             there, and returns at once if nothing is left to do.
         data: None for those that the recipe names.
@@ -269,9 +324,9 @@ def train_many(
         A history for each recipe.
     """
     recipes = list(recipes)
-    if not recipes or any(replace(r, seed=0) != replace(recipes[0], seed=0) for r in recipes):
-        raise GatelabError("train_many takes one recipe or more that differ in their seeds alone")
-    if len({r.seed for r in recipes}) < len(recipes):
+    if not recipes or any(replace(r, seed=0, lr=1) != replace(recipes[0], seed=0, lr=1) for r in recipes):
+        raise GatelabError("train_many takes one recipe or more that differ in their seeds and learning rates alone")
+    if len({(r.seed, r.lr) for r in recipes}) < len(recipes):
         raise GatelabError(f"the seeds are {[r.seed for r in recipes]}; give each once, equal seeds are equal runs")
     first = recipes[0]
     content = data_of(first, data)

@@ -1,8 +1,8 @@
-"""Models that differ in their seed alone, as one, and their data on the device where they are trained.
+"""Models that differ in seed and learning rate alone, as one, and their data on the device where they are trained.
 
 The parameters of all members are stacked, and one pass is for all of them; data are batches by (seed, step), and fixed
-batches to measure losses on. A sum of the members' losses has the gradients of each, and both optimisers act entry by
-entry: trained together they do what each would do alone, to rounding, in far larger matrix products.
+batches to measure losses on. A sum of the members' losses has the gradients of each, and the optimisers act entry by
+entry, or matrix by matrix: trained together they do what each would do alone, to rounding, in far larger products.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from gatelab.arrays import fingerprint
+from gatelab.arrays import Tokens, fingerprint
 from gatelab.data.batches import stream
 from gatelab.data.images import ImageData, image_data
 from gatelab.data.text import TextData, text_data
 from gatelab.errors import GatelabError
 from gatelab.memory import check_memory
-from gatelab.models import GPT2, Mixer, ViT
+from gatelab.models import GPT2, Decoder, Mixer, ViT
 from gatelab.models.block import Attention, cross_entropy, named
 from gatelab.train.recipes import SIZES, Recipe
 
@@ -67,19 +67,22 @@ class Source:
     context: int
     measured: dict[str, tuple[Tensor, Tensor]]
     device: torch.device
+    tokens: Tensor | None = None
 
     @staticmethod
     def of(recipe: Recipe, data: Data, device: torch.device, context: int) -> Source:
         """Cut out what losses are measured on, and put it on the device; `context` is the length of a window."""
+        tokens = None
         if isinstance(data, TextData):
             measured = {part: measured_windows(data, part, context, recipe.test_size) for part in PARTS}
+            tokens = device_tokens(data.train, device)
         else:
             if recipe.batch > len(data.train):
                 raise GatelabError(f"batch is {recipe.batch} of {len(data.train)} training images; give no more")
             data = data.to(device)
             measured = measured_images(data, recipe.test_size)
         measured = {part: (x.to(device), y.to(device)) for part, (x, y) in measured.items()}
-        return Source(data, recipe, context, measured, device)
+        return Source(data, recipe, context, measured, device, tokens)
 
     @property
     def counted(self) -> str:
@@ -102,15 +105,26 @@ class Source:
 
     def batch(self, step: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The batches of that step, one for each seed, stacked."""
-        pairs = [self.batch_of(step, seed) for seed in seeds]
+        if isinstance(self.data, TextData):
+            return self.windows(self.all_starts(step, seeds).to(self.device))
+        augment = self.recipe.augment
+        pairs = [self.data.batch(step, self.recipe.batch, seed=seed, augment=augment) for seed in seeds]
         x, y = (torch.stack(part) for part in zip(*pairs, strict=True))
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
-    def batch_of(self, step: int, seed: int) -> tuple[Tensor, Tensor]:
-        """The batch of that step and seed."""
-        if isinstance(self.data, TextData):
-            return self.data.batch(step, self.recipe.batch, self.context, seed=seed)
-        return self.data.batch(step, self.recipe.batch, seed=seed, augment=self.recipe.augment)
+    def all_starts(self, step: int, seeds: Sequence[int]) -> Tensor:
+        """Where the windows of that step begin in a text, (seeds, batch)."""
+        assert isinstance(self.data, TextData)
+        starts = self.data.starts
+        if self.recipe.sampling == "epochs":
+            starts = self.data.epoch_starts
+        return torch.stack([starts(step, self.recipe.batch, self.context, seed) for seed in seeds])
+
+    def windows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
+        """The windows that begin there, (..., context), and the token that follows each; cut on the device."""
+        assert self.tokens is not None
+        wide = self.tokens[starts[..., None] + torch.arange(self.context + 1, device=self.device)].long()
+        return wide[..., :-1], wide[..., 1:]
 
     def batches(self, part: str) -> Iterator[tuple[Tensor, Tensor]]:
         """What a loss is measured on, in parts."""
@@ -119,10 +133,19 @@ class Source:
             yield (x if isinstance(self.data, TextData) else self.data.normalised(x)), y
 
 
+def device_tokens(tokens: Tokens, device: torch.device) -> Tensor:
+    """Tokens on a device, a byte each where they are bytes."""
+    if tokens.dtype == np.uint8:
+        return torch.from_numpy(np.array(tokens)).to(device)
+    return torch.from_numpy(tokens.astype(np.int32)).to(device)
+
+
 def data_fingerprint(data: Data) -> str:
     """What a checkpoint remembers of its data: their hash."""
     if isinstance(data, TextData):
-        return fingerprint((data.train, data.test), 16)
+        # As uint16 and in pieces, so that tokens have one hash however many bytes each of them takes in memory.
+        pieces = ((t, i) for t in (data.train, data.test) for i in range(0, len(t), 2**22))
+        return fingerprint((t[i : i + 2**22].astype(np.uint16) for t, i in pieces), 16)
     return fingerprint((t.cpu().numpy() for part in (data.train, data.test) for t in (part.images, part.labels)), 16)
 
 
@@ -154,7 +177,7 @@ def measured_windows(data: TextData, part: str, context: int, most: int) -> tupl
 
 def build(recipe: Recipe, data: Data) -> nn.Module:
     """The model of a recipe, before training, as large as its data ask for."""
-    kind = {"mixer": Mixer, "vit": ViT, "gpt2": GPT2}[recipe.model]
+    kind = {"mixer": Mixer, "vit": ViT, "gpt2": GPT2, "decoder": Decoder}[recipe.model]
     return kind(recipe.size, recipe.unit, match_mlp=recipe.match_mlp, seed=recipe.seed, **model_options(recipe, data))
 
 
@@ -193,7 +216,8 @@ def model_options(recipe: Recipe, data: Data) -> dict[str, Any]:
 class Members:
     """Stacked parameters (members, ...) and the passes through all members at once.
 
-    A single member goes through the plain module: what is said of one model does not hang on vmap.
+    A decoder takes stacked parameters as they are. Of other models a single member goes through the plain module, and
+    several through vmap: what is said of one model does not hang on it.
     """
 
     def __init__(self, models: Sequence[nn.Module], device: torch.device, *, bf16: bool, compile: bool) -> None:
@@ -206,6 +230,11 @@ class Members:
             if isinstance(part, Attention):
                 part.fused = self.count == 1
         self._losses: Callable[..., Tensor] = self._loss
+        self.takes_stacks = isinstance(self.skeleton, Decoder)
+        if self.takes_stacks:
+            if compile:
+                self.skeleton.compile_parts()
+            return
         if self.count > 1:
             self._losses = vmap(self._loss)
         # The stacked pass as a whole: what is compiled inside of vmap would run as it is, and say nothing of it.
@@ -217,6 +246,8 @@ class Members:
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss of each member on its own batch: x (members, batch, ...), y alike."""
         with self._precision():
+            if self.takes_stacks:
+                return functional_call(self.skeleton, self.params, (x, y))
             if self.count == 1:
                 return self._losses(self._only(), x[0], y[0])[None]
             return self._losses(self.params, x, y)
@@ -230,6 +261,8 @@ class Members:
             return cross_entropy(logits, y), (logits.argmax(-1) == y).float().mean()
 
         with self._precision():
+            if self.takes_stacks:
+                return self._measure_stack(x, y)
             if self.count == 1:
                 loss, right = measured(self._only(), x, y)
                 return loss[None], right[None]
@@ -239,6 +272,13 @@ class Members:
         """The parameters of one member put into a model."""
         like.load_state_dict({name: p[member].detach().cpu() for name, p in self.params.items()})
         return like
+
+    def _measure_stack(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        # As it is written: to compile it once more for batches of another size would take longer than it does.
+        with torch.compiler.set_stance("force_eager"):
+            logits = functional_call(self.skeleton, self.params, (x.expand(self.count, *x.shape),))
+        losses = torch.stack([cross_entropy(each, y) for each in logits])
+        return losses, (logits.argmax(-1) == y).flatten(1).float().mean(1)
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(functional_call(self.skeleton, params, (x,)), y)

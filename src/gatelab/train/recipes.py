@@ -1,7 +1,7 @@
 """A training in plain values: what is trained, on what, and how.
 
-Beside the recipe this has what follows from it: when the learning rate rises and falls, when losses are measured, and
-the two optimisers. Two trainings of equal recipes are equal, bit by bit on a CPU. What the copy of the paper does not
+Beside the recipe this has what follows from it: when the learning rate rises and falls, and when losses are measured.
+Two trainings of equal recipes are equal, bit by bit on a CPU. What the copy of the paper does not
 say, such as learning rates, is chosen here, once for a model and an optimiser and never for a unit: units differ in
 nothing else.
 """
@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from gatelab.arrays import fingerprint
+from gatelab.data.text import check_tokenizer
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import describe, restore
-from gatelab.models import GPT2_SIZES, MIXER_SIZES, VIT_SIZES
+from gatelab.models import DECODER_SIZES, GPT2_SIZES, MIXER_SIZES, VIT_SIZES
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -53,58 +51,44 @@ def evaluation_steps(recipe: Recipe) -> tuple[int, ...]:
     return tuple(sorted({round(recipe.steps * (i / n) ** 2) for i in range(n + 1)}))
 
 
-def optimiser(recipe: Recipe, params: Mapping[str, Tensor]) -> torch.optim.Optimizer:
-    """SGD or AdamW on stacked parameters (members, ...); weight decay is on matrices alone, not on norms and biases."""
-    matrices = [p for p in params.values() if p.ndim > 2]
-    others = [p for p in params.values() if p.ndim <= 2]
-    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    fused = next(iter(params.values())).is_cuda
-    if recipe.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused)
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, recipe.beta2), fused=fused)
-
-
-def clip_members(params: Iterable[Tensor], most: float) -> None:
-    """Shorten the gradient of each member to the length `most` where it is longer; no member feels another.
-
-    >>> p = torch.zeros(2, 1, requires_grad=True)
-    >>> p.grad = torch.tensor([[3.0], [0.5]])
-    >>> clip_members([p], 1.0)
-    >>> p.grad.ravel()
-    tensor([1.0000, 0.5000])
-    """
-    grads = [p.grad for p in params if p.grad is not None]
-    squares = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0)
-    shares = (most / (squares.sqrt() + 1e-12)).clamp(max=1.0)
-    for g in grads:
-        g.mul_(shares.view(-1, *[1] * (g.ndim - 1)))
-
-
-SIZES: Mapping[str, Mapping[str, Any]] = {"mixer": MIXER_SIZES, "vit": VIT_SIZES, "gpt2": GPT2_SIZES}
-OPTIMISERS, SCHEDULES, PRECISIONS = ("sgd", "adamw"), ("cosine", "constant"), ("auto", "float32", "bf16")
-# By model and optimiser: the learning rate, of AdamW also the weight decay and the second beta.
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "mixer": MIXER_SIZES,
+    "vit": VIT_SIZES,
+    "gpt2": GPT2_SIZES,
+    "decoder": DECODER_SIZES,
+}
+TEXT_MODELS = ("gpt2", "decoder")
+OPTIMISERS, SCHEDULES, PRECISIONS = ("sgd", "adamw", "muon"), ("cosine", "constant"), ("auto", "float32", "bf16")
+SAMPLINGS = ("anywhere", "epochs")
+# By model and optimiser: the learning rate; Muon has AdamW's, whose size of updates it takes over.
 LEARNING_RATES = {
     ("mixer", "sgd"): 0.1,
     ("vit", "sgd"): 0.05,
     ("gpt2", "sgd"): 0.1,
+    ("decoder", "sgd"): 0.1,
     ("mixer", "adamw"): 1e-3,
     ("vit", "adamw"): 1e-3,
     ("gpt2", "adamw"): 1e-3,
+    ("decoder", "adamw"): 3e-3,
 }
-_DATA = {"mixer": "cifar10", "vit": "cifar10", "gpt2": "fineweb-edu"}
-_ADAMW = {"mixer": (0.01, 0.999), "vit": (0.01, 0.999), "gpt2": (0.1, 0.95)}
+LEARNING_RATES |= {(model, "muon"): LEARNING_RATES[model, "adamw"] for model in SIZES}
+_DATA = {"mixer": "cifar10", "vit": "cifar10", "gpt2": "fineweb-edu", "decoder": "fineweb-edu"}
+# The weight decay and the second beta of AdamW.
+_ADAMW = {"mixer": (0.01, 0.999), "vit": (0.01, 0.999), "gpt2": (0.1, 0.95), "decoder": (0.1, 0.95)}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A `model` with a `unit`, its `data`, and how it is trained; `recipe` fills in what is usual.
 
-    `optimiser` is "sgd", with its `momentum`, or "adamw", with its `beta2`; `weight_decay` is on matrices alone. The
+    `optimiser` is "sgd", with its `momentum`, "adamw", with its `beta2`, or "muon", which is Muon for the matrices of
+    the blocks and AdamW for all else; `weight_decay` is on matrices alone. The
     learning rate rises to `lr` over `warmup` steps, and then the `schedule` is "cosine" or "constant". `size` names one
     of the model's sizes, and `options` replace single values of it. `steps` are updates, `batch` counts images or
     windows of text, and `seed` is that of all that is random. Gradients longer than `clip` are shortened to it, images
-    are cut and mirrored at random with `augment`, and `tokenizer` is that of texts. Training and test loss are measured
-    at `evaluations` + 1 steps, from before the first to after the last, closer together at the start; both on at most
+    are cut and mirrored at random with `augment`, and `tokenizer` is that of texts, whose windows begin "anywhere" or
+    go through the text in "epochs", every token once in each: its `sampling`. Training and test loss are measured at
+    `evaluations` + 1 steps, from before the first to after the last, closer together at the start; both on at most
     `test_size` images or windows. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp` units
     have as many parameters as a plain layer of the model's width.
     """
@@ -127,6 +111,7 @@ class Recipe:
     clip: float | None = 1.0
     augment: bool = True
     tokenizer: str = "gpt2"
+    sampling: str = "anywhere"
     evaluations: int = 40
     test_size: int = 2000
     precision: str = "auto"
@@ -147,7 +132,7 @@ class Recipe:
     @property
     def is_text(self) -> bool:
         """Whether the model is one of text."""
-        return self.model == "gpt2"
+        return self.model in TEXT_MODELS
 
     def with_seed(self, seed: int) -> Recipe:
         """The same with another seed."""
@@ -167,6 +152,7 @@ class Recipe:
     def from_plain(values: Mapping[str, Any]) -> Recipe:
         """The recipe that `plain` wrote."""
         known = {f.name for f in fields(Recipe)}
+        values = {"sampling": "anywhere", **values}  # the records of the gap are older than this choice
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
         return Recipe(**{**values, "unit": restore(values["unit"]), "options": tuple(values["options"].items())})
@@ -182,10 +168,10 @@ def recipe(
     """A recipe with the usual learning rate, weight decay and betas of its model and optimiser.
 
     Args:
-        model: "mixer", "vit" or "gpt2".
+        model: "mixer", "vit", "gpt2" or "decoder".
         unit: whatever `gl.unit` takes.
         data: the name of the data; by default "cifar10" for images and "fineweb-edu" for text.
-        optimiser: "adamw" or "sgd".
+        optimiser: "adamw", "sgd" or "muon".
         lr: the learning rate; by default the usual one of the model and optimiser.
         others: other values of a `Recipe`, by their names.
 
@@ -202,7 +188,7 @@ def recipe(
     if optimiser not in OPTIMISERS:
         raise unknown_name("optimiser", optimiser, OPTIMISERS)
     usual: dict[str, Any] = {"lr": LEARNING_RATES[model, optimiser]}
-    if optimiser == "adamw":
+    if optimiser != "sgd":
         usual |= dict(zip(("weight_decay", "beta2"), _ADAMW[model], strict=True))
     if lr is not None:
         usual["lr"] = lr
@@ -223,11 +209,12 @@ def check_recipe(r: Recipe) -> None:
         ("model", r.model, SIZES),
         ("optimiser", r.optimiser, OPTIMISERS),
         ("schedule", r.schedule, SCHEDULES),
+        ("sampling", r.sampling, SAMPLINGS),
         ("precision", r.precision, PRECISIONS),
-        ("tokenizer", r.tokenizer, ("gpt2", "bytes")),
     ):
         if name not in known:
             raise unknown_name(kind, str(name), known)
+    check_tokenizer(r.tokenizer)
     if r.size not in SIZES[r.model]:
         raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
     for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):

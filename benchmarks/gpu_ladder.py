@@ -1,0 +1,192 @@
+"""The record of the ladder: `python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db`, on a GPU.
+
+Every rung is kept in the store as it ends, and its checkpoints beside it: whatever ends the script, the same command
+goes on, and OUT has all that was done: an OUT that is there already is what it goes on from. Several rungs are trained
+beside each other on one device, which hides the time that compiling takes; NVIDIA's multi-process service (`nvidia-
+cuda-mps-control -d`) lets them overlap. GATELAB_DATA names the folder with text/enwik8.gz.
+
+`--speeds FILE` measures tokens a second first, of each size: a plain compiled loop of one model, the loop of gatelab
+with one model, and with as many as there are seeds. All sizes are compiled at the same time and then measured one after
+the other, so that nothing else computes. `--tiny` is the same in small, for a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from gatelab.errors import GatelabError
+from gatelab.files import write_whole
+from gatelab.models import Decoder
+from gatelab.sweep import Store
+from gatelab.train.ladders import LADDER_SIZES, UNITS, Ladder, RateRule, climb_facts, ladder, planned
+from gatelab.train.loop import State, device_name
+from gatelab.train.members import Source, build
+from gatelab.train.rungs import Rung, read_text
+
+REPEATED = (("gelu", "relu2", "swiglu", "gqu"), LADDER_SIZES[:4], 20)
+PEAK = {"H100": 989.5e12, "H200": 989.5e12, "A100": 312e12}  # operations a second of dense bf16 products
+WARM, TIMED = 5, 40
+TINY: dict[str, Any] = {"batch": 4, "steps": 12, "test_size": 8, "options": {"context": 16}}
+
+
+def plain_loop(rung: Rung, source: Source, device: torch.device, compile: bool) -> Any:
+    """A step of the loop that one would write: one model, compiled as a whole, bf16, torch's fused AdamW."""
+    model = Decoder(rung.recipe.size, rung.recipe.unit, **dict(rung.recipe.options)).to(device)
+    loss_of = torch.compile(model, dynamic=False) if compile else model
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=device.type == "cuda")
+    steps = iter(range(10**9))
+
+    def step() -> None:
+        x, y = source.batch(next(steps), [0])
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = loss_of(x[0], y[0])
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+
+    return step
+
+
+def measure_speed(size: str, seeds: int, tiny: bool, barrier: Any, turn: Any, answers: Any) -> None:
+    """Compile the three loops of a size, wait for the other sizes, and then time them, one size after the other."""
+    torch.set_num_threads(1)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    compile = device.type == "cuda"
+    climb, _ = planned(["swiglu"], "enwik8", [size], seeds, (1,), TINY if tiny else {})
+    (rung,) = climb.ascents(lambda unit, d_model: 1e-3)
+    data = read_text("enwik8", "bytes")
+    source = Source.of(rung.recipe, data, device, rung.config.context)
+
+    def stacked(count: int) -> Any:
+        recipes = [replace(rung.recipe, lr=1e-3, seed=seed) for seed in range(count)]
+        state = State(recipes, [build(r, data) for r in recipes], source, bf16=compile, compile=compile)
+        return state.advance
+
+    rows = []
+    for name, count, step in (
+        ("plain", 1, plain_loop(rung, source, device, compile)),
+        ("gatelab", 1, stacked(1)),
+        ("gatelab", seeds, stacked(seeds)),
+    ):
+        for _ in range(WARM):
+            step()
+        rows.append((name, count, step))
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    barrier.wait()
+    with turn:
+        for name, count, step in rows:
+            step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(TIMED if device.type == "cuda" else 2):
+                step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds = (time.perf_counter() - began) / (TIMED if device.type == "cuda" else 2)
+            tokens = count * rung.recipe.batch * rung.config.context / seconds
+            rate = tokens * rung.config.token_flops("swiglu")
+            answers.put(
+                {"size": size, "loop": name, "models": count, "tokens_per_second": tokens, "flops_per_second": rate}
+            )
+
+
+def speeds(file: Path, seeds: int, tiny: bool) -> None:
+    """All sizes, into a record."""
+    sizes = ["tiny"] if tiny else list(LADDER_SIZES)
+    context = get_context("spawn")
+    barrier, turn, answers = context.Barrier(len(sizes)), context.Lock(), context.Queue()
+    processes = [
+        context.Process(target=measure_speed, args=(size, seeds, tiny, barrier, turn, answers)) for size in sizes
+    ]
+    for process in processes:
+        process.start()
+    rows = [answers.get(timeout=300) for _ in range(3 * len(sizes))]
+    for process in processes:
+        process.join()
+    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    peak = next((value for key, value in PEAK.items() if key in name), math.nan)
+    for row in rows:
+        row["share_of_bf16"] = row["flops_per_second"] / peak if math.isfinite(peak) else None
+        print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+    facts = {"device": name, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__, "unit": "swiglu"}
+    command = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --speeds results/ladder/speed.json"
+    write_whole(file, json.dumps({**facts, "command": command, "rows": rows}, indent=1) + "\n")
+
+
+def write_record(out: Path, store: Path, seeds: int, options: dict[str, Any], sizes: tuple[str, ...]) -> None:
+    """Everything that the store has, as one record."""
+    climb, _ = planned(UNITS, "enwik8", sizes, seeds, (1,), options)
+    devices = {record.device for record in Store(store).records() if record.ok}
+    facts = {
+        "device": ", ".join(sorted(devices)),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "torch": torch.__version__,
+        "command": "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db",
+        **climb_facts(climb),
+    }
+    record = Ladder.from_store(store, facts)
+    record.save(out)
+    print(record, flush=True)
+
+
+def main(
+    out: Path,
+    store: Annotated[Path, typer.Option(help="Where rungs are kept.")] = Path("ladder.db"),
+    jobs: Annotated[int, typer.Option(min=1, help="Rungs beside each other.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each unit and size.")] = 3,
+    hours: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 24.0,
+    speed_file: Annotated[Path | None, typer.Option("--speeds", help="Measure tokens a second first.")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="The same in small.")] = False,
+    record_only: Annotated[bool, typer.Option("--record-only", help="Train nothing: write OUT.")] = False,
+) -> None:
+    """Climb, and write the record after each of the two regimes and whenever time is over."""
+    sizes = ("tiny",) if tiny else LADDER_SIZES
+    options = TINY if tiny else {}
+    began = time.monotonic()
+    if speed_file is not None:
+        speeds(speed_file, seeds, tiny)
+    if out.exists():
+        print(f"{Ladder.read(out).fill(store)} rungs of {out} are new to {store}", flush=True)
+    if not record_only:
+        repeated, repeated_sizes, times = REPEATED
+
+        def climb(units: tuple[str, ...], own_sizes: tuple[str, ...], repeats: int, lrs: RateRule | None) -> Ladder:
+            return ladder(
+                units,
+                "enwik8",
+                own_sizes,
+                seeds,
+                repeats=(repeats,),
+                lrs=lrs,
+                store=store,
+                backend="processes",
+                jobs=jobs,
+                max_hours=hours - (time.monotonic() - began) / 3600,
+                progress=lambda done, total, rung: print(f"{time.monotonic() - began:.0f} s {done}/{total} {rung}"),
+                **options,
+            )
+
+        try:
+            rule = climb(UNITS, sizes, 1, None).rule()
+            climb(repeated, sizes[: len(repeated_sizes)], times, rule)
+        except GatelabError as error:
+            print(error, flush=True)
+    if store.exists():
+        write_record(out, store, seeds, options, sizes)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,226 @@
+"""`gatelab ladder`: units in a language model, at many sizes, each at its own best learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gatelab.cli import interrupts, output, reading
+from gatelab.cli.options import Json, complete_unit, grouped, unit_option
+from gatelab.cli.output import check_file
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.feedforward.catalogue import CATALOGUE
+from gatelab.files import PICTURES, write_whole
+
+if TYPE_CHECKING:
+    from gatelab.scaling_laws import LadderLaws
+    from gatelab.train import Ladder
+
+LADDER = """Examples: gatelab ladder --quick
+
+gatelab ladder gelu relu2 swiglu --text novel.txt --sizes 0.4M,1.3M,3.2M --store rungs.db --plot ladder.png
+
+gatelab ladder --text enwik8 --repeats 1,20 --store rungs.db --dry-run
+
+gatelab ladder --record results/ladder/enwik8.json --plot ladder.png"""
+
+
+@dataclass(frozen=True)
+class LadderOptions:
+    """What is trained, and how."""
+
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="enwik8, tinyshakespeare or a file.", show_default="enwik8"),
+    ] = None
+    sizes: Annotated[
+        str | None, typer.Option(help="Sizes with commas, smallest first.", show_default="0.4M to 26M")
+    ] = None
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each unit and size.")] = 3
+    repeats: Annotated[str, typer.Option(metavar="N[,N]", help="How often the text is read.")] = "1"
+    lr: Annotated[float | None, typer.Option(help="One learning rate for all.", show_default="tuned by unit")] = None
+    model: Annotated[str, typer.Option(help="decoder or gpt2.")] = "decoder"
+    tokenizer: Annotated[str, typer.Option(help="bytes, gpt2 or trained:N.")] = "bytes"
+    optimiser: Annotated[str, typer.Option(help="adamw, muon or sgd.")] = "adamw"
+    steps: Annotated[int | None, typer.Option(min=1, help="Updates.", show_default="one pass of the text")] = None
+    batch: Annotated[int | None, typer.Option(min=1, help="Windows of text.", show_default="16")] = None
+    quick: Annotated[bool, typer.Option("--quick", help="The whole flow, small, in minutes on two cores.")] = False
+
+    def keywords(self, names: Sequence[str]) -> dict[str, Any]:
+        """The arguments of `ladder` but those of the sweep."""
+        from gatelab.train.ladders import LADDER_SIZES, QUICK, UNITS, quick_text
+
+        values: dict[str, Any] = {"units": UNITS, "data": "enwik8", "sizes": LADDER_SIZES}
+        if self.quick:
+            values |= {**QUICK, "data": quick_text()}
+        asked = {"units": list(names), "data": self.text, "steps": self.steps, "batch": self.batch}
+        if self.sizes:
+            asked["sizes"] = [size.strip() for size in self.sizes.split(",")]
+        values |= {name: value for name, value in asked.items() if value}
+        values |= {"seeds": self.seeds, "model": self.model, "tokenizer": self.tokenizer, "optimiser": self.optimiser}
+        return {**values, "repeats": read_repeats(self.repeats)}
+
+    def rates(self, units: Sequence[Any]) -> dict[str, float] | None:
+        """The learning rate of every unit, or None where they are to be tuned."""
+        from gatelab.feedforward import unit
+
+        if self.lr is None:
+            return None
+        return {unit(name).name: self.lr for name in units}
+
+
+@dataclass(frozen=True)
+class RungOptions:
+    """Who trains the rungs, and where they are kept."""
+
+    store: Annotated[Path | None, typer.Option(help="Keep every rung here; the same command goes on.")] = None
+    backend: Annotated[str, typer.Option(help="serial, processes or ray.")] = "serial"
+    jobs: Annotated[int | None, typer.Option(min=1, help="Rungs at once.", show_default="one a core")] = None
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cuda if there is one")] = None
+    max_hours: Annotated[float | None, typer.Option(help="Begin nothing new after that.", show_default="no limit")] = (
+        None
+    )
+
+
+def read_repeats(text: str) -> tuple[int, ...]:
+    """`1,20` as numbers.
+
+    >>> read_repeats("1, 20")
+    (1, 20)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise GatelabError(f"--repeats is {text!r}; give whole numbers with commas, such as 1,20")
+    return tuple(int(part) for part in parts)
+
+
+@grouped
+def ladder_command(
+    *,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="UNIT", help="Units.", show_default=False, autocompletion=complete_unit),
+    ] = None,
+    units: Annotated[list[str] | None, unit_option("gelu,relu2,reglu,geglu,swiglu,gqu")] = None,
+    what: LadderOptions,
+    how: RungOptions,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; train nothing.")] = False,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Read what --save wrote; train nothing.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write every training, .csv.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the record, .json.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a language model with every unit at every size, and say what a unit is worth."""
+    for path, suffixes in ((plot, PICTURES), (csv, (".csv",)), (save, (".json",))):
+        check_file(path, suffixes)
+    names, word = reading.units(words, units)
+    if word is not None:
+        raise unknown_name("unit", word, CATALOGUE)
+    from gatelab.train import Ladder, ladder
+
+    if record is not None:
+        result = Ladder.read(record)
+    else:
+        values = what.keywords(names)
+        lrs = what.rates(values["units"])
+        if dry_run:
+            _print_plan(values, lrs is None, as_json)
+            return
+
+        def state() -> str | None:
+            if how.store is None or not how.store.exists():
+                return None
+            return f"the rungs that ended are in {how.store}: the same command goes on from there"
+
+        with interrupts.keeping(state), output.progress("climbing") as report:
+            result = ladder(lrs=lrs, progress=report, **values, **vars(how))
+    if csv:
+        write_whole(csv, result.table().to_csv(index=False).encode())
+    if save:
+        result.save(save)
+    laws = laws_of(result)
+    shown = None
+    if plot and not isinstance(laws, str):
+        shown = plot
+        laws.plot(plot)
+    files = output.asked_for(shown, csv, save)
+    if as_json:
+        document = {"text": result.text, "facts": dict(result.facts), "points": [vars(p) for p in result.points]}
+        if isinstance(laws, str):
+            document["no_law"] = laws
+        else:
+            document["law"] = laws.plain()
+        output.document({**document, "files": files})
+        return
+    _print_ladder(result, laws)
+    output.say_written(*files)
+
+
+def laws_of(ladder: Ladder) -> LadderLaws | str:
+    """The laws in parameters of the first regime, or why there are none."""
+    repeats = ladder.table()["repeats"]
+    if repeats.empty:
+        return "nothing has climbed yet"
+    try:
+        with output.progress("laws of the ladder") as report:
+            return ladder.law(repeats=int(repeats.min()), progress=report)
+    except GatelabError as error:
+        return str(error)
+
+
+def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
+    from gatelab.train.ladders import expected_rungs, gpu_hours, planned, rung_flops
+
+    parts = ("units", "data", "sizes", "seeds", "repeats")
+    options = {name: value for name, value in values.items() if name not in parts}
+    climb, _ = planned(*(values[name] for name in parts), options)
+    rungs = expected_rungs(climb, tuned)
+    facts = {
+        "rungs": len(rungs),
+        "trainings": sum(len(rung.members) for rung in rungs),
+        "flops": sum(rung_flops(rung) for rung in rungs),
+        "h200_hours": gpu_hours(rungs),
+    }
+    if as_json:
+        output.document(facts)
+        return
+    output.pairs(
+        [
+            ("rungs", str(facts["rungs"])),
+            ("trainings", str(facts["trainings"])),
+            ("operations", f"{facts['flops']:.3g}"),
+            ("hours on an H200", f"{facts['h200_hours']:.3g}"),
+        ]
+    )
+    output.say("", "sweeps of learning rates that have to go on beyond their ends come on top")
+
+
+def _print_ladder(ladder: Ladder, laws: LadderLaws | str) -> None:
+    table = ladder.table()
+    means = table.groupby(["repeats", "size", "unit"], sort=False)
+    output.table(
+        ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged"),
+        [
+            [
+                *map(str, key),
+                f"{own['lr'].iloc[0]:.3g}",
+                output.number(float(own["loss"].mean()), ".4f"),
+                output.number(float(own["bits"].mean()), ".4f"),
+                str(len(own)),
+                str(int(own["diverged"].notna().sum())),
+            ]
+            for key, own in means
+        ],
+        right=(0, 3, 4, 5, 6, 7),
+    )
+    if isinstance(laws, str):
+        output.say("", f"no law: {laws}")
+        return
+    output.say("", laws.sentence)
+    reference = laws.losses.units[0]
+    output.say(*(laws.worth(unit, reference).sentence for unit in laws.losses.units[1:]))

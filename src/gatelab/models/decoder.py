@@ -1,0 +1,243 @@
+"""A decoder as language models have it today: RMS norms, rotary positions, norms of queries and keys, no biases.
+
+Token embedding and head are two matrices. No norm has parameters, so that every parameter is an entry of a matrix. With
+L layers, d = d_model, and a unit of q factors and width n those that are not of the vocabulary number
+
+    P = L (4 d^2 + (q + 2) d n)
+
+Every product is written for parameters (..., out, in) and tokens (..., N, T): `torch.func.functional_call` with the
+stacked parameters of many models passes all of them through the same few batched products, whose gradients are batched
+products again. That is how many seeds and learning rates of a small model fill a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn import functional
+
+from gatelab.errors import GatelabError
+from gatelab.feedforward import FeedForward
+from gatelab.feedforward.network import factor_names
+from gatelab.models.block import (
+    UnitLike,
+    UserBlock,
+    check_config,
+    feed_forward,
+    feed_forward_count,
+    initialise,
+    layer_seeds,
+    named,
+    quietly,
+)
+
+# Up to so many tokens an embedding is a product with rows of zeros and a one. Its gradient is a product too, where that
+# of a look-up would add hundreds of thousands of rows to a few hundred places, one after the other.
+FEW_TOKENS = 1024
+BASE = 10000.0  # of the wavelengths of rotary positions
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The sizes of a decoder; `width` is that of a plain feed-forward part.
+
+    >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
+    True
+    >>> {name: round(size.body_count("swiglu") / 1e6, 2) for name, size in DECODER_SIZES.items()}
+    {'tiny': 0.02, 'mini': 0.06, 'small': 0.11, '0.4M': 0.4, '1.3M': 1.33, '3.2M': 3.21, '11M': 10.62, '26M': 25.69}
+    """
+
+    vocabulary: int = 256
+    context: int = 512
+    layers: int = 6
+    heads: int = 6
+    d_model: int = 384
+    width: int = 1536
+
+    def __post_init__(self) -> None:
+        check_config(self)
+        if self.d_model // self.heads % 2:
+            raise GatelabError(
+                f"d_model {self.d_model} over {self.heads} heads is odd, and rotary positions turn pairs of numbers; "
+                "give another number of heads"
+            )
+
+    def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """P above: the parameters that are not of the vocabulary."""
+        d = self.d_model
+        return self.layers * (4 * d * d + feed_forward_count(d, self.width, unit, match_mlp))
+
+    def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """All of them, without building the model."""
+        return 2 * self.vocabulary * self.d_model + self.body_count(unit, match_mlp)
+
+    def token_flops(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
+        """Operations of a training step a token: 6 a parameter in a product, and the products of attention.
+
+        The embedding is a look-up by its nature and is not counted. Attention has 2 T d products a layer in a forward
+        pass, of which the half above the diagonal is not needed.
+        """
+        head = self.vocabulary * self.d_model
+        return 6 * (self.body_count(unit, match_mlp) + head) + 6 * self.layers * self.context * self.d_model
+
+
+# 6 divides the widths, so that units of one and of two factors cost what a plain one does to the last parameter, and 48
+# divides them, so that all of these widths suit the tensor cores of GPUs.
+DECODER_SIZES = {
+    "tiny": DecoderConfig(context=32, layers=2, heads=2, d_model=32, width=96),
+    "mini": DecoderConfig(context=32, layers=2, heads=2, d_model=48, width=192),
+    "small": DecoderConfig(context=32, layers=2, heads=2, d_model=64, width=288),
+    "0.4M": DecoderConfig(layers=2, heads=2, d_model=128, width=528),
+    "1.3M": DecoderConfig(layers=3, heads=3, d_model=192, width=768),
+    "3.2M": DecoderConfig(layers=4, heads=4, d_model=256, width=1056),
+    "11M": DecoderConfig(layers=6, heads=6, d_model=384, width=1536),
+    "26M": DecoderConfig(layers=8, heads=8, d_model=512, width=2112),
+}
+
+
+def rms(x: Tensor) -> Tensor:
+    """The rows of x at a root mean square of 1; the mean is taken in float32 at least."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)).to(x.dtype)
+
+
+def turns(length: int, k: int, device: torch.device) -> Tensor:
+    """Cosines and sines (2, length, k/2) of the positions times the frequencies of k/2 pairs of numbers."""
+    frequencies = BASE ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
+    angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
+    return torch.stack((angles.cos(), angles.sin()))
+
+
+def rotated(x: Tensor, by: Tensor) -> Tensor:
+    """x (..., T, k) with its pairs of numbers (i, i + k/2) turned by angles of these cosines and sines."""
+    cos, sin = by
+    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), -1).to(x.dtype)
+
+
+class DecoderBlock(nn.Module):
+    """x + attention(rms x), then x + unit(rms x), on rows (..., N T, d)."""
+
+    def __init__(self, config: DecoderConfig, feed: FeedForward | UserBlock) -> None:
+        super().__init__()
+        d = config.d_model
+        self.heads, self.context = config.heads, config.context
+        self.qkv = nn.Linear(d, 3 * d, bias=False)
+        self.out = nn.Linear(d, d, bias=False)
+        self.feed_forward = feed
+
+    def forward(self, x: Tensor, by: Tensor) -> Tensor:
+        """Rows of sequences, one after the other, each as long as there are turns."""
+        x = x + self.attention(rms(x), by)
+        return x + self.unit(rms(x))
+
+    def attention(self, x: Tensor, by: Tensor) -> Tensor:
+        """Causal attention with normed queries and keys, which are turned by their positions."""
+        joined = (x @ self.qkv.weight.mT).reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
+        q, k, v = joined.permute(2, 0, 3, 1, 4)
+        q, k = rotated(rms(q), by), rotated(rms(k), by)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT
+
+    def unit(self, x: Tensor) -> Tensor:
+        """The feed-forward part; a user's own module is passed through model by model."""
+        feed = self.feed_forward
+        if isinstance(feed, FeedForward):
+            names = ("G", *factor_names(feed.unit.factors))
+            return feed.unit.neuron(*(x @ getattr(feed, name).mT for name in names)) @ feed.D.mT
+        if x.ndim == 2:
+            return feed(x)
+        return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)
+
+
+class Decoder(nn.Module):
+    """Tokens (N, T) to logits (N, T, vocabulary), each from the tokens up to its own.
+
+    `size` is a name of `DECODER_SIZES` or a `DecoderConfig`; options replace single values of it. Weights are drawn
+    from N(0, 1 / fan-in), those that are added to the stream divided by sqrt(2 layers); the head is zero at first.
+
+    >>> model = Decoder("tiny", "swiglu", context=8)
+    >>> tokens = torch.arange(16).reshape(2, 8)
+    >>> model(tokens).shape
+    torch.Size([2, 8, 256])
+    """
+
+    def __init__(
+        self,
+        size: str | DecoderConfig = "0.4M",
+        unit: UnitLike = "swiglu",
+        *,
+        match_mlp: bool = True,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.config = c = named("decoder", DECODER_SIZES, size, options)
+        with quietly():
+            self.tokens = nn.Embedding(c.vocabulary, c.d_model)
+            self.blocks = nn.ModuleList(
+                DecoderBlock(c, feed_forward(c.d_model, c.width, unit, match_mlp=match_mlp, seed=s, dtype=dtype))
+                for s in layer_seeds(seed, c.layers)
+            )
+            self.head = nn.Linear(c.d_model, c.vocabulary, bias=False)
+        self.to(dtype)
+        initialise(self, seed)
+        with torch.no_grad():
+            self.head.weight.zero_()
+            for name, p in self.named_parameters():
+                if name.endswith((".out.weight", "feed_forward.D")):
+                    p /= (2 * c.layers) ** 0.5
+
+    def forward(self, tokens: Tensor, following: Tensor | None = None) -> Tensor:
+        """Logits; with the tokens that follow the mean cross-entropy of these, in nats a token, of every model."""
+        length = tokens.shape[-1]
+        if length > self.config.context:
+            raise GatelabError(
+                f"the tokens have the shape {tuple(tokens.shape)}, the model takes up to {self.config.context} in a "
+                f"row; cut the text, or build it with context={length}"
+            )
+        x = self.embedded(tokens)
+        # Once for all layers: cosines are dear, and a compiled block would take them anew for every number it turns.
+        by = turns(length, self.config.d_model // self.config.heads, x.device)
+        for block in self.blocks:
+            x = block(x, by)
+        if following is None:
+            return self.logits(x).unflatten(-2, tokens.shape[-2:])
+        return self.losses(x, following)
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """The normed rows of tokens (..., N, T) in the embedding: (..., N T, d)."""
+        tokens, weight = tokens.flatten(-2), self.tokens.weight
+        vocabulary, d = weight.shape[-2:]
+        if vocabulary <= FEW_TOKENS:
+            return rms(functional.one_hot(tokens, vocabulary).to(weight.dtype) @ weight)
+        model = torch.arange(weight[..., 0, 0].numel(), device=tokens.device).view(*weight.shape[:-2], 1)
+        return rms(functional.embedding(tokens + vocabulary * model, weight.reshape(-1, d)))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Rows of the stream to logits."""
+        return rms(x) @ self.head.weight.mT
+
+    def losses(self, x: Tensor, following: Tensor) -> Tensor:
+        """The mean cross-entropy of the tokens that follow, (...), in float32 at least."""
+        logits = self.logits(x)
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        each = functional.cross_entropy(wide.flatten(0, -2), following.flatten(), reduction="none")
+        return each.view(*x.shape[:-2], -1).mean(-1)
+
+    def compile_parts(self) -> None:
+        """Compile a block, which is compiled once for all layers, and the two ends, for the shapes they first see."""
+        for block in self.blocks:
+            block.compile(dynamic=False)
+        self.embedded = torch.compile(self.embedded, dynamic=False)
+        self.losses = torch.compile(self.losses, dynamic=False)
+
+    def loss(self, tokens: Tensor, following: Tensor) -> Tensor:
+        """The mean cross-entropy of the tokens that follow, in nats a token."""
+        return self(tokens, following)

@@ -1,0 +1,758 @@
+"""`ladder`: units x sizes x seeds of one language model, each unit at its own best learning rate.
+
+A ladder goes up in stages. At the two smallest sizes every unit is trained at several learning rates, and a parabola in
+log lr gives the best. A rule, lr = a_unit d_model^-s with one s for all units, takes these rates to the larger sizes;
+at the third size it is checked. Then every unit climbs: all sizes, all seeds, at the rates of the rule. Rates are tuned
+on the validation part of the text, and what is reported is the loss on its test part, which nothing was chosen by.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from gatelab.display import Listener, ProgressLike, one_line, reporting
+from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.feedforward import unit as as_unit
+from gatelab.files import write_whole
+from gatelab.memory import check_device
+from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, fit_ladder, read_ladder
+from gatelab.scaling_laws.ladder_losses import LadderAxis
+from gatelab.statistics import Interval, t_interval
+from gatelab.sweep import Backend, Record, Run, Store, map_runs
+from gatelab.train.members import data_fingerprint
+from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
+from gatelab.train.rungs import TASK, Rung, computing, read_text, rung_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNITS = ("gelu", "relu2", "reglu", "geglu", "swiglu", "gqu")
+LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
+FACTOR = 2.0  # between two learning rates of a sweep
+RATES = tuple(2e-3 * FACTOR**k for k in range(4))
+TUNED = 2  # sizes at which learning rates are swept, the smallest
+ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
+BITS = math.log(2)
+# Parameters and operations a second of three models together on an H200: results/ladder/speed.json.
+H200_RATES = {396288: 8.05e13, 1327104: 1.195e14, 3211264: 1.627e14, 10616832: 2.222e14, 25690112: 2.765e14}
+# The whole flow in minutes on two cores, on a text that every Python has.
+QUICK: Mapping[str, Any] = {
+    "units": ("gelu", "swiglu"),
+    "sizes": ("tiny", "mini", "small"),
+    "seeds": 3,
+    "batch": 8,
+    "steps": 120,
+    "test_size": 200,
+}
+
+
+@dataclass(frozen=True)
+class LadderPoint:
+    """A training of the ladder: the loss of one unit, size, learning rate and seed.
+
+    Attributes:
+        unit: the unit's name.
+        size: that of the model.
+        d_model: the width of its stream.
+        parameters: those that are not of the vocabulary, P.
+        lr: the learning rate.
+        seed: of weights and batches.
+        repeats: how often the text was read.
+        purpose: "tune", measured on the validation part, or "climb", measured on the test part.
+        loss: in nats a token; NaN where the training diverged.
+        train: the same on the training part.
+        diverged: the step at which it did, or None.
+        tokens: that were trained on.
+        flops: operations that the training took.
+        seconds: those of all members that were trained together, over their number.
+        throughput: tokens a second, of all members together.
+        together: how many they were.
+        device: what computed.
+    """
+
+    unit: str
+    size: str
+    d_model: int
+    parameters: int
+    lr: float
+    seed: int
+    repeats: int
+    purpose: str
+    loss: float
+    train: float
+    diverged: int | None
+    tokens: int
+    flops: float
+    seconds: float
+    throughput: float
+    together: int
+    device: str
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit} at {self.size}, lr {self.lr:.3g}, seed {self.seed}: {self.loss:.4f}")
+
+
+@dataclass(frozen=True, eq=False)
+class RungResult:
+    """A rung that was trained.
+
+    Attributes:
+        run: what was asked for.
+        metrics: what came of it, as `train_rung` gives it.
+        device: what computed.
+        time: when it ended.
+    """
+
+    run: Run
+    metrics: Mapping[str, Any]
+    device: str
+    time: str
+
+    def __repr__(self) -> str:
+        return one_line(self, repr(self.rung))
+
+    @property
+    def rung(self) -> Rung:
+        """What was trained together."""
+        return rung_of(self.run.arguments)
+
+    @property
+    def points(self) -> list[LadderPoint]:
+        """A point for each learning rate and seed."""
+        rung, m = self.rung, self.metrics
+        shared = {
+            "unit": rung.recipe.unit.name,
+            "size": rung.recipe.size,
+            "d_model": rung.config.d_model,
+            "repeats": rung.repeats,
+            "purpose": rung.purpose,
+            "device": self.device,
+            "seconds": m["seconds"] / m["together"],
+            "throughput": number(m["throughput"]),
+            **{name: m[name] for name in ("parameters", "tokens", "flops", "together")},
+        }
+        return [
+            LadderPoint(
+                lr=member.lr,
+                seed=member.seed,
+                loss=number(m["loss"][i]),
+                train=number(m["train"][i]),
+                diverged=m["diverged"][i],
+                **shared,
+            )
+            for i, member in enumerate(rung.members)
+        ]
+
+    @staticmethod
+    def of(record: Record) -> RungResult:
+        """What a record of the sweep says."""
+        return RungResult(record.run, record.metrics, record.device, record.time)
+
+    def plain(self) -> dict[str, Any]:
+        """The same in JSON's own types."""
+        return {
+            "arguments": self.run.arguments,
+            "metrics": dict(self.metrics),
+            "device": self.device,
+            "time": self.time,
+        }
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> RungResult:
+        """What `plain` wrote."""
+        return RungResult(Run(TASK, values["arguments"]), values["metrics"], values["device"], values["time"])
+
+
+def number(value: float | None) -> float:
+    """NaN for None."""
+    if value is None:
+        return math.nan
+    return float(value)
+
+
+# ---- learning rates
+
+
+def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
+    """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbours.
+
+    Args:
+        lrs: learning rates.
+        losses: their losses, NaN where a training diverged.
+
+    Returns:
+        The rate at the bottom of the parabola, or the best one itself where it has no neighbour on one side.
+
+    >>> round(best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, 1.1]), 6)
+    0.002
+    >>> best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, float("nan")])
+    0.002
+    """
+    order = np.argsort(lrs)
+    rates, values = np.asarray(lrs, float)[order], np.asarray(losses, float)[order]
+    if np.isnan(values).all():
+        raise GatelabError(f"every training at the learning rates {rates.tolist()} diverged; give smaller ones")
+    best = int(np.nanargmin(values))
+    if at_end(lrs, losses) or not np.isfinite(values[best - 1 : best + 2]).all():
+        return float(rates[best])
+    x = np.log(rates[best - 1 : best + 2])
+    curvature, slope, _ = np.polyfit(x - x[1], values[best - 1 : best + 2], 2)
+    return float(np.exp(x[1] - slope / (2 * curvature)))
+
+
+def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
+    """-1 or 1 where the best rate is the smallest or the largest that there is, else 0.
+
+    A training that diverged is a loss above all others: a best rate with such a neighbour is not at an end.
+    """
+    order = np.argsort(lrs)
+    values = np.where(np.isnan(losses), np.inf, losses)[order]
+    best = int(np.argmin(values))
+    if best == 0:
+        return -1
+    return int(best == len(values) - 1)
+
+
+@dataclass(frozen=True)
+class RateRule:
+    """lr = scale_unit (d_model / 128)^-exponent, one exponent for all units.
+
+    Attributes:
+        scales: the learning rate of each unit at d_model = 128.
+        exponent: with an interval over units; it has none where there is one unit or one size.
+    """
+
+    scales: Mapping[str, float]
+    exponent: Interval
+
+    def rate(self, unit: str, d_model: int) -> float:
+        """The learning rate of a unit at a width of the stream, to three digits."""
+        return float(f"{self.scales[unit] * (d_model / 128) ** -self.exponent.value:.3g}")
+
+    @staticmethod
+    def of(best: pd.DataFrame) -> RateRule:
+        """The rule through measured rates.
+
+        Args:
+            best: with columns unit, d_model and lr.
+
+        Returns:
+            Least squares in log lr.
+
+        >>> rates = {"unit": ["a", "a", "b", "b"], "d_model": [128, 256] * 2, "lr": [4e-3, 2e-3, 8e-3, 4e-3]}
+        >>> rule = RateRule.of(pd.DataFrame(rates))
+        >>> round(rule.exponent.value, 6), rule.rate("b", 512)
+        (1.0, 0.002)
+        """
+        rows = best.assign(x=np.log(best["d_model"] / 128), y=np.log(best["lr"]))
+        slopes = [-np.polyfit(own["x"], own["y"], 1)[0] for _, own in rows.groupby("unit") if own["x"].nunique() > 1]
+        exponent = Interval(0.0, math.nan, math.nan)
+        if len(slopes) == 1:
+            exponent = Interval(float(slopes[0]), math.nan, math.nan)
+        elif slopes:
+            exponent = t_interval(np.array(slopes))
+        logs = (rows["y"] + exponent.value * rows["x"]).groupby(rows["unit"]).mean()
+        return RateRule({str(unit): float(np.exp(value)) for unit, value in logs.items()}, exponent)
+
+
+# ---- the ladder
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """All trainings of a ladder.
+
+    Attributes:
+        text: the name of the text.
+        results: the rungs, those that tuned learning rates too.
+        facts: what else a record says: device, date, command.
+    """
+
+    text: str
+    results: tuple[RungResult, ...]
+    facts: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        climbed = [p for p in self.points if p.purpose == "climb"]
+        units, sizes = ({getattr(p, name) for p in climbed} for name in ("unit", "size"))
+        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(climbed)} trainings on {self.text}")
+
+    @cached_property
+    def points(self) -> tuple[LadderPoint, ...]:
+        """The trainings, in an order that does not depend on what ended first."""
+        return in_order([point for result in self.results for point in result.points])
+
+    def table(self, purpose: str = "climb") -> pd.DataFrame:
+        """A row a training, with its loss also in bits a token.
+
+        Args:
+            purpose: "climb", or "tune" for the sweeps of learning rates.
+
+        Returns:
+            The columns of a `LadderPoint` and `bits`.
+        """
+        rows = [p for p in self.points if p.purpose == purpose]
+        table = pd.DataFrame([vars(p) for p in rows], columns=[f.name for f in fields(LadderPoint)])
+        return table.assign(bits=table["loss"] / BITS)
+
+    def best_rates(self) -> pd.DataFrame:
+        """The best learning rate of every unit at every size that was swept, and whether it lies at an end."""
+        rows = []
+        for (unit, d_model), own in self.table("tune").groupby(["unit", "d_model"], sort=False):
+            lrs, losses = own["lr"].to_numpy(float), own["loss"].to_numpy(float)
+            values = {"lr": best_rate(lrs, losses), "end": at_end(lrs, losses), "least": np.nanmin(losses)}
+            rows.append({"unit": unit, "size": own["size"].iloc[0], "d_model": d_model, **values})
+        return pd.DataFrame(rows, columns=["unit", "size", "d_model", "lr", "end", "least"])
+
+    def rule(self) -> RateRule:
+        """How learning rates go from size to size, by the sweeps at the two smallest."""
+        best = self.best_rates()
+        smallest = sorted(best["d_model"].unique())[:TUNED]
+        return RateRule.of(best[best["d_model"].isin(smallest)])
+
+    def checked_rates(self) -> pd.DataFrame:
+        """The rates of the rule beside the best ones at the size where it was checked, and the loss that lies between.
+
+        The excess is that of a parabola in log lr through the three rates of the check; NaN where one of them diverged.
+        """
+        best, rule, tuned = self.best_rates(), self.rule(), self.table("tune")
+        rows = []
+        for row in best[best["d_model"] > sorted(best["d_model"].unique())[:TUNED][-1]].itertuples():
+            own = tuned[(tuned["unit"] == row.unit) & (tuned["d_model"] == row.d_model)].sort_values("lr")
+            chosen, excess = rule.rate(row.unit, row.d_model), math.nan
+            if len(own) >= 3 and np.isfinite(own["loss"]).all() and not row.end:
+                curve = np.poly1d(np.polyfit(np.log(own["lr"] / row.lr), own["loss"], 2))
+                excess = float(curve(math.log(chosen / row.lr)) - curve(0.0))
+            rows.append({"unit": row.unit, "size": row.size, "rule": chosen, "best": row.lr, "excess": excess})
+        return pd.DataFrame(rows, columns=["unit", "size", "rule", "best", "excess"])
+
+    def law(
+        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = 1000, progress: ProgressLike = None
+    ) -> LadderLaws:
+        """Whether units differ by an offset or by an exponent, and what each is worth in parameters.
+
+        Args:
+            against: "parameters", "flops" or "seconds", those of one training among the ones it was trained with.
+            repeats: which regime: how often the text was read.
+            draws: of the bootstraps and tests.
+            progress: as in `fit_ladder`.
+
+        Returns:
+            The laws, with tests, intervals, `worth` and a figure.
+        """
+        table = self.table()
+        table = table[table["repeats"] == repeats]
+        return fit_ladder(ladder_columns(table), against=against, draws=draws, progress=progress)
+
+    def comparisons(self, *, repeats: int = 1) -> LadderComparisons:
+        """All pairs of units at each size and over all, paired by seed, with Holm's correction.
+
+        Args:
+            repeats: which regime.
+
+        Returns:
+            The differences of losses, in nats a token, and which are decided.
+        """
+        table = self.table()
+        return compare_ladder(read_ladder(ladder_columns(table[table["repeats"] == repeats])))
+
+    def plot(self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None) -> Figure:
+        """Losses against parameters with the laws, and what each unit is worth beside the reference.
+
+        Args:
+            path: where to write the figure (.png, .svg or .pdf), if anywhere.
+            repeats: which regime.
+            reference: the unit that others are held against; by default the first.
+
+        Returns:
+            The figure.
+        """
+        return self.law(repeats=repeats).plot(path, reference=reference, loss="nats a byte")
+
+    def plain(self) -> dict[str, Any]:
+        """The ladder in JSON's own types."""
+        return {"text": self.text, "facts": dict(self.facts), "rungs": [result.plain() for result in self.results]}
+
+    @staticmethod
+    def from_plain(values: Mapping[str, Any]) -> Ladder:
+        """The ladder that `plain` wrote."""
+        return Ladder(values["text"], tuple(RungResult.from_plain(v) for v in values["rungs"]), values["facts"])
+
+    def save(self, path: str | Path) -> Path:
+        """Write the ladder as a JSON record, a line a rung.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The same.
+        """
+        values = self.plain()
+        rungs = ",\n".join(json.dumps(rung) for rung in values.pop("rungs"))
+        return write_whole(path, f'{json.dumps(values)[:-1]}, "rungs": [\n{rungs}\n]}}\n')
+
+    @staticmethod
+    def read(path: str | Path) -> Ladder:
+        """The ladder of a JSON record.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The ladder that `save` wrote.
+        """
+        try:
+            return Ladder.from_plain(json.loads(Path(path).read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            message = f"{path} is no record of a ladder ({error}); give a file that Ladder.save wrote"
+            raise GatelabError(message) from error
+
+    @staticmethod
+    def from_store(store: Store | str | Path, facts: Mapping[str, Any] | None = None) -> Ladder:
+        """All rungs that a store has, whatever calls they were asked by.
+
+        Args:
+            store: the store or its file.
+            facts: what else the ladder should say of itself.
+
+        Returns:
+            A ladder; rungs that failed are left out.
+        """
+        if not isinstance(store, Store):
+            store = Store(store)
+        results = [RungResult.of(record) for record in store.records(task=TASK, status="done")]
+        texts = {result.rung.recipe.data for result in results}
+        if len(texts) != 1:
+            raise GatelabError(f"the store has ladders of {len(texts)} texts; give one with rungs of one text")
+        return Ladder(Path(texts.pop()).name, tuple(results), dict(facts or {}))
+
+    def fill(self, store: Store | str | Path) -> int:
+        """Put all rungs into a store: a ladder that was begun elsewhere goes on from its record.
+
+        Args:
+            store: the store or its file.
+
+        Returns:
+            How many rungs were new there.
+        """
+        if not isinstance(store, Store):
+            store = Store(store)
+        return store.put_all(
+            Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
+            for result in self.results
+        )
+
+
+def ladder_columns(table: pd.DataFrame) -> dict[str, Any]:
+    """What laws are fitted to: a row a training."""
+    names = ("unit", "parameters", "seed", "loss", "flops", "seconds")
+    columns: dict[str, Any] = {name: table[name].to_numpy() for name in names}
+    return {**columns, "rung": table["size"].to_numpy(), "diverged": table["diverged"].notna().to_numpy()}
+
+
+def in_order(points: Sequence[LadderPoint]) -> tuple[LadderPoint, ...]:
+    """Points by purpose, size, unit, rate and seed: the same whatever ended first."""
+    return tuple(sorted(points, key=lambda p: (p.purpose, p.repeats, p.parameters, p.unit, p.lr, p.seed)))
+
+
+@dataclass(frozen=True)
+class Climb:
+    """What a ladder asks for: recipes by unit and size, and the numbers of seeds and repeats.
+
+    Attributes:
+        recipes: of each unit and size, smallest first, without learning rate and seed.
+        seeds: how many trainings of each unit and size.
+        repeats: how often the text is read, for each regime.
+    """
+
+    recipes: Mapping[tuple[str, str], Recipe]
+    seeds: int
+    repeats: tuple[int, ...]
+
+    @property
+    def sizes(self) -> list[str]:
+        """The sizes, smallest first."""
+        return list(dict.fromkeys(size for _, size in self.recipes))
+
+    def sweep(self, unit: str, size: str, lrs: Sequence[float]) -> Rung:
+        """A sweep of learning rates."""
+        return Rung(self.recipes[unit, size], tuple(lrs), (0,), 1, "tune")
+
+    def sweeps(self) -> list[Rung]:
+        """The first sweeps, at the smallest sizes."""
+        return [self.sweep(unit, size, RATES) for unit, size in self.recipes if size in self.sizes[:TUNED]]
+
+    def extensions(self, ladder: Ladder) -> list[Rung]:
+        """Further rates where the best lies at an end."""
+        rungs, tuned = [], ladder.table("tune")
+        for row in ladder.best_rates().itertuples():
+            if row.end and (row.unit, row.size) in self.recipes:
+                own = tuned[(tuned["unit"] == row.unit) & (tuned["size"] == row.size)]["lr"]
+                edge = {-1: own.min(), 1: own.max()}[row.end]
+                rungs.append(
+                    self.sweep(row.unit, row.size, [rounded_rate(edge * FACTOR ** (k * row.end)) for k in (1, 2)])
+                )
+        return rungs
+
+    def checks(self, rule: RateRule) -> list[Rung]:
+        """Sweeps around the rates of the rule, at the smallest size that it was not made from."""
+        rungs = []
+        for (unit, size), own in self.recipes.items():
+            if size in self.sizes[TUNED : TUNED + 1]:
+                rate = rule.rate(unit, Rung(own, (1.0,), (0,)).config.d_model)
+                rungs.append(self.sweep(unit, size, [rounded_rate(rate * FACTOR**k) for k in (-1, 0, 1)]))
+        return rungs
+
+    def ascents(self, rate: Callable[[str, int], float]) -> list[Rung]:
+        """All units, sizes and seeds at rates that are a function of unit and d_model."""
+        rungs = []
+        for (unit, _), own in self.recipes.items():
+            d_model = Rung(own, (1.0,), (0,)).config.d_model
+            lrs, seeds = (rate(unit, d_model),), tuple(range(self.seeds))
+            rungs += [Rung(own, lrs, seeds, repeats) for repeats in self.repeats]
+        return rungs
+
+
+def rounded_rate(rate: float) -> float:
+    """A learning rate to three digits: equal rates have equal names in a store."""
+    return float(f"{rate:.3g}")
+
+
+def ladder(
+    units: Sequence[Any] = UNITS,
+    data: str | Path = "enwik8",
+    sizes: Sequence[str] = LADDER_SIZES,
+    seeds: int = 3,
+    *,
+    repeats: Sequence[int] = (1,),
+    lrs: Mapping[str, float] | RateRule | None = None,
+    store: Store | str | Path | None = None,
+    backend: Backend = "serial",
+    jobs: int | None = None,
+    device: str | None = None,
+    max_hours: float | None = None,
+    progress: ProgressLike = None,
+    **options: Any,
+) -> Ladder:
+    """Train a language model with every unit at every size, each unit at its own best learning rate.
+
+    Args:
+        units: whatever `gl.unit` takes, each once.
+        data: "enwik8", another text of `gl.data.text_data`, or a file.
+        sizes: of the model, smallest first.
+        seeds: trainings of each unit and size; equal seeds see equal batches, whatever the unit.
+        repeats: how often the text is read: 1 is every token once, 20 a twentieth of the text twenty times.
+        lrs: learning rates by unit, at all sizes, or a rule that gives them; None sweeps them at the two smallest sizes
+            and goes on by a rule.
+        store: a file in which every rung is kept as it ends, its checkpoints beside it: the same call goes on.
+        backend: "serial", "processes" or "ray", which takes a GPU for each rung where the device is one.
+        jobs: how many rungs at once.
+        device: None for a GPU if there is one, else the CPU.
+        max_hours: after them nothing new is begun.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, rung).
+        **options: values of the recipes: model, optimiser, tokenizer, batch, steps, weight_decay, options and so on.
+
+    Returns:
+        All trainings, with tables, laws and figures.
+    """
+    climb, text = planned(units, data, sizes, seeds, repeats, options)
+    if device is not None:
+        check_device(device, torch.float32)
+    work = Work(text, store, backend, jobs, device, max_hours, time.monotonic())
+    with work.computing(), reporting(progress, "climbing") as report:
+        return climbed(climb, work, lrs, Path(str(data)).name, report)
+
+
+def planned(
+    units: Sequence[Any],
+    data: str | Path,
+    sizes: Sequence[str],
+    seeds: int,
+    repeats: Sequence[int],
+    options: Mapping[str, Any],
+) -> tuple[Climb, str]:
+    """What a ladder asks for, every value checked, and the fingerprint of its text."""
+    names = [as_unit(u).name for u in ([units] if isinstance(units, str) else units)]
+    for what, values in (("units", names), ("sizes", list(sizes)), ("repeats", list(repeats))):
+        if not values or len(set(values)) < len(values):
+            raise GatelabError(f"the {what} are {values}; give one or more, each once")
+    whole_number("seeds", seeds, 1)
+    for times in repeats:
+        whole_number("repeats", times, 1)
+    values = {"model": "decoder", "tokenizer": "bytes", "batch": 16, "evaluations": 4, **options}
+    model = values.pop("model")
+    if model not in TEXT_MODELS:
+        raise unknown_name("model of text", str(model), TEXT_MODELS)
+    for size in sizes:
+        if size not in SIZES[model]:
+            raise unknown_name(f"size of the {model}", str(size), SIZES[model])
+    content = read_text(str(data), values["tokenizer"])
+    recipes: dict[tuple[str, str], Recipe] = {}
+    counts: list[int] = []
+    for size in sizes:
+        for unit in [units] if isinstance(units, str) else units:
+            own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
+            config = Rung(own, (1.0,), (0,)).config
+            if "steps" not in values:
+                steps = len(content.train) // (config.context * own.batch)
+                if steps < 1:
+                    raise GatelabError(
+                        f"{data} has {len(content.train)} training tokens, fewer than a batch of {own.batch} windows "
+                        f"of {config.context}; give a longer text, a smaller batch or options={{'context': ...}}"
+                    )
+                own = replace(own, steps=steps, warmup=min(100, steps // 10))
+            recipes[own.unit.name, size] = own
+        counts.append(config.body_count(names[0]))
+    if counts != sorted(counts):
+        raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
+    return Climb(recipes, seeds, tuple(repeats)), data_fingerprint(content)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """How the rungs of a ladder are computed: the text's fingerprint, the store, and who computes for how long."""
+
+    text: str
+    store: Store | str | Path | None
+    backend: Backend
+    jobs: int | None
+    device: str | None
+    max_hours: float | None
+    began: float
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Checkpoints lie beside the store."""
+        folder = None
+        if self.store is not None:
+            path = self.store.path if isinstance(self.store, Store) else Path(self.store)
+            folder = path.with_name(path.name + ".checkpoints")
+        return computing(folder, self.device, None)
+
+    def results(self, rungs: Sequence[Rung]) -> Iterator[RungResult]:
+        """What comes of rungs, as they end; what fails is raised, and all else is kept in the store."""
+        runs = {rung.run(self.text): rung for rung in rungs}
+        seconds, gpus = None, 0.0
+        if self.max_hours is not None:
+            seconds = max(0.0, 3600 * self.max_hours - (time.monotonic() - self.began))
+        if self.backend == "ray" and self.device != "cpu":
+            gpus = 1.0
+        records = map_runs(
+            runs,
+            store=self.store,
+            backend=self.backend,
+            jobs=self.jobs,
+            retry_failed=True,
+            max_seconds=seconds,
+            gpus_per_run=gpus,
+        )
+        ended = 0
+        for record in records:
+            rung = runs[record.run]
+            if not record.ok:
+                raise GatelabError(f"{rung!r} failed, and the other rungs are kept in the store: {record.error}")
+            ended += 1
+            yield RungResult.of(record)
+        if ended < len(runs):
+            raise GatelabError(
+                f"stopped after {self.max_hours:g} hours with {ended} of {len(runs)} rungs of this stage done; "
+                "the same call goes on from the store"
+            )
+
+
+def climbed(
+    climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None, text: str, report: Listener | None
+) -> Ladder:
+    """All stages of a ladder, one after the other."""
+    results: list[RungResult] = []
+    total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
+
+    def so_far() -> Ladder:
+        return Ladder(text, tuple(results), climb_facts(climb))
+
+    def stage(rungs: Sequence[Rung]) -> None:
+        for result in work.results(rungs):
+            results.append(result)
+            if report:
+                done = sum(rung_flops(each.rung) for each in results)
+                report(int(done / 1e9), int(max(total, done) / 1e9), repr(result.rung))
+
+    if lrs is None:
+        stage(climb.sweeps())
+        for _ in range(ROUNDS):
+            stage(climb.extensions(so_far()))
+        rule = so_far().rule()
+        stage(climb.checks(rule))
+        stage(climb.ascents(rule.rate))
+    else:
+        stage(climb.ascents(given_rates(climb, lrs)))
+    return so_far()
+
+
+def given_rates(climb: Climb, lrs: Mapping[str, float] | RateRule) -> Callable[[str, int], float]:
+    """Learning rates that are known, as a function of unit and d_model."""
+    known = lrs
+    if isinstance(lrs, RateRule):
+        known = lrs.scales
+    missing = [unit for unit, _ in climb.recipes if unit not in known]
+    if missing:
+        raise GatelabError(f"lrs has no learning rate of {', '.join(dict.fromkeys(missing))}; give one for each")
+    if isinstance(lrs, RateRule):
+        return lrs.rate
+    return lambda unit, d_model: lrs[unit]
+
+
+def expected_rungs(climb: Climb, tuned: bool) -> list[Rung]:
+    """The rungs that a ladder will have at least, their learning rates not yet known."""
+    rungs = climb.ascents(lambda unit, d_model: 1.0)
+    if tuned:
+        unknown = RateRule(dict.fromkeys((unit for unit, _ in climb.recipes), 1.0), Interval(0.0, math.nan, math.nan))
+        rungs += climb.sweeps() + climb.checks(unknown)
+    return rungs
+
+
+def rung_flops(rung: Rung) -> float:
+    """Operations of a rung."""
+    r, config = rung.recipe, rung.config
+    return float(len(rung.members) * r.steps * r.batch * config.context * config.token_flops(r.unit, r.match_mlp))
+
+
+def gpu_hours(rungs: Sequence[Rung]) -> float:
+    """Hours that rungs take on an H200, by the measured rates of its sizes, in logarithms between them.
+
+    >>> climb, _ = planned(["glu"], quick_text(), ["tiny"], 1, (1,), {"steps": 10})
+    >>> round(3600e6 * gpu_hours(expected_rungs(climb, False)))
+    33
+    """
+    sizes, rates = np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))
+    counts = [rung.config.body_count(rung.recipe.unit, rung.recipe.match_mlp) for rung in rungs]
+    seconds = [rung_flops(r) / np.exp(np.interp(math.log(n), sizes, rates)) for r, n in zip(rungs, counts, strict=True)]
+    return float(sum(seconds)) / 3600
+
+
+def quick_text() -> Path:
+    """Half a million characters of English that come with Python: what `help()` says of its topics."""
+    origin = getattr(importlib.util.find_spec("pydoc_data.topics"), "origin", None)
+    if origin is None:
+        raise GatelabError("this Python has no pydoc_data, whose text a quick ladder reads; give a text of your own")
+    return Path(origin)
+
+
+def climb_facts(climb: Climb) -> dict[str, Any]:
+    """What all rungs of a ladder share."""
+    first = next(iter(climb.recipes.values()))
+    names = ("model", "optimiser", "tokenizer", "batch", "steps", "schedule", "weight_decay", "beta2", "clip", "warmup")
+    context = Rung(first, (1.0,), (0,)).config.context
+    return {**{name: getattr(first, name) for name in names}, "context": context}

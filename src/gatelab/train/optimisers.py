@@ -1,0 +1,140 @@
+"""Optimisers of stacked members, each with its own learning rate.
+
+SGD and AdamW are torch's: they act entry by entry, on views of the members in the stack. Muon acts on whole matrices,
+and torch's (of torch 2.9 and later) takes one after the other; ours does the same to a stack of them in a few batched
+products, and is there with every torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gatelab.train.recipes import Recipe
+
+# Of Newton and Schulz's iteration and of the momentum: what torch.optim.Muon has.
+COEFFICIENTS, ITERATIONS, MOMENTUM, EPSILON = (3.4445, -4.7750, 2.0315), 5, 0.95, 1e-7
+
+
+class Optimisers:
+    """The optimisers of a stack of members (members, ...), and the gradients of the members as their parts of it."""
+
+    def __init__(self, recipe: Recipe, params: Mapping[str, Tensor]) -> None:
+        self.params = list(params.values())
+        self.muon: Muon | None = None
+        by_entry = dict(params)
+        if recipe.optimiser == "muon":
+            hidden = [name for name, p in params.items() if name.startswith("blocks.") and p.ndim == 3]
+            self.muon = Muon({name: by_entry.pop(name) for name in hidden}, recipe.weight_decay)
+        self.whole = list(by_entry.values())
+        self.views = [[p.detach()[member] for p in self.whole] for member in range(len(self.params[0]))]
+        groups: list[dict[str, Any]] = []
+        for views in self.views:
+            # Weight decay is on matrices alone, not on norms and biases.
+            groups.append({"params": [p for p in views if p.ndim > 1], "weight_decay": recipe.weight_decay})
+            groups.append({"params": [p for p in views if p.ndim <= 1], "weight_decay": 0.0})
+        fused = self.params[0].is_cuda
+        if recipe.optimiser == "sgd":
+            self.entries: torch.optim.Optimizer = torch.optim.SGD(
+                groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused
+            )
+        else:
+            self.entries = torch.optim.AdamW(
+                groups, lr=recipe.lr, betas=(0.9, recipe.beta2), fused=fused, capturable=fused
+            )
+
+    @property
+    def parts(self) -> list[torch.optim.Optimizer]:
+        """The optimisers, in the order of their states in a checkpoint."""
+        if self.muon is None:
+            return [self.entries]
+        return [self.entries, self.muon]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for p in self.params:
+            p.grad = None
+
+    def step(self, rates: Sequence[float | Tensor]) -> None:
+        """An update, the rate of each member given: numbers, or tensors on the device where a graph is recorded."""
+        for member, views in enumerate(self.views):
+            for view, p in zip(views, self.whole, strict=True):
+                view.grad = None
+                if p.grad is not None:
+                    view.grad = p.grad[member]
+            for group in self.entries.param_groups[2 * member : 2 * member + 2]:
+                group["lr"] = rates[member]
+        self.entries.step()
+        if self.muon is not None:
+            self.muon.param_groups[0]["rates"] = list(rates)
+            self.muon.step()
+
+
+class Muon(torch.optim.Optimizer):
+    """`torch.optim.Muon` with the rates of AdamW ("match_rms_adamw"), on stacks (members, rows, columns) of matrices.
+
+    A parameter whose name ends in qkv.weight is three matrices, one above the other, and is treated as such.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor], weight_decay: float) -> None:
+        self.counts = [3 if name.endswith("qkv.weight") else 1 for name in params]
+        super().__init__([{"params": list(params.values())}], {"rates": [], "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """An update of all stacks, by the rates in the group."""
+        (group,) = self.param_groups
+        for p, count in zip(group["params"], self.counts, strict=True):
+            if p.grad is None:
+                continue
+            state = self.state[p]
+            if not state:
+                state["momentum"] = torch.zeros_like(p)
+            momentum = state["momentum"]
+            momentum.lerp_(p.grad, 1 - MOMENTUM)
+            update = p.grad.lerp(momentum, MOMENTUM).unflatten(1, (count, -1))
+            rows, columns = update.shape[-2:]
+            rates = torch.stack([torch.as_tensor(rate, dtype=p.dtype, device=p.device) for rate in group["rates"]])
+            rates = rates[:, None, None]
+            p.mul_(1 - rates * group["weight_decay"])
+            p.sub_(0.2 * max(rows, columns) ** 0.5 * rates * orthogonalised(update).to(p.dtype).flatten(1, 2))
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Matrices (..., rows, columns) with their singular values near 1, by five steps of Newton and Schulz.
+
+    On a GPU in bf16, as torch does it; processors without bf16 would only take longer.
+    """
+    a, b, c = COEFFICIENTS
+    x = matrices
+    if x.is_cuda:
+        x = x.bfloat16()
+    tall = x.shape[-2] > x.shape[-1]
+    if tall:
+        x = x.mT
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=EPSILON)
+    for _ in range(ITERATIONS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    if tall:
+        x = x.mT
+    return x
+
+
+def clip_members(params: Iterable[Tensor], most: float) -> None:
+    """Shorten the gradient of each member to the length `most` where it is longer; no member feels another.
+
+    >>> p = torch.zeros(2, 1, requires_grad=True)
+    >>> p.grad = torch.tensor([[3.0], [0.5]])
+    >>> clip_members([p], 1.0)
+    >>> p.grad.ravel()
+    tensor([1.0000, 0.5000])
+    """
+    grads = [p.grad for p in params if p.grad is not None]
+    squares = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0)
+    shares = (most / (squares.sqrt() + 1e-12)).clamp(max=1.0)
+    for g in grads:
+        g.mul_(shares.view(-1, *[1] * (g.ndim - 1)))

@@ -1,0 +1,137 @@
+"""The decoder: against one written out in plain torch, many models in one pass, and what it counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+from torch.nn import functional
+
+from gatelab.errors import GatelabError
+from gatelab.feedforward import FeedForward
+from gatelab.models import DECODER_SIZES, Decoder, DecoderConfig
+
+
+def drawn_head(model: Decoder, seed: int = 0) -> Decoder:
+    """The head is zero at first, which would hide everything before it."""
+    with torch.no_grad():
+        model.head.weight.copy_(torch.randn(model.head.weight.shape, generator=torch.Generator().manual_seed(seed)))
+    return model
+
+
+def written_out(model: Decoder, tokens: Tensor) -> Tensor:
+    """One sequence, head by head and position by position."""
+    c = model.config
+    k = c.d_model // c.heads
+
+    def norm(v: Tensor) -> Tensor:
+        return v / torch.sqrt(v.square().mean() + 1e-6)
+
+    def turned(v: Tensor, place: int) -> Tensor:
+        pairs = []
+        for i in range(k // 2):
+            angle = torch.tensor(place * 10000.0 ** (-2 * i / k), dtype=torch.float64)
+            a, b = v[i].double(), v[i + k // 2].double()
+            pairs.append((a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()))
+        return torch.stack([p[0] for p in pairs] + [p[1] for p in pairs]).to(v.dtype)
+
+    rows = [norm(model.tokens.weight[t]) for t in tokens]
+    for block in model.blocks:
+        parts = [block.qkv.weight @ norm(x) for x in rows]
+        mixed = [torch.zeros(c.d_model, dtype=rows[0].dtype) for _ in rows]
+        for h in range(c.heads):
+            q, key, v = ([p[s * c.d_model + h * k : s * c.d_model + (h + 1) * k] for p in parts] for s in range(3))
+            q, key = ([turned(norm(p), i) for i, p in enumerate(each)] for each in (q, key))
+            for i in range(len(rows)):
+                scores = torch.stack([q[i] @ key[j] for j in range(i + 1)]) / k**0.5
+                weights = scores.softmax(0)
+                mixed[i][h * k : (h + 1) * k] = sum(weights[j] * v[j] for j in range(i + 1))
+        rows = [x + block.out.weight @ m for x, m in zip(rows, mixed, strict=True)]
+        rows = [x + block.feed_forward(norm(x)) for x in rows]
+    return torch.stack([model.head.weight @ norm(x) for x in rows])
+
+
+@pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu"])
+@pytest.mark.parametrize("vocabulary", [40, 2000])
+def test_it_is_the_decoder_written_out(unit: str, vocabulary: int) -> None:
+    model = drawn_head(Decoder("tiny", unit, vocabulary=vocabulary, dtype=torch.float64, seed=3))
+    tokens = torch.randint(vocabulary, (7,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens[None])[0], written_out(model, tokens), rtol=1e-6, atol=1e-6)
+        following = tokens.roll(1)
+        expected = functional.cross_entropy(model(tokens[None])[0], following)
+        torch.testing.assert_close(model.loss(tokens[None], following[None]), expected)
+
+
+class Own(nn.Module):
+    """A unit of a user's own."""
+
+    def __init__(self, width: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(d_in, width), nn.Linear(width, d_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).sin())
+
+
+@pytest.mark.parametrize("unit", ["mlp", "gqu", Own])
+@pytest.mark.parametrize("vocabulary", [50, 1500])
+def test_stacked_parameters_are_each_model_alone(unit: object, vocabulary: int) -> None:
+    models = [drawn_head(Decoder("tiny", unit, vocabulary=vocabulary, seed=s), s) for s in range(3)]
+    stacked, _ = stack_module_state(models)
+    tokens = torch.randint(vocabulary, (3, 2, 9), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logits = functional_call(models[0], stacked, (tokens,))
+        losses = functional_call(models[0], stacked, (tokens, tokens.roll(1, -1)))
+        for i, model in enumerate(models):
+            torch.testing.assert_close(logits[i], model(tokens[i]))
+            torch.testing.assert_close(losses[i], model.loss(tokens[i], tokens[i].roll(1, -1)))
+
+
+def test_what_comes_later_is_not_known() -> None:
+    model = drawn_head(Decoder("tiny", "glu"))
+    tokens = torch.arange(20)[None] % 7
+    changed = tokens.clone()
+    changed[0, 12:] = 200
+    with torch.no_grad():
+        before, after = model(tokens), model(changed)
+    torch.testing.assert_close(before[:, :12], after[:, :12])
+    assert not torch.allclose(before[:, 12:], after[:, 12:])
+
+
+@pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu", "bilinear"])
+@pytest.mark.parametrize("size", DECODER_SIZES)
+def test_units_cost_the_same(size: str, unit: str) -> None:
+    config = DECODER_SIZES[size]
+    assert config.body_count(unit) == config.body_count("gelu")
+    assert config.token_flops(unit) == config.token_flops("gelu")
+
+
+def test_it_counts_its_parameters_and_products() -> None:
+    model = Decoder("tiny", "swiglu")
+    config = model.config
+    assert config.parameter_count("swiglu") == sum(p.numel() for p in model.parameters())
+    assert all(p.ndim == 2 for p in model.parameters())
+    feed = model.blocks[0].feed_forward
+    assert isinstance(feed, FeedForward) and feed.width == 64
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        tokens = torch.zeros(3, config.context, dtype=torch.int64)
+        model.loss(tokens, tokens).backward()
+    products = counter.get_flop_counts()["Global"]
+    mm = sum(count for name, count in products.items() if "attention" not in str(name))
+    # The embedding is a product here, forward and for its own gradient; what it needs by its nature is a look-up.
+    embedding = 2 * 2 * config.vocabulary * config.d_model
+    attention = 6 * config.layers * config.context * config.d_model
+    assert mm / tokens.numel() - embedding == config.token_flops("swiglu") - attention
+
+
+def test_bad_sizes_say_the_way_out() -> None:
+    with pytest.raises(GatelabError, match=r"odd.*another number of heads"):
+        DecoderConfig(d_model=6, heads=2)
+    with pytest.raises(GatelabError, match=r"up to 32 in a row.*context=33"):
+        Decoder("tiny")(torch.zeros(1, 33, dtype=torch.int64))
+    with pytest.raises(GatelabError, match="decoder size"):
+        Decoder("25M")

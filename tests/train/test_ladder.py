@@ -1,0 +1,268 @@
+"""The ladder: rates by a parabola and a rule, stages that go on from the store, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gatelab.errors import GatelabError
+from gatelab.sweep import Store
+from gatelab.train import train
+from gatelab.train.ladders import (
+    RATES,
+    Ladder,
+    LadderPoint,
+    RateRule,
+    at_end,
+    best_rate,
+    climb_facts,
+    in_order,
+    ladder,
+    planned,
+)
+from gatelab.train.members import data_fingerprint
+from gatelab.train.rungs import Rung, part_of, read_text, train_rung
+
+SMALL: dict[str, Any] = {"batch": 4, "steps": 6, "test_size": 8, "evaluations": 2, "options": {"context": 16}}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "gates.txt"
+    path.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
+    return path
+
+
+# ---- learning rates
+
+
+def test_the_parabola_has_its_bottom_where_the_loss_has() -> None:
+    lrs = [1e-3 * 2.0**k for k in range(5)]
+    losses = [1 + 0.3 * (math.log(lr / 3.3e-3)) ** 2 for lr in lrs]
+    order = np.random.default_rng(0).permutation(5)
+    shuffled = best_rate([lrs[i] for i in order], [losses[i] for i in order])
+    assert shuffled == pytest.approx(3.3e-3) and at_end(lrs, losses) == 0
+
+
+def test_a_best_rate_at_an_end_is_said_and_divergence_is_a_loss_above_all() -> None:
+    lrs = [1e-3, 2e-3, 4e-3]
+    assert at_end(lrs, [3, 2, 1]) == 1 and at_end(lrs, [1, 2, 3]) == -1 and best_rate(lrs, [1, 2, 3]) == 1e-3
+    assert at_end(lrs, [3, 2, math.nan]) == 0 and best_rate(lrs, [3, 2, math.nan]) == 2e-3
+    assert at_end(lrs, [1, math.nan, math.nan]) == -1
+    with pytest.raises(GatelabError, match="diverged; give smaller"):
+        best_rate(lrs, [math.nan] * 3)
+
+
+def test_the_rule_has_one_exponent_for_all_units() -> None:
+    generator = np.random.default_rng(0)
+    rows = [
+        {"unit": unit, "d_model": d, "lr": a * (d / 128) ** -0.7 * math.exp(0.01 * generator.standard_normal())}
+        for unit, a in (("a", 4e-3), ("b", 8e-3), ("c", 2e-3))
+        for d in (128, 192)
+    ]
+    rule = RateRule.of(pd.DataFrame(rows))
+    assert 0.7 in rule.exponent and rule.exponent.high - rule.exponent.low < 0.3
+    assert rule.rate("b", 512) == pytest.approx(8e-3 * 4**-0.7, rel=0.1)
+    single = RateRule.of(pd.DataFrame(rows[:1]))
+    assert single.exponent.value == 0 and single.rate("a", 999) == pytest.approx(rows[0]["lr"], rel=1e-2)
+
+
+# ---- rungs
+
+
+def test_a_rung_is_its_members_one_by_one(text: Path) -> None:
+    climb, fingerprint = planned(["swiglu"], text, ["tiny"], 1, (1,), SMALL)
+    rung = Rung(climb.recipes["swiglu", "tiny"], (1e-3, 4e-3), (0, 1), repeats=2, purpose="tune")
+    outcome = train_rung(rung.recipe.plain(), rung.lrs, rung.seeds, rung.repeats, rung.purpose, fingerprint)
+    data = part_of(read_text(str(text), "bytes"), 2, "tune")
+    expected = [train(member, data=data, device="cpu").test[-1] for member in rung.members]
+    np.testing.assert_allclose(outcome.metrics["loss"], expected, rtol=1e-4)
+    assert len(set(outcome.metrics["loss"])) == 4 and outcome.metrics["together"] == 4
+    tokens = 6 * 4 * 16
+    assert outcome.metrics["tokens"] == tokens and outcome.metrics["flops"] == tokens * rung.config.token_flops(
+        "swiglu"
+    )
+
+
+def test_the_parts_of_a_text_differ(text: Path) -> None:
+    whole = read_text(str(text), "bytes")
+    assert whole.valid is not None and abs(len(whole.valid) - len(whole.test)) <= 1
+    tuned, repeated = part_of(whole, 1, "tune"), part_of(whole, 20, "climb")
+    assert np.shares_memory(tuned.test, whole.valid) and np.shares_memory(repeated.test, whole.test)
+    assert len(repeated.train) == round(len(whole.train) / 20)
+
+
+def test_a_rung_refuses_another_text(text: Path) -> None:
+    climb, _ = planned(["glu"], text, ["tiny"], 1, (1,), SMALL)
+    (rung,) = climb.ascents(lambda unit, d_model: 1e-3)
+    with pytest.raises(GatelabError, match="not the text that this ladder was begun with"):
+        train_rung(rung.recipe.plain(), rung.lrs, rung.seeds, 1, "climb", "another")
+
+
+# ---- the ladder
+
+
+@pytest.fixture(scope="module")
+def climbed(text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ladder, Path]:
+    store = tmp_path_factory.mktemp("store") / "rungs.db"
+    return ladder(["gelu", "swiglu"], text, ["tiny"], 2, store=store, progress=False, device="cpu", **SMALL), store
+
+
+def test_every_unit_climbs_at_its_own_best_rate(climbed: tuple[Ladder, Path]) -> None:
+    result, _ = climbed
+    table, swept = result.table(), result.table("tune")
+    assert len(table) == 4 and set(table["unit"]) == {"gelu", "swiglu"}
+    np.testing.assert_allclose(table["bits"], table["loss"] / math.log(2))
+    rule = result.rule()
+    for unit, own in table.groupby("unit"):
+        assert set(own["lr"]) == {rule.rate(str(unit), 32)} and set(own["seed"]) == {0, 1}
+        rates = swept[swept["unit"] == unit]["lr"]
+        assert set(RATES) <= set(rates) and len(rates) <= len(RATES) + 6
+
+
+def test_the_same_call_trains_nothing_again(climbed: tuple[Ladder, Path], text: Path, monkeypatch: Any) -> None:
+    result, store = climbed
+    monkeypatch.setattr("gatelab.train.rungs.train_many", None)
+    again = ladder(["gelu", "swiglu"], text, ["tiny"], 2, store=store, progress=False, device="cpu", **SMALL)
+    assert again.points == result.points
+    kept = Ladder.from_store(store)
+    assert kept.points == result.points and kept.text == text.name
+    assert not list(store.with_name("rungs.db.checkpoints").rglob("*.safetensors"))
+
+
+def test_a_record_is_read_back(climbed: tuple[Ladder, Path], tmp_path: Path) -> None:
+    result, _ = climbed
+    path = result.save(tmp_path / "ladder.json")
+    assert Ladder.read(path).points == result.points and Ladder.read(path).facts == dict(result.facts)
+    assert Ladder.read(path).fill(tmp_path / "filled.db") == len(result.results)
+    assert Ladder.from_store(tmp_path / "filled.db").points == result.points
+    assert Ladder.read(path).fill(tmp_path / "filled.db") == 0
+    path.write_text("{}")
+    with pytest.raises(GatelabError, match="no record of a ladder"):
+        Ladder.read(path)
+
+
+def test_what_diverges_is_marked_and_kept(text: Path) -> None:
+    result = ladder(
+        ["gqu"],
+        text,
+        ["tiny"],
+        2,
+        lrs={"gqu": 1e3},
+        progress=False,
+        device="cpu",
+        **{**SMALL, "clip": None, "warmup": 0},
+    )
+    assert [math.isnan(p.loss) for p in result.points] == [p.diverged is not None for p in result.points] == [True] * 2
+    back = Ladder.from_plain(result.plain())
+    assert [p.diverged for p in back.points] == [p.diverged for p in result.points] and math.isnan(back.points[0].loss)
+
+
+def test_seeds_see_the_same_batches_whatever_the_unit(text: Path) -> None:
+    climb, _ = planned(["gelu", "gqu"], text, ["tiny"], 2, (1,), SMALL)
+    data = read_text(str(text), "bytes")
+    recipes = list(climb.recipes.values())
+    assert recipes[0].sampling == "epochs"
+    starts = [data.epoch_starts(3, r.batch, 16, seed=1) for r in recipes]
+    assert torch.equal(*starts)
+
+
+def killed(text: Path, store: Path, after: float) -> None:
+    """A ladder as a program of its own, killed after so many seconds."""
+    program = (
+        "from gatelab.train.ladders import ladder; ladder(['glu'], %r, ['tiny'], 2, lrs={'glu': 1e-2}, store=%r, "
+        "progress=False, device='cpu', batch=4, steps=400, test_size=8, evaluations=2, options={'context': 16})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program % (str(text), str(store))])
+    deadline = time.monotonic() + 120
+    folder = store.with_name(f"{store.name}.checkpoints")
+    while process.poll() is None and not list(folder.rglob("*.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(after)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five times, bit by bit: a checkpoint is written every hundredth of a second here."""
+    monkeypatch.setenv("GATELAB_SAVE_SECONDS", "0.01")
+    values = {**SMALL, "steps": 400}
+    how: dict[str, Any] = {"lrs": {"glu": 1e-2}, "progress": False, "device": "cpu", **values}
+    store = tmp_path / "rungs.db"
+    for after in np.random.default_rng(0).uniform(0.0, 0.4, 5):
+        killed(text, store, float(after))
+    resumed = ladder(["glu"], text, ["tiny"], 2, store=store, **how)
+    alone = ladder(["glu"], text, ["tiny"], 2, **how)
+    assert [p.loss for p in resumed.points] == [p.loss for p in alone.points]
+    assert [p.train for p in resumed.points] == [p.train for p in alone.points]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"units": []}, "the units are"),
+        ({"units": ["glu", "glu"]}, "each once"),
+        ({"units": ["glue"]}, "glu"),
+        ({"sizes": ["0.4M", "tiny"]}, "smallest first"),
+        ({"sizes": ["5G"]}, "size of the decoder"),
+        ({"seeds": 0}, "seeds"),
+        ({"repeats": (0,)}, "repeats"),
+        ({"lrs": {"glu": 0.0}}, "lr is 0"),
+        ({"lrs": {"glu": math.inf}}, "lr is inf"),
+        ({"lrs": {"mlp": 1e-3}}, "no learning rate of glu"),
+        ({"device": "cuda"}, "cuda"),
+        ({"model": "vit"}, "model of text"),
+        ({"data": "/nowhere.txt"}, "no file"),
+        ({"options": {"context": 4000}}, "training tokens"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_trained(
+    how: dict[str, Any], message: str, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    monkeypatch.setattr("gatelab.train.rungs.train_many", None)
+    values = {"units": ["glu"], "data": text, "sizes": ["tiny"], "progress": False, **SMALL, **how}
+    if "context" in values["options"]:
+        del values["steps"]
+    with pytest.raises(GatelabError, match=message):
+        ladder(**values)
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"gate " * 12])
+def test_a_text_that_is_too_short_is_said_to_be(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "short.txt"
+    path.write_bytes(content)
+    with pytest.raises(GatelabError, match=r"tokens|empty"):
+        ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, progress=False, device="cpu", batch=1)
+
+
+def test_facts_and_order() -> None:
+    point = LadderPoint("a", "s", 1, 1, 1.0, 0, 1, "climb", 1.0, 1.0, None, 1, 1.0, 1.0, 1.0, 1, "cpu")
+    other = LadderPoint("a", "s", 1, 1, 1.0, 1, 1, "climb", 1.0, 1.0, None, 1, 1.0, 1.0, 1.0, 1, "cpu")
+    assert in_order([other, point]) == (point, other)
+
+
+def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second.txt"
+    second.write_bytes(text.read_bytes()[::-1])
+    store = tmp_path / "rungs.db"
+    for path in (text, second):
+        climb, fingerprint = planned(["glu"], path, ["tiny"], 1, (1,), SMALL)
+        assert fingerprint == data_fingerprint(read_text(str(path), "bytes")) and climb_facts(climb)["context"] == 16
+        ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=Store(store), progress=False, **SMALL)
+    with pytest.raises(GatelabError, match="ladders of 2 texts"):
+        Ladder.from_store(store)
