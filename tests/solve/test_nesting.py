@@ -75,11 +75,11 @@ def test_a_unit_is_never_worse_than_the_power_of_relu_that_it_contains(text, see
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["paper-1d", "exp(x)", "1/(1+25*x**2)", "abs(x-0.2)*exp(x)", "sin(9*x)*exp(-2*x)"])
 def test_single_fits_of_few_neurons_are_nested(text):
-    """All pairs, two seeds. A factor less is a start there and no guarantee; it breaks nowhere here."""
+    """All pairs. A factor less is a start there and no guarantee; it breaks nowhere here."""
     p = gl.problem(text, n=1000)
-    for seed, width in itertools.product((0, 1), (1, 2, 4, 6)):
-        errors = {u: gl.fit(u, p, width, seed=seed).train_rmse for u in ("mlp", "relu2", "relu3", "glu", "gqu")}
-        assert all(errors[a] <= max((1 + 1e-9) * errors[b], 1e-12) for a, b in NESTED), (seed, width, errors)
+    for width in (2, 5):
+        errors = {u: gl.fit(u, p, width).train_rmse for u in ("mlp", "relu2", "relu3", "glu", "gqu")}
+        assert all(errors[a] <= max((1 + 1e-9) * errors[b], 1e-12) for a, b in NESTED), (width, errors)
 
 
 def test_the_gqu_of_two_neurons_is_no_worse_than_the_glu():
