@@ -148,7 +148,7 @@ def law_distance(shape: float) -> float:
     """Kolmogorov's distance between the laws of a shape and of half of it.
 
     >>> round(law_distance(0.5), 2)
-    0.16
+    0.15
     """
     x = np.linspace(*mp_edges(shape), 4001)
     return float(np.abs(mp_share_below(x, shape) - mp_share_below(x, shape / 2)).max())
