@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -23,6 +22,7 @@ from gatelab.train.ladders import (
     Ladder,
     LadderPoint,
     RateRule,
+    RateSweep,
     at_end,
     best_rate,
     climb_facts,
@@ -63,18 +63,25 @@ def test_a_best_rate_at_an_end_is_said_and_divergence_is_a_loss_above_all() -> N
         best_rate(lrs, [math.nan] * 3)
 
 
+def test_what_a_rate_costs_is_read_off_the_parabola() -> None:
+    lrs = tuple(1e-3 * 2.0**k for k in range(3))
+    sweep = RateSweep("a", "s", 1, lrs, tuple(1 + 0.3 * math.log(lr / 2e-3) ** 2 for lr in lrs))
+    assert sweep.best == pytest.approx(2e-3) and sweep.excess(4e-3) == pytest.approx(0.3 * math.log(2) ** 2)
+    assert math.isnan(RateSweep("a", "s", 1, lrs, (1.0, 2.0, 3.0)).excess(1e-3))
+
+
 def test_the_rule_has_one_exponent_for_all_units() -> None:
     generator = np.random.default_rng(0)
     rows = [
-        {"unit": unit, "d_model": d, "lr": a * (d / 128) ** -0.7 * math.exp(0.01 * generator.standard_normal())}
+        (unit, d, a * (d / 128) ** -0.7 * math.exp(0.01 * generator.standard_normal()))
         for unit, a in (("a", 4e-3), ("b", 8e-3), ("c", 2e-3))
         for d in (128, 192)
     ]
-    rule = RateRule.of(pd.DataFrame(rows))
+    rule = RateRule.of(rows)
     assert 0.7 in rule.exponent and rule.exponent.high - rule.exponent.low < 0.3
     assert rule.rate("b", 512) == pytest.approx(8e-3 * 4**-0.7, rel=0.1)
-    single = RateRule.of(pd.DataFrame(rows[:1]))
-    assert single.exponent.value == 0 and single.rate("a", 999) == pytest.approx(rows[0]["lr"], rel=1e-2)
+    single = RateRule.of(rows[:1])
+    assert single.exponent.value == 0 and single.rate("a", 999) == pytest.approx(rows[0][2], rel=1e-2)
 
 
 # ---- rungs

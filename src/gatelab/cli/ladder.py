@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from gatelab.cli import interrupts, output, reading
@@ -18,7 +19,7 @@ from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
     from gatelab.scaling_laws import LadderLaws
-    from gatelab.train import Ladder
+    from gatelab.train import Ladder, LadderPoint
 
 LADDER = """Examples: gatelab ladder --quick
 
@@ -163,12 +164,12 @@ def ladder_command(
 
 def laws_of(ladder: Ladder) -> LadderLaws | str:
     """The laws in parameters of the first regime, or why there are none."""
-    repeats = ladder.table()["repeats"]
-    if repeats.empty:
+    repeats = [p.repeats for p in ladder.points if p.purpose == "climb"]
+    if not repeats:
         return "nothing has climbed yet"
     try:
         with output.progress("laws of the ladder") as report:
-            return ladder.law(repeats=int(repeats.min()), progress=report)
+            return ladder.law(repeats=min(repeats), progress=report)
     except GatelabError as error:
         return str(error)
 
@@ -178,7 +179,8 @@ def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
 
     parts = ("units", "data", "sizes", "seeds", "repeats")
     options = {name: value for name, value in values.items() if name not in parts}
-    climb, _ = planned(*(values[name] for name in parts), options)
+    units, data, sizes, seeds, repeats = (values[name] for name in parts)
+    climb, _ = planned(units, data, sizes, seeds, repeats, options)
     rungs = expected_rungs(climb, tuned)
     facts = {
         "rungs": len(rungs),
@@ -201,20 +203,23 @@ def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
 
 
 def _print_ladder(ladder: Ladder, laws: LadderLaws | str) -> None:
-    table = ladder.table()
-    means = table.groupby(["repeats", "size", "unit"], sort=False)
+    rungs: dict[tuple[int, str, str], list[LadderPoint]] = {}
+    for point in ladder.points:
+        if point.purpose == "climb":
+            rungs.setdefault((point.repeats, point.size, point.unit), []).append(point)
+    losses = {key: float(np.mean([p.loss for p in own])) for key, own in rungs.items()}
     output.table(
         ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged"),
         [
             [
                 *map(str, key),
-                f"{own['lr'].iloc[0]:.3g}",
-                output.number(float(own["loss"].mean()), ".4f"),
-                output.number(float(own["bits"].mean()), ".4f"),
+                f"{own[0].lr:.3g}",
+                output.number(losses[key], ".4f"),
+                output.number(losses[key] / np.log(2), ".4f"),
                 str(len(own)),
-                str(int(own["diverged"].notna().sum())),
+                str(sum(p.diverged is not None for p in own)),
             ]
-            for key, own in means
+            for key, own in rungs.items()
         ],
         right=(0, 3, 4, 5, 6, 7),
     )

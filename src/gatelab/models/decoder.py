@@ -149,7 +149,7 @@ class DecoderBlock(nn.Module):
         feed = self.feed_forward
         if isinstance(feed, FeedForward):
             names = ("G", *factor_names(feed.unit.factors))
-            return feed.unit.neuron(*(x @ getattr(feed, name).mT for name in names)) @ feed.D.mT
+            return feed.unit.neuron(*(x @ getattr(feed, name).mT for name in names)) @ feed.get_parameter("D").mT
         if x.ndim == 2:
             return feed(x)
         return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)

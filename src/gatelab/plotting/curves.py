@@ -405,7 +405,7 @@ def ladder_figure(
         for order, curve in enumerate(curves):
             look, beside = appearance[curve.label], 1.05 ** (order - (len(curves) - 1) / 2)
             left.line(along, curve.law(along), Pen(look.colour, width=1.0))
-            strokes = left.strokes(curve.sizes, *curve.losses[1:], Pen(look.colour, width=1.2))
+            strokes = left.strokes(curve.sizes, curve.losses[1], curve.losses[2], Pen(look.colour, width=1.2))
             left.line(curve.sizes, curve.losses[0], _dots(look), interval=strokes, order=3)
             if curve.percent is None:
                 continue
@@ -413,7 +413,7 @@ def ladder_figure(
             if curve.extrapolated is not None:
                 far = curve.extrapolated
             right.line(x, curve.percent[0], Pen(look.colour, width=0.8, alpha=0.6))
-            strokes = right.strokes(x, *curve.percent[1:], Pen(look.colour, width=1.2))
+            strokes = right.strokes(x, curve.percent[1], curve.percent[2], Pen(look.colour, width=1.2))
             right.line(x, curve.percent[0], _dots(look), interval=strokes, order=3)
             right.line(x[far], curve.percent[0][far], _dots(look, "white"), order=4)
         losses = np.concatenate([curve.losses.ravel() for curve in curves])

@@ -407,7 +407,8 @@ class _UnnamedFits:
                 results = parallel(joblib.delayed(fit_task)(task) for task in tasks)
         for key, metrics, seconds, network in results:
             self.networks[key] = network
-            yield self.bounds.point(*key, metrics, seconds)
+            unit, width, seed = key
+            yield self.bounds.point(unit, width, seed, metrics, seconds)
 
     def network(self, task: Task) -> Network:
         """The network of a fit, of the refit if there was one."""

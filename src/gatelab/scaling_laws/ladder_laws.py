@@ -106,11 +106,12 @@ class Cells:
                 mask = there[unit[cells], r, s].astype(float)
                 inverse = (np.diag(mask) - ratio / (1 + ratio * mask.sum()) * np.outer(mask, mask)) / own
                 precision[np.ix_(cells, cells)] += inverse
-                weights[np.ix_(cells, unit[cells], [r], [s])] += inverse[:, :, None, None]
-        weights = np.linalg.solve(precision, weights.reshape(len(unit), -1)).reshape(weights.shape)
+                weights[cells[:, None], unit[cells], r, s] += inverse
+        flat = np.asarray(np.linalg.solve(precision, weights.reshape(len(unit), -1)), np.float64)
+        weights = flat.reshape(weights.shape)
         means = np.einsum("curs,urs->c", weights, np.where(there, ladder.losses, 0.0))
         logs = np.log(ladder.sizes[unit, rung])
-        root = np.linalg.cholesky(precision).T
+        root = np.asarray(np.linalg.cholesky(precision).T, np.float64)
         return cls(unit, rung, logs - logs.mean(), means, root, weights, float(np.exp(logs.mean())))
 
     @property
@@ -875,7 +876,9 @@ def fit_ladder(
     if not 0 < level < 1:
         raise GatelabError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     if len(ladder.units) < 2:
-        raise GatelabError(f"the ladder has {ladder.units[0]} alone; laws are compared between two units or more")
+        raise GatelabError(
+            f"the ladder has {', '.join(ladder.units)} alone; laws are compared between two units or more"
+        )
     cells = loosened(Cells.of(ladder, seed_noise(ladder)))
     fitted = {form.name: fit_form(cells, (cells.root @ cells.means)[None], form) for form in FORMS}
     for unit, excess in zip(ladder.units, fitted[EXPONENT.name].excess[0], strict=True):
@@ -928,7 +931,7 @@ def _law(
         units=ladder.units,
         E=percentile_interval(float(constants.E[0]), drawn.E, level),
         exponent=_intervals(constants.exponent, drawn.exponent, level),
-        amplitude=_intervals(*amplitudes, level),
+        amplitude=_intervals(amplitudes[0], amplitudes[1], level),
         excess=_intervals(constants.excess, drawn.excess, level),
         centre=cells.centre,
         misfit=float(constants.misfit[0]),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.statistics import LEVEL, Interval, holm, t_interval, t_reach
+from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_interval, t_reach
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,11 +141,11 @@ def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis 
         lacks = f"no column {', '.join(missing)}" if missing else "no rows"
         raise GatelabError(f"the table has {lacks}; it needs {', '.join(needed)}, a row a run")
     for name in dict.fromkeys(("parameters", against)):
-        column = pd.to_numeric(frame[name], errors="coerce").to_numpy(float)
-        if not (np.isfinite(column) & (column > 0)).all():
-            wrong = frame[name][~(np.isfinite(column) & (column > 0))].tolist()
+        column = numbers_of(frame, name)
+        wrong = [value for value, x in zip(frame[name].tolist(), column, strict=True) if not (0 < x < math.inf)]
+        if wrong:
             raise GatelabError(f"column {name} holds {wrong[0]!r}; give positive numbers")
-    loss = pd.to_numeric(frame["loss"], errors="coerce").to_numpy(float)
+    loss, size, count = (numbers_of(frame, name) for name in ("loss", against, "parameters"))
     if "diverged" in frame:
         loss = np.where(frame["diverged"].to_numpy(bool), np.nan, loss)
     rung, names = rung_of(frame), frame["unit"].astype(str)
@@ -156,21 +156,30 @@ def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis 
         place = units.index(unit), rung[i], seeds.index(seed)
         if np.isfinite(logs[place]):
             raise GatelabError(
-                f"{unit} with seed {seed} is there twice at about {frame['parameters'][i]:g} parameters; give each run "
+                f"{unit} with seed {seed} is there twice at about {count[i]:g} parameters; give each run "
                 "once, and a column rung where sizes lie closer than a factor of 1.2"
             )
-        logs[place], losses[place] = math.log(frame[against][i]), loss[i]
-    parameters = [np.log(frame["parameters"][rung == r].to_numpy(float)).mean() for r in range(losses.shape[1])]
+        logs[place], losses[place] = math.log(size[i]), loss[i]
+    parameters = [np.log(count[rung == r]).mean() for r in range(losses.shape[1])]
     whole = LadderLosses(tuple(units), np.exp(parameters), np.empty(0), losses, tuple(seeds), against)
     return sifted(whole, logs)
 
 
+def numbers_of(frame: pd.DataFrame, name: str) -> Array:
+    """A column as numbers, nan where it holds something else."""
+    import pandas as pd
+
+    return np.array(pd.to_numeric(frame[name], errors="coerce"), np.float64)
+
+
 def rung_of(frame: pd.DataFrame) -> NDArray[np.intp]:
     """The rung of every row, from 0 in the order of the parameters."""
-    logs = np.log(frame["parameters"].to_numpy(float))
+    logs = np.log(numbers_of(frame, "parameters"))
     if "rung" in frame:
-        order = list(frame.assign(log=logs).groupby("rung")["log"].mean().sort_values().index)
-        return np.array([order.index(name) for name in frame["rung"]], dtype=np.intp)
+        names = frame["rung"].tolist()
+        means = {name: logs[[other == name for other in names]].mean() for name in dict.fromkeys(names)}
+        order = sorted(means, key=lambda name: means[name])
+        return np.array([order.index(name) for name in names], dtype=np.intp)
     distinct = np.unique(logs)
     starts = np.concatenate(([0], np.diff(distinct) > math.log(NEIGHBOURS)))
     return np.cumsum(starts).astype(np.intp)[np.searchsorted(distinct, logs)]
@@ -346,7 +355,12 @@ def compare_ladder(
     rows.sort(key=lambda row: row[2] is not None)
     overall, p = sum(row[2] is None for row in rows), [row[4] for row in rows]
     corrected = np.concatenate((holm(p[:overall]), holm(p[overall:])))
-    return LadderComparisons(tuple(LadderComparison(*row, float(h)) for row, h in zip(rows, corrected, strict=True)))
+    return LadderComparisons(
+        tuple(
+            LadderComparison(first, second, where, interval, p, float(h))
+            for (first, second, where, interval, p), h in zip(rows, corrected, strict=True)
+        )
+    )
 
 
 def _by_all_pairs(apart: Array, rungs: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:
@@ -459,7 +473,7 @@ def rank_agreement(
         units=tuple(losses),
         losses=tuple(means.tolist()),
         scores=tuple(values.tolist()),
-        correlation=Interval(value, *np.quantile(over_seeds, [(1 - level) / 2, (1 + level) / 2]).tolist(), level),
+        correlation=percentile_interval(value, over_seeds, level),
         over_units=rank_interval(value, len(values), level),
         p=float(np.mean(correlations >= round(abs(value), 9))),
         least=float(min(enough, default=math.nan)),

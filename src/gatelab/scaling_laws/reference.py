@@ -33,7 +33,8 @@ import numpy as np
 from gatelab.data import Problem, problem
 from gatelab.data.measured import load
 from gatelab.data.named.measured import CALIFORNIA_DATA
-from gatelab.errors import unknown_name
+from gatelab.errors import GatelabError, unknown_name
+from gatelab.feedforward import ModuleUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.scaling_laws.curves import limits_of
 from gatelab.scaling_laws.result import Point, Scaling
@@ -145,7 +146,10 @@ def newton_options(unit: str, inputs: int) -> dict[str, Any]:
     {'init': 'uniform', 'schedule': 'reference', 'steps': 109}
     """
     starts = {1: "spline-alternating"}
-    layers = as_unit(unit).factors + 2
+    chosen = as_unit(unit)
+    if isinstance(chosen, ModuleUnit):
+        raise GatelabError(f"the reference code has no stages for {chosen.name}; give a product unit, such as 'glu'")
+    layers = chosen.factors + 2
     return {"init": starts.get(inputs, "uniform"), "schedule": "reference", "steps": 3 * layers + 100}
 
 

@@ -12,7 +12,7 @@ import importlib.util
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -243,29 +243,67 @@ class RateRule:
         return float(f"{self.scales[unit] * (d_model / 128) ** -self.exponent.value:.3g}")
 
     @staticmethod
-    def of(best: pd.DataFrame) -> RateRule:
-        """The rule through measured rates.
+    def of(rates: Iterable[tuple[str, int, float]]) -> RateRule:
+        """The rule through measured rates: least squares in log lr.
 
         Args:
-            best: with columns unit, d_model and lr.
+            rates: units, widths of the stream and the best learning rates there.
 
         Returns:
-            Least squares in log lr.
+            The rule.
 
-        >>> rates = {"unit": ["a", "a", "b", "b"], "d_model": [128, 256] * 2, "lr": [4e-3, 2e-3, 8e-3, 4e-3]}
-        >>> rule = RateRule.of(pd.DataFrame(rates))
+        >>> rule = RateRule.of([("a", 128, 4e-3), ("a", 256, 2e-3), ("b", 128, 8e-3), ("b", 256, 4e-3)])
         >>> round(rule.exponent.value, 6), rule.rate("b", 512)
         (1.0, 0.002)
         """
-        rows = best.assign(x=np.log(best["d_model"] / 128), y=np.log(best["lr"]))
-        slopes = [-np.polyfit(own["x"], own["y"], 1)[0] for _, own in rows.groupby("unit") if own["x"].nunique() > 1]
+        logs: dict[str, list[tuple[float, float]]] = {}
+        for unit, d_model, lr in rates:
+            logs.setdefault(unit, []).append((math.log(d_model / 128), math.log(lr)))
+        lines = [np.array(own) for own in logs.values() if len({x for x, _ in own}) > 1]
+        slopes = [-float(np.polyfit(line[:, 0], line[:, 1], 1)[0]) for line in lines]
         exponent = Interval(0.0, math.nan, math.nan)
         if len(slopes) == 1:
-            exponent = Interval(float(slopes[0]), math.nan, math.nan)
+            exponent = Interval(slopes[0], math.nan, math.nan)
         elif slopes:
             exponent = t_interval(np.array(slopes))
-        logs = (rows["y"] + exponent.value * rows["x"]).groupby(rows["unit"]).mean()
-        return RateRule({str(unit): float(np.exp(value)) for unit, value in logs.items()}, exponent)
+        scales = {unit: math.exp(sum(y + exponent.value * x for x, y in own) / len(own)) for unit, own in logs.items()}
+        return RateRule(scales, exponent)
+
+
+@dataclass(frozen=True)
+class RateSweep:
+    """The learning rates that a unit was trained at, at one size, smallest first.
+
+    Attributes:
+        unit: its name.
+        size: that of the model.
+        d_model: the width of its stream.
+        lrs: the learning rates.
+        losses: on the validation part; NaN where a training diverged.
+    """
+
+    unit: str
+    size: str
+    d_model: int
+    lrs: tuple[float, ...]
+    losses: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The best learning rate, as `best_rate` has it."""
+        return best_rate(self.lrs, self.losses)
+
+    @property
+    def end(self) -> int:
+        """Whether it lies at an end, as `at_end` has it."""
+        return at_end(self.lrs, self.losses)
+
+    def excess(self, lr: float) -> float:
+        """The loss at a rate less the least one, by a parabola in log lr; NaN where there is none to be had."""
+        if len(self.lrs) < 3 or self.end or not np.isfinite(self.losses).all():
+            return math.nan
+        curve = np.poly1d(np.polyfit(np.log(self.lrs) - math.log(self.best), self.losses, 2))
+        return float(curve(math.log(lr / self.best)) - curve(0.0))
 
 
 # ---- the ladder
@@ -308,36 +346,29 @@ class Ladder:
         table = pd.DataFrame([vars(p) for p in rows], columns=[f.name for f in fields(LadderPoint)])
         return table.assign(bits=table["loss"] / BITS)
 
-    def best_rates(self) -> pd.DataFrame:
-        """The best learning rate of every unit at every size that was swept, and whether it lies at an end."""
-        rows = []
-        for (unit, d_model), own in self.table("tune").groupby(["unit", "d_model"], sort=False):
-            lrs, losses = own["lr"].to_numpy(float), own["loss"].to_numpy(float)
-            values = {"lr": best_rate(lrs, losses), "end": at_end(lrs, losses), "least": np.nanmin(losses)}
-            rows.append({"unit": unit, "size": own["size"].iloc[0], "d_model": d_model, **values})
-        return pd.DataFrame(rows, columns=["unit", "size", "d_model", "lr", "end", "least"])
+    def sweeps(self) -> list[RateSweep]:
+        """The learning rates that were tried, of every unit at every size that was swept."""
+        swept: dict[tuple[str, str, int], list[LadderPoint]] = {}
+        for point in self.points:
+            if point.purpose == "tune":
+                swept.setdefault((point.unit, point.size, point.d_model), []).append(point)
+        return [RateSweep(*key, tuple(p.lr for p in own), tuple(p.loss for p in own)) for key, own in swept.items()]
 
     def rule(self) -> RateRule:
         """How learning rates go from size to size, by the sweeps at the two smallest."""
-        best = self.best_rates()
-        smallest = sorted(best["d_model"].unique())[:TUNED]
-        return RateRule.of(best[best["d_model"].isin(smallest)])
+        swept = self.sweeps()
+        smallest = sorted({sweep.d_model for sweep in swept})[:TUNED]
+        return RateRule.of((s.unit, s.d_model, s.best) for s in swept if s.d_model in smallest)
 
-    def checked_rates(self) -> pd.DataFrame:
-        """The rates of the rule beside the best ones at the size where it was checked, and the loss that lies between.
-
-        The excess is that of a parabola in log lr through the three rates of the check; NaN where one of them diverged.
-        """
-        best, rule, tuned = self.best_rates(), self.rule(), self.table("tune")
+    def rates(self) -> pd.DataFrame:
+        """The best learning rates beside those of the rule, and what its rate costs in loss."""
+        rule = self.rule()
         rows = []
-        for row in best[best["d_model"] > sorted(best["d_model"].unique())[:TUNED][-1]].itertuples():
-            own = tuned[(tuned["unit"] == row.unit) & (tuned["d_model"] == row.d_model)].sort_values("lr")
-            chosen, excess = rule.rate(row.unit, row.d_model), math.nan
-            if len(own) >= 3 and np.isfinite(own["loss"]).all() and not row.end:
-                curve = np.poly1d(np.polyfit(np.log(own["lr"] / row.lr), own["loss"], 2))
-                excess = float(curve(math.log(chosen / row.lr)) - curve(0.0))
-            rows.append({"unit": row.unit, "size": row.size, "rule": chosen, "best": row.lr, "excess": excess})
-        return pd.DataFrame(rows, columns=["unit", "size", "rule", "best", "excess"])
+        for sweep in self.sweeps():
+            chosen = rule.rate(sweep.unit, sweep.d_model)
+            values = {"best": sweep.best, "end": sweep.end, "rule": chosen, "excess": sweep.excess(chosen)}
+            rows.append({"unit": sweep.unit, "size": sweep.size, **values})
+        return pd.DataFrame(rows, columns=["unit", "size", "best", "end", "rule", "excess"])
 
     def law(
         self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = 1000, progress: ProgressLike = None
@@ -353,9 +384,14 @@ class Ladder:
         Returns:
             The laws, with tests, intervals, `worth` and a figure.
         """
-        table = self.table()
-        table = table[table["repeats"] == repeats]
-        return fit_ladder(ladder_columns(table), against=against, draws=draws, progress=progress)
+        return fit_ladder(self.columns(repeats), against=against, draws=draws, progress=progress)
+
+    def columns(self, repeats: int) -> dict[str, Any]:
+        """What laws are fitted to: an entry a training of that regime."""
+        points = [p for p in self.points if p.purpose == "climb" and p.repeats == repeats]
+        names = ("unit", "parameters", "seed", "loss", "flops", "seconds")
+        columns: dict[str, Any] = {name: [getattr(p, name) for p in points] for name in names}
+        return {**columns, "rung": [p.size for p in points], "diverged": [p.diverged is not None for p in points]}
 
     def comparisons(self, *, repeats: int = 1) -> LadderComparisons:
         """All pairs of units at each size and over all, paired by seed, with Holm's correction.
@@ -366,8 +402,7 @@ class Ladder:
         Returns:
             The differences of losses, in nats a token, and which are decided.
         """
-        table = self.table()
-        return compare_ladder(read_ladder(ladder_columns(table[table["repeats"] == repeats])))
+        return compare_ladder(read_ladder(self.columns(repeats)))
 
     def plot(self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None) -> Figure:
         """Losses against parameters with the laws, and what each unit is worth beside the reference.
@@ -456,13 +491,6 @@ class Ladder:
         )
 
 
-def ladder_columns(table: pd.DataFrame) -> dict[str, Any]:
-    """What laws are fitted to: a row a training."""
-    names = ("unit", "parameters", "seed", "loss", "flops", "seconds")
-    columns: dict[str, Any] = {name: table[name].to_numpy() for name in names}
-    return {**columns, "rung": table["size"].to_numpy(), "diverged": table["diverged"].notna().to_numpy()}
-
-
 def in_order(points: Sequence[LadderPoint]) -> tuple[LadderPoint, ...]:
     """Points by purpose, size, unit, rate and seed: the same whatever ended first."""
     return tuple(sorted(points, key=lambda p: (p.purpose, p.repeats, p.parameters, p.unit, p.lr, p.seed)))
@@ -497,14 +525,12 @@ class Climb:
 
     def extensions(self, ladder: Ladder) -> list[Rung]:
         """Further rates where the best lies at an end."""
-        rungs, tuned = [], ladder.table("tune")
-        for row in ladder.best_rates().itertuples():
-            if row.end and (row.unit, row.size) in self.recipes:
-                own = tuned[(tuned["unit"] == row.unit) & (tuned["size"] == row.size)]["lr"]
-                edge = {-1: own.min(), 1: own.max()}[row.end]
-                rungs.append(
-                    self.sweep(row.unit, row.size, [rounded_rate(edge * FACTOR ** (k * row.end)) for k in (1, 2)])
-                )
+        rungs = []
+        for swept in ladder.sweeps():
+            if swept.end and (swept.unit, swept.size) in self.recipes:
+                edge = {-1: swept.lrs[0], 1: swept.lrs[-1]}[swept.end]
+                further = [rounded_rate(edge * FACTOR ** (k * swept.end)) for k in (1, 2)]
+                rungs.append(self.sweep(swept.unit, swept.size, further))
         return rungs
 
     def checks(self, rule: RateRule) -> list[Rung]:
@@ -601,7 +627,7 @@ def planned(
             raise unknown_name(f"size of the {model}", str(size), SIZES[model])
     content = read_text(str(data), values["tokenizer"])
     recipes: dict[tuple[str, str], Recipe] = {}
-    counts: list[int] = []
+    counts: dict[str, int] = {}
     for size in sizes:
         for unit in [units] if isinstance(units, str) else units:
             own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
@@ -615,8 +641,8 @@ def planned(
                     )
                 own = replace(own, steps=steps, warmup=min(100, steps // 10))
             recipes[own.unit.name, size] = own
-        counts.append(config.body_count(names[0]))
-    if counts != sorted(counts):
+            counts[size] = config.body_count("mlp")
+    if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
     return Climb(recipes, seeds, tuple(repeats)), data_fingerprint(content)
 
@@ -703,15 +729,12 @@ def climbed(
 
 def given_rates(climb: Climb, lrs: Mapping[str, float] | RateRule) -> Callable[[str, int], float]:
     """Learning rates that are known, as a function of unit and d_model."""
-    known = lrs
-    if isinstance(lrs, RateRule):
-        known = lrs.scales
-    missing = [unit for unit, _ in climb.recipes if unit not in known]
+    if not isinstance(lrs, RateRule):
+        lrs = RateRule(lrs, Interval(0.0, math.nan, math.nan))
+    missing = [unit for unit, _ in climb.recipes if unit not in lrs.scales]
     if missing:
         raise GatelabError(f"lrs has no learning rate of {', '.join(dict.fromkeys(missing))}; give one for each")
-    if isinstance(lrs, RateRule):
-        return lrs.rate
-    return lambda unit, d_model: lrs[unit]
+    return lrs.rate
 
 
 def expected_rungs(climb: Climb, tuned: bool) -> list[Rung]:

@@ -231,7 +231,7 @@ class Members:
                 part.fused = self.count == 1
         self._losses: Callable[..., Tensor] = self._loss
         self.takes_stacks = isinstance(self.skeleton, Decoder)
-        if self.takes_stacks:
+        if isinstance(self.skeleton, Decoder):
             if compile:
                 self.skeleton.compile_parts()
             return

@@ -56,7 +56,8 @@ def recovered(branch: float, printed: float) -> float:
     gate = gate_and_factors("gelu-tanh")[0]
     minimum = -0.7523  # of tanh-GELU
     ends = {True: (-6.0, minimum), False: (minimum, 6.0)}[branch < minimum]
-    return float(brentq(lambda z: float(values(gate, [z])[0]) - printed, *ends))
+    root: float = brentq(lambda z: float(values(gate, [z])[0]) - printed, *ends)  # pyright: ignore[reportAssignmentType]
+    return root
 
 
 def drawn_residual(pairs: int = DRAWN_PAIRS) -> float:
@@ -149,7 +150,7 @@ def claims(table: pd.DataFrame, counts: pd.DataFrame) -> tuple[Claim, ...]:
         ("GELU_tanh(x')", TANH, "tanh-GELU", 4, f"erf-GELU would be {digits_text(columns['erf-GELU'])}."),
     )
     # The product is held against the series also where W and x were not made to fit.
-    checks = {"Linearized y' = Phi(W) Psi(x)": [reproduced_if(residual < ROUNDING)]}
+    checks: dict[str, list[Verdict]] = {"Linearized y' = Phi(W) Psi(x)": [reproduced_if(residual < ROUNDING)]}
     return (
         *(
             Claim(

@@ -86,7 +86,7 @@ def measure(n: int, d: int, seeds: int, tick: Callable[[], None]) -> EarlyCell:
             terms[:, i, seed] = spread, np.trace(A), float(np.mean(own)) + spread
         signal[seed] = np.mean(signals[0] > signals[1])
     tick()
-    return EarlyCell(n, d, *terms, signal)
+    return EarlyCell(n, d, terms[0], terms[1], terms[2], signal)
 
 
 # ---- the bound on n

@@ -100,7 +100,7 @@ def measure(shape: float, inputs: Sequence[int], seeds: int, tick: Callable[[], 
     first = np.empty(0)
     for i, d in enumerate(inputs):
         for seed in range(seeds):
-            values = np.linalg.eigvalsh(matrices(samples(rows_for(shape, d), d, seed))[1])
+            values = np.asarray(np.linalg.eigvalsh(matrices(samples(rows_for(shape, d), d, seed))[1]), np.float64)
             distances[:, i, seed] = largest_difference(values, shape), largest_difference(values, shape / 2)
             if seed == 0:
                 first = values

@@ -82,7 +82,8 @@ def run(request: Request) -> Outcome:
         widths, tail, tail_target = QUICK_WIDTHS, QUICK_TAIL, target
     else:
         widths, tail, tail_target = range(1, 51), TAIL, problem("paper-1d", n=TAIL_POINTS)
-    smooth_widths, smooth_seeds, effort = SMOOTH_WIDTHS, SMOOTH_SEEDS, {}
+    effort: dict[str, Any] = {}
+    smooth_widths, smooth_seeds = SMOOTH_WIDTHS, SMOOTH_SEEDS
     if request.quick:
         smooth_widths, smooth_seeds, effort = SMOOTH_WIDTHS[:3], 1, {"starts": 1, "rounds": 1}
     smooth_count = len(SMOOTH) * len(smooth_widths) * smooth_seeds

@@ -174,10 +174,10 @@ def optimum_curves() -> dict[str, Scaling]:
     table = pd.read_csv(path, dtype={"flag": str}).fillna({"flag": ""})
     curves = {}
     for row in ROWS:
-        mine = table[table["problem"] == row.name]
+        mine = table["problem"] == row.name
         if row.measured:
-            mine = mine[mine["trained_on"] == "all rows"]
-        columns = mine.drop(columns=["problem", "trained_on"]).to_dict("records")
+            mine &= table["trained_on"] == "all rows"
+        columns = pd.DataFrame(table[mine]).drop(columns=["problem", "trained_on"]).to_dict("records")
         study = Scaling(row.name, tuple(Point(**{str(k): v for k, v in point.items()}) for point in columns))
         if not row.apart:
             study = trained_as_tested(study)
