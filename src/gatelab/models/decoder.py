@@ -148,8 +148,9 @@ class DecoderBlock(nn.Module):
         """The feed-forward part; a user's own module is passed through model by model."""
         feed = self.feed_forward
         if isinstance(feed, FeedForward):
-            names = ("G", *factor_names(feed.unit.factors))
-            return feed.unit.neuron(*(x @ getattr(feed, name).mT for name in names)) @ feed.get_parameter("D").mT
+            # By name: stacked parameters are plain tensors.
+            *maps, out = (getattr(feed, name).mT for name in ("G", *factor_names(feed.unit.factors), "D"))
+            return feed.unit.neuron(*(x @ each for each in maps)) @ out
         if x.ndim == 2:
             return feed(x)
         return vmap(lambda params, rows: functional_call(feed, params, (rows,)))(dict(feed.named_parameters()), x)

@@ -688,7 +688,10 @@ class Work:
         for record in records:
             rung = runs[record.run]
             if not record.ok:
-                raise GatelabError(f"{rung!r} failed, and the other rungs are kept in the store: {record.error}")
+                why = (record.error or "").strip().splitlines()[-1:]
+                raise GatelabError(
+                    f"{rung!r} failed; the others are kept in the store, if there is one: {' '.join(why)}"
+                )
             ended += 1
             yield RungResult.of(record)
         if ended < len(runs):
