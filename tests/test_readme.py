@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import gatelab as gl
 from gatelab.cli import app
 from gatelab.studies import Outcome, Request, catalogue
+from gatelab.studies.verdicts import slope_verdict
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -118,6 +119,12 @@ def test_slopes_by_the_papers_method_are_those_of_the_record(method: Outcome):
         assert claim.ours == f"{slope:.2f}" and claim.paper == paper
         assert f"{claim.ours} {claim.interval} ({unit.upper()}; " in text and f"{paper})" in text
         assert f"{claim.ours} {claim.interval}" in CORRECTIONS
+    ran = [len({p.width for p in study.points if p.unit == unit}) for unit in ("mlp", "glu", "gqu")]
+    assert "the slopes over {}, {} and {} of the widths 1 to 50 are".format(*ran) in text
+    later = {u: study.slope(u, aggregate="median", widths=(2, 50), flagged=True).value for u in ("mlp", "glu", "gqu")}
+    assert "Without the networks of one neuron they are {mlp:.2f}, {glu:.2f} and {gqu:.2f}:".format(**later) in text
+    assert slope_verdict(-2.13, study.slope("mlp", aggregate="median", widths=(2, 50), flagged=True)) == "reproduced"
+    assert "Without n = 1 they are {mlp:.2f} and {glu:.2f}.".format(**later) in CORRECTIONS
     at_optimum = method.tables["pairs"].set_index(["problem", "unit"]).loc["paper-1d", "optimum"]
     assert "At the optimum they are {:.2f}, {:.2f} and {:.2f}:".format(*at_optimum) in text
 
@@ -130,6 +137,7 @@ def test_how_many_slopes_the_papers_method_gives_is_counted_by_the_study(method:
     text, times = " ".join(README.split()), f"{synthetic.min():.1f} to {synthetic.max():.0f} times the error"
     assert f"{verdicts.count('reproduced')} of its 15 slopes are reproduced" in text and len(verdicts) == 15
     assert f"{verdicts.count('reproduced')} of the 15 slopes are reproduced" in CORRECTIONS
+    assert f"{verdicts.count('exceeded')} is steeper and" in text and verdicts.count("undecided") == 0
     assert f"{verdicts.count('differs')} differ" in text and f"{verdicts.count('differs')} differ" in CORRECTIONS
     assert f"{times} at the optimum" in text and f"{times} at the optimum" in CORRECTIONS
     steeper = int((pairs["optimum"] < pairs["method_common"]).sum())

@@ -21,7 +21,7 @@ from gatelab.errors import GatelabError
 from gatelab.scaling_laws import Scaling, Slope, scaling
 from gatelab.scaling_laws.reference import newton_options, read_curves
 from gatelab.studies.definition import Claim, Request
-from gatelab.studies.records import read_record
+from gatelab.studies.records import origin, read_record
 from gatelab.studies.scaling.printed import PAPER_SLOPES
 from gatelab.studies.verdicts import reference_sentence, slope_claim
 
@@ -175,9 +175,21 @@ def by_newton(
     return Scaling(curve.problem, tuple(p for p in curve.points if p.unit in units))
 
 
+def method_record() -> dict[str, Any]:
+    """The record of the experiments by the paper's method."""
+    return read_record(METHOD, METHOD_COMMAND, "four hours of a core")
+
+
 def method_curves() -> dict[str, Scaling]:
     """What the record of the paper's method holds, by experiment."""
-    return read_curves(read_record(METHOD, METHOD_COMMAND, "four hours of a core"))
+    return read_curves(method_record())
+
+
+def method_origin() -> str:
+    """Where the record of the paper's method comes from, and what it has not."""
+    record = method_record()
+    lacking = "; ".join(f"{name}: n = {', '.join(map(str, n))}" for name, n in record.get("not_run", {}).items())
+    return f"{origin(record)} Not run: {lacking or 'nothing'}."
 
 
 def median_errors(study: Scaling, unit: str) -> dict[int, float]:

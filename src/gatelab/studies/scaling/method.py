@@ -23,7 +23,7 @@ from gatelab.scaling_laws.reference import FIRST_ROWS, OPTIMUM, newton_options
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.progress import ticker
 from gatelab.studies.records import record_path
-from gatelab.studies.scaling.error_curves import fit_curves, median_errors, method_curves
+from gatelab.studies.scaling.error_curves import fit_curves, median_errors, method_curves, method_origin
 from gatelab.studies.scaling.many_inputs import CurvePanel, panel_figure
 from gatelab.studies.scaling.printed import SLOPE_RANGES
 from gatelab.studies.scaling.problem_rows import (
@@ -156,7 +156,10 @@ def run(request: Request) -> Outcome:
         columns=3,
     )
     tables = {"slopes": slopes_table(cells), "pairs": pairs_table(pairs), "errors": errors_table(pairs)}
-    return Outcome(figure, tables, tuple(claims), notes(pairs))
+    sentences = notes(pairs)
+    if not request.quick:
+        sentences = (*sentences, method_origin())
+    return Outcome(figure, tables, tuple(claims), sentences)
 
 
 def recorded_pairs() -> Iterable[SlopePair]:
