@@ -540,8 +540,8 @@ ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         (
             (
                 README,
-                "the slopes over 29, 41 and 47 of the widths 1 to 50 are -1.85 [-2.10, -1.65] (MLP; the paper has -2.13), "
-                "-2.54 [-2.75, -2.31] (GLU; -3.08) and -2.68 [-2.93, -2.39] (GQU; -3.55)",
+                "the slopes over 29, 41 and 47 of the widths 1 to 50 are -1.85 [-2.10, -1.65] (MLP; the paper has "
+                "-2.13), -2.54 [-2.75, -2.31] (GLU; -3.08) and -2.68 [-2.93, -2.39] (GQU; -3.55)",
             ),
             (
                 README,
