@@ -26,10 +26,13 @@ from gatelab.scaling_laws import compare_ladder, fit_ladder
 from gatelab.scaling_laws.ladder_losses import rank_agreement
 from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
 from gatelab.solve.solvers.knots import solve_knots
+from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome
 from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
-from gatelab.train import energy_distance, matched_gap, permutation_test
+from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
+from gatelab.train.ladders import RungResult
+from gatelab.train.rungs import Rung
 
 # `gatelab.linearize` is a room and, as an attribute of the package, its function.
 linearize_room = import_module("gatelab.linearization")
@@ -109,8 +112,12 @@ def _ladder() -> dict[str, Any]:
     columns = dict(zip(("unit", "parameters", "seed"), zip(*rows, strict=True), strict=True))
     laws = fit_ladder(columns | {"loss": losses}, draws=20)
     comparisons = compare_ladder(laws.losses)
+    climbed = climbed_ladder()
     return {
-        "ladder": laws,
+        "ladder": climbed,
+        "point of a ladder": climbed.points[0],
+        "rule of rates": RateRule({LONG: 1e-3}, Interval(0.5, 0.4, 0.6)),
+        "laws of a ladder": laws,
         "losses of a ladder": laws.losses,
         "law of a ladder": laws.laws["exponent"],
         "nested test": laws.units_differ,
@@ -119,6 +126,25 @@ def _ladder() -> dict[str, Any]:
         "comparison of a ladder": comparisons.rows[0],
         "rank agreement": rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, np.eye(3), {"a": 3, "b": 1, "c": 2}),
     }
+
+
+def climbed_ladder() -> gl.Ladder:
+    """A ladder that nobody climbed: two units, three sizes, two seeds, with losses of a law."""
+    results = []
+    for i, unit in enumerate(("gelu", "swiglu")):
+        for j, size in enumerate(("tiny", "mini", "small")):
+            rung = Rung(recipe("decoder", unit, LONG, size=size, steps=10, tokenizer="bytes"), (1e-3,), (0, 1))
+            parameters = rung.config.body_count(unit)
+            losses = [0.8 + (29 - 3 * i) * parameters**-0.28 + 1e-3 * (s + (i + s + j) % 2) for s in range(2)]
+            counts = {
+                "parameters": parameters,
+                "all_parameters": 2 * parameters,
+                "tokens": 10,
+                "flops": 10 * parameters,
+            }
+            metrics = {"loss": losses, "train": losses, "diverged": [None] * 2, "throughput": 1.0, "seconds": 1.0}
+            results.append(RungResult(rung.run("text"), {**metrics, **counts, "together": 2}, "cpu", ""))
+    return gl.Ladder("made up", tuple(results), {})
 
 
 def _kernels() -> dict[str, Any]:

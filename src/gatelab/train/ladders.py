@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from gatelab.display import Listener, ProgressLike, one_line, reporting
+from gatelab.display import Listener, ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
@@ -238,6 +238,10 @@ class RateRule:
     scales: Mapping[str, float]
     exponent: Interval
 
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{shorten(unit)} {rate:.3g}" for unit, rate in self.scales.items())
+        return one_line(self, f"d_model^-{self.exponent:.2f}: {rates}")
+
     def rate(self, unit: str, d_model: int) -> float:
         """The learning rate of a unit at a width of the stream, to three digits."""
         return float(f"{self.scales[unit] * (d_model / 128) ** -self.exponent.value:.3g}")
@@ -404,18 +408,21 @@ class Ladder:
         """
         return compare_ladder(read_ladder(self.columns(repeats)))
 
-    def plot(self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None) -> Figure:
+    def plot(
+        self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None, ax: Any = None
+    ) -> Figure:
         """Losses against parameters with the laws, and what each unit is worth beside the reference.
 
         Args:
             path: where to write the figure (.png, .svg or .pdf), if anywhere.
             repeats: which regime.
             reference: the unit that others are held against; by default the first.
+            ax: two of matplotlib's axes to draw into.
 
         Returns:
             The figure.
         """
-        return self.law(repeats=repeats).plot(path, reference=reference, loss="nats a byte")
+        return self.law(repeats=repeats).plot(path, reference=reference, loss="nats a token", ax=ax)
 
     def plain(self) -> dict[str, Any]:
         """The ladder in JSON's own types."""
@@ -758,9 +765,9 @@ def rung_flops(rung: Rung) -> float:
 def gpu_hours(rungs: Sequence[Rung]) -> float:
     """Hours that rungs take on an H200, by the measured rates of its sizes, in logarithms between them.
 
-    >>> climb, _ = planned(["glu"], quick_text(), ["tiny"], 1, (1,), {"steps": 10})
-    >>> round(3600e6 * gpu_hours(expected_rungs(climb, False)))
-    33
+    >>> climb, _ = planned(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
+    >>> round(3600 * gpu_hours(expected_rungs(climb, False)), 2)
+    1.03
     """
     sizes, rates = np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))
     counts = [rung.config.body_count(rung.recipe.unit, rung.recipe.match_mlp) for rung in rungs]

@@ -1,0 +1,66 @@
+"""`gatelab ladder`: the whole flow on a small text, the dry run, records, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gatelab.cli.application import app
+from gatelab.train.ladders import H200_RATES, LADDER_SIZES
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "gates.txt"
+    path.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
+    return path
+
+
+def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> None:
+    how = ["--text", str(text), "--steps", "4", "--batch", "2", "--seeds", "2", "--lr", "0.01", "--device", "cpu"]
+    saved, figure, table = (tmp_path / name for name in ("ladder.json", "ladder.png", "ladder.csv"))
+    files = ["--save", str(saved), "--plot", str(figure), "--csv", str(table), "--store", str(tmp_path / "rungs.db")]
+    result = CliRunner().invoke(app, ["ladder", "gelu", "swiglu", "--sizes", "tiny,mini,small", *how, *files])
+    assert result.exit_code == 0, result.output
+    assert "swiglu is worth" in result.output or "no law" in result.output
+    assert saved.exists() and len(table.read_text().splitlines()) == 1 + 2 * 3 * 2
+    again = CliRunner().invoke(app, ["ladder", "--record", str(saved), "--json"])
+    document = json.loads(again.output)
+    assert len(document["points"]) == 12 and ("law" in document) != ("no_law" in document)
+
+
+def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
+    how = ["ladder", "gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
+    facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
+    assert facts["rungs"] == 2 and facts["trainings"] == 4 + 2 and facts["h200_hours"] > 0
+    assert "hours on an H200" in CliRunner().invoke(app, how).output
+
+
+def test_the_rates_of_the_dry_run_are_those_of_the_record() -> None:
+    record = json.loads((RESULTS / "ladder/speed.json").read_text())
+    three = {row["size"]: row["flops_per_second"] for row in record["rows"] if row["models"] == 3}
+    assert [three[size] for size in LADDER_SIZES] == pytest.approx(list(H200_RATES.values()), rel=5e-3)
+    plain = {row["size"]: row["tokens_per_second"] for row in record["rows"] if row["loop"] == "plain"}
+    ours = {row["size"]: row["tokens_per_second"] for row in record["rows"] if row["loop"] != "plain"}
+    assert all(ours[size] > plain[size] for size in LADDER_SIZES)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nounit"], "nounit"),
+        (["glu", "--sizes", "small,tiny"], "smallest first"),
+        (["glu", "--repeats", "once"], "--repeats is 'once'"),
+        (["glu", "--lr", "0"], "lr is 0"),
+        (["glu", "--plot", "ladder.txt"], "ladder.txt"),
+        (["--record", "nowhere.json"], "no record of a ladder"),
+    ],
+)
+def test_bad_input_ends_with_code_2(words: list[str], message: str, text: Path) -> None:
+    result = CliRunner().invoke(app, ["ladder", *words, "--text", str(text), "--steps", "2", "--device", "cpu"])
+    assert result.exit_code == 2 and message in " ".join(result.output.split())
