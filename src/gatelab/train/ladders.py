@@ -201,16 +201,21 @@ def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
     >>> best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, float("nan")])
     0.002
     """
+    return rate_and_curvature(lrs, losses)[0]
+
+
+def rate_and_curvature(lrs: Sequence[float], losses: Sequence[float]) -> tuple[float, float]:
+    """The best rate, and half the second derivative of the parabola in log lr; NaN where there is no parabola."""
     order = np.argsort(lrs)
     rates, values = np.asarray(lrs, float)[order], np.asarray(losses, float)[order]
     if np.isnan(values).all():
         raise GatelabError(f"every training at the learning rates {rates.tolist()} diverged; give smaller ones")
     best = int(np.nanargmin(values))
     if at_end(lrs, losses) or not np.isfinite(values[best - 1 : best + 2]).all():
-        return float(rates[best])
+        return float(rates[best]), math.nan
     x = np.log(rates[best - 1 : best + 2])
     curvature, slope, _ = np.polyfit(x - x[1], values[best - 1 : best + 2], 2)
-    return float(np.exp(x[1] - slope / (2 * curvature)))
+    return float(np.exp(x[1] - slope / (2 * curvature))), float(curvature)
 
 
 def at_end(lrs: Sequence[float], losses: Sequence[float]) -> int:
@@ -303,11 +308,9 @@ class RateSweep:
         return at_end(self.lrs, self.losses)
 
     def excess(self, lr: float) -> float:
-        """The loss at a rate less the least one, by a parabola in log lr; NaN where there is none to be had."""
-        if len(self.lrs) < 3 or self.end or not np.isfinite(self.losses).all():
-            return math.nan
-        curve = np.poly1d(np.polyfit(np.log(self.lrs) - math.log(self.best), self.losses, 2))
-        return float(curve(math.log(lr / self.best)) - curve(0.0))
+        """The loss at a rate less the least one, by the parabola in log lr; NaN where there is none."""
+        best, curvature = rate_and_curvature(self.lrs, self.losses)
+        return curvature * math.log(lr / best) ** 2
 
 
 # ---- the ladder

@@ -146,13 +146,15 @@ class Recipe:
         True
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.sampling == SAMPLINGS[0]:
+            del values["sampling"]  # a recipe that is older than this choice has the key that it had
         return {**values, "unit": describe(self.unit), "options": dict(self.options)}
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Recipe:
         """The recipe that `plain` wrote."""
         known = {f.name for f in fields(Recipe)}
-        values = {"sampling": "anywhere", **values}  # the records of the gap are older than this choice
+        values = {"sampling": SAMPLINGS[0], **values}
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
         return Recipe(**{**values, "unit": restore(values["unit"]), "options": tuple(values["options"].items())})
