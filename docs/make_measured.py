@@ -531,8 +531,8 @@ def pages() -> Iterator[Held]:
     times, share = three["tokens_per_second"] / plain, 100 * three["share_of_bf16"]
     yield Held(
         (LADDER_ROOM,),
-        f"{times.min():.1f} to {times.max():.1f} times as many tokens a second as a plain compiled loop trains with one "
-        f"(`results/ladder/speed.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), and uses "
+        f"{times.min():.1f} to {times.max():.1f} times as many tokens a second as a plain compiled loop trains with "
+        f"one (`results/ladder/speed.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), and uses "
         f"{share['26M']:.0f} % of its bf16 rate at 26 million parameters, {share['0.4M']:.0f} % at 0.4",
         "results/ladder/speed.json",
     )

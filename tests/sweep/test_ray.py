@@ -43,7 +43,7 @@ def cluster(ray_env: dict[str, str]) -> Iterator[str]:
             patch.setenv(name, ray_env[name])  # before the import, which reads them
         import ray
 
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
         yield ray.get_runtime_context().gcs_address
         ray.shutdown()
 
@@ -68,6 +68,27 @@ def test_arrays_and_threads_on_ray(cluster: str, tmp_path: Path) -> None:
         records = list(map_runs([*runs("arrays", 3), *runs("threads", 1)], store=store, backend="ray"))
         assert [len((store.get_arrays(run.key) or {})["G"]) for run in runs("arrays", 3)] == [0, 1, 2]
     assert [r.metrics["omp"] for r in records if "omp" in r.metrics] == ["1"]
+
+
+def test_a_ladder_takes_a_gpu_for_each_rung(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that the cluster only pretends to have: what is trained there is what is trained here."""
+    from gatelab.sweep.ray_backend import RayPool
+    from gatelab.train import ladder
+
+    asked = []
+    pool = RayPool.__init__
+
+    def noted(self: RayPool, jobs: int | None, address: str | None, cpus: float, gpus: float, *limits: Any) -> None:
+        asked.append(gpus)
+        pool(self, jobs, address, cpus, gpus, *limits)
+
+    monkeypatch.setattr(RayPool, "__init__", noted)
+    text = tmp_path / "gates.txt"
+    text.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
+    how: dict[str, Any] = {"lrs": {"glu": 1e-2}, "batch": 4, "steps": 6, "test_size": 8, "evaluations": 2}
+    there = ladder(["glu"], text, ["tiny"], 2, store=tmp_path / "rungs.db", backend="ray", progress=False, **how)
+    here = ladder(["glu"], text, ["tiny"], 2, device="cpu", progress=False, **how)
+    assert asked == [1.0] and [p.loss for p in there.points] == [p.loss for p in here.points]
 
 
 def test_ray_workers_killed_in_the_middle(cluster: str, tmp_path: Path) -> None:

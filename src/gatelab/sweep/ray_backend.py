@@ -78,8 +78,10 @@ class RayPool:
         except BaseException:
             self._leave()
             raise
+        # Where data and checkpoints lie is said by variables of ours, which a cluster that we join does not have.
+        ours = {name: value for name, value in os.environ.items() if name.startswith("GATELAB_")}
         self._task: Callable[..., Any] = self._ray.remote(
-            num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": ONE_THREAD}
+            num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
         )(compute_batch).remote
         self._paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
         self._todo: deque[Run] = deque()
