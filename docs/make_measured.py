@@ -532,8 +532,8 @@ def pages() -> Iterator[Held]:
     yield Held(
         (LADDER_ROOM,),
         f"{times.min():.1f} to {times.max():.1f} times as many tokens a second as a plain compiled loop trains with "
-        f"one (`results/ladder/speed.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), and uses "
-        f"{share['26M']:.0f} % of its bf16 rate at 26 million parameters, {share['0.4M']:.0f} % at 0.4",
+        f"one (`results/ladder/speed.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), "
+        f"and uses {share['26M']:.0f} % of its bf16 rate at 26 million parameters, {share['0.4M']:.0f} % at 0.4",
         "results/ladder/speed.json",
     )
     wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
