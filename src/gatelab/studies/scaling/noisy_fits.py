@@ -95,7 +95,7 @@ class NoisyFit:
     @property
     def left_out(self) -> bool:
         """Whether the laws leave it out: its parameters are half the data or more."""
-        return bool(self.point.flag)
+        return self.point.flag == "interpolation"
 
 
 def measure_noisy(request: Request, plan: NoisyPlan, tick: Callable[..., None]) -> tuple[NoisyFit, ...]:
