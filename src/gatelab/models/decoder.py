@@ -126,7 +126,7 @@ class DecoderBlock(nn.Module):
     def __init__(self, config: DecoderConfig, feed: FeedForward | UserBlock) -> None:
         super().__init__()
         d = config.d_model
-        self.heads, self.context = config.heads, config.context
+        self.heads = config.heads
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.out = nn.Linear(d, d, bias=False)
         self.feed_forward = feed
