@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,8 @@ from torch import nn
 from gatelab.errors import GatelabError
 from gatelab.linearization import linearize
 from gatelab.models import GPT2
-from gatelab.models.replace import LinearMap, Trace, blocks, folded, replace_activation, replace_map, trace
+from gatelab.models.layouts import blocks, layers_of
+from gatelab.models.replace import LinearMap, Trace, folded, replace_activation, replace_map, trace
 
 TOKENS = torch.arange(20).reshape(2, 10)
 
@@ -33,7 +36,37 @@ def gpt2():
     return transformers.GPT2Model(transformers.GPT2Config(**sizes)).eval()
 
 
-MODELS = pytest.mark.parametrize("make", [own, bert, gpt2])
+def gated():
+    return GPT2("tiny", "swiglu", vocabulary=50, seed=3).eval()
+
+
+def of_transformers(name, **options):
+    """A small model of Transformers, its weights large enough that blocks matter."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**sizes, vocab_size=50, initializer_range=0.2, **options)
+    return getattr(transformers, f"{name}Model")(config).eval()
+
+
+def llama():
+    return of_transformers("Llama", num_key_value_heads=1, mlp_bias=True)
+
+
+def qwen():
+    return of_transformers("Qwen2", num_key_value_heads=2)
+
+
+def neox():
+    return of_transformers("GPTNeoX")
+
+
+def phi():
+    return of_transformers("Phi")
+
+
+PLAIN = pytest.mark.parametrize("make", [own, bert, gpt2])
+MODELS = pytest.mark.parametrize("make", [own, bert, gpt2, gated, llama, qwen, neox, phi])
 
 
 @torch.no_grad()
@@ -97,7 +130,11 @@ def test_one_layer_alone(make):
     assert torch.equal(after.inputs[1], seen.inputs[1])
     assert not torch.allclose(after.outputs[1], seen.outputs[1], atol=1e-3)
     block = blocks(changed)[1]
-    assert torch.allclose(block(after.inputs[1]), block.after(torch.tanh(block.before(after.inputs[1]))))
+    x = after.inputs[1]
+    hidden = torch.tanh(block.before(x))
+    for U, u in block.factors:
+        hidden = hidden * (x @ U.T + u)
+    assert torch.allclose(block(x), hidden @ block.W2.T + block.b2, atol=1e-5)
 
 
 @MODELS
@@ -109,7 +146,7 @@ def test_a_polynomial_of_linearize_and_the_model_with_that_function_agree(make):
     assert torch.allclose(run(replace_activation(model, made)), run(by_hand), atol=1e-4)
 
 
-@MODELS
+@PLAIN
 @pytest.mark.parametrize("method", ["hermite", "tangent", "fourier"])
 def test_folded_maps_are_the_layer_of_features_and_then_W2(make, method):
     model = make()
@@ -142,6 +179,34 @@ def test_dropout_precision_and_buffers_go_with_the_model():
     assert not torch.equal(run(changed.train()), run(changed))  # the second half of the layer still drops
 
 
+@pytest.mark.parametrize("make", [bert, gpt2, llama, qwen, neox, phi])
+def test_a_block_of_fewer_neurons_is_written_and_computes_what_it_is(make):
+    model = make()
+    layer = layers_of(model)[1]
+    block = layer.read()
+    neurons = torch.randperm(block.width, generator=torch.Generator().manual_seed(0))[:17]
+    factors = tuple((U[neurons], u[neurons]) for U, u in block.factors)
+    fewer = replace(block, W1=block.W1[neurons], b1=block.b1[neurons], W2=block.W2[:, neurons], factors=factors)
+    before = trace(model, run)
+    layer.write(fewer)
+    after = trace(model, run)
+    assert torch.equal(after.inputs[1], before.inputs[1])
+    assert not torch.allclose(after.outputs[1], before.outputs[1])
+    assert layer.read().width == 17
+    assert torch.allclose(inner(layer.module)(after.inputs[1]), fewer(after.inputs[1]), atol=1e-5)
+    with pytest.raises(GatelabError, match=r"takes \d linear maps"):
+        layer.write(replace(fewer, factors=(*fewer.factors, (fewer.W1, fewer.b1))))
+
+
+def test_biases_are_not_lost_in_silence():
+    layer = layers_of(qwen())[0]
+    block = layer.read()
+    with pytest.raises(GatelabError, match="has no bias in this model"):
+        layer.write(replace(block, b1=torch.ones_like(block.b1)))
+    with pytest.raises(GatelabError, match="own models"):
+        layers_of(own())[0].write(block)
+
+
 def test_trace_leaves_no_hooks_behind():
     model = own()
     found = trace(model, run)
@@ -158,8 +223,11 @@ def test_what_cannot_be_replaced_is_refused():
     model = own()
     with pytest.raises(GatelabError, match="Sequential has no feed-forward block"):
         blocks(nn.Sequential(nn.Linear(2, 2)))
-    with pytest.raises(GatelabError, match="without factors"):
-        blocks(GPT2("tiny", "swiglu"))
+    strange = nn.ModuleDict({"inner": nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))})
+    with pytest.raises(GatelabError, match="looks like a block: 'inner', profile"):
+        blocks(strange)
+    with pytest.raises(GatelabError, match="is gated, and Phi"):
+        folded(blocks(gated())[0], linearize("gelu", "taylor", degree=2))
     with pytest.raises(GatelabError, match="there is no layer 2; the model has 2"):
         replace_activation(model, {2: torch.tanh})
     with pytest.raises(GatelabError, match=r"layer 0 was given 3\.0"):

@@ -24,17 +24,24 @@ def vit():
     return transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, image_size=8, patch_size=4)).eval()
 
 
+def llama():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=50)).eval()
+
+
 def count(model):
     return sum(p.numel() for p in model.parameters())
 
 
 def run(model):
-    if "GPT2" in type(model).__name__:
+    if "GPT2" in type(model).__name__ or "Llama" in type(model).__name__:
         return model(input_ids=torch.arange(20).reshape(2, 10)).logits
     return model(pixel_values=torch.ones(2, 3, 8, 8)).logits
 
 
-@pytest.mark.parametrize("make", [gpt2, vit])
+@pytest.mark.parametrize("make", [gpt2, vit, llama])
 @pytest.mark.parametrize("unit", ["mlp", "glu", "gqu", "swiglu"])
 def test_the_gate_alone_changes(make, unit):
     plain = make()

@@ -12,7 +12,7 @@ from quick_runs import Quick
 
 from gatelab.errors import GatelabError
 from gatelab.linearization import find_published, linearize
-from gatelab.models.replace import blocks
+from gatelab.models.layouts import blocks
 from gatelab.studies import Outcome
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts

@@ -11,8 +11,9 @@ What changes a model gives a copy of it.
 
 from gatelab.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from gatelab.models.gpt2 import GPT2, GPT2_SIZES, GPT2Config
+from gatelab.models.layouts import blocks
 from gatelab.models.mixer import MIXER_SIZES, Mixer, MixerConfig
-from gatelab.models.replace import blocks, folded, replace_activation, replace_map, trace
+from gatelab.models.replace import folded, replace_activation, replace_map, trace
 from gatelab.models.transplants import transplant
 from gatelab.models.vit import VIT_SIZES, ViT, ViTConfig
 

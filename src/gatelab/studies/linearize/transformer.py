@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.models.replace import blocks
+from gatelab.models.layouts import blocks
 from gatelab.plotting import NEURON_COLOURS
 from gatelab.plotting.kernels import LossCurve
 from gatelab.plotting.maps import LEVELS, Replacement, replaced_figure

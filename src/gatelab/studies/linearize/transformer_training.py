@@ -15,7 +15,8 @@ from gatelab.arrays import Array
 from gatelab.data.text import TextData
 from gatelab.feedforward import Activation, Unit
 from gatelab.linearization import calibrate, find_published, linearize
-from gatelab.models.replace import blocks, trace
+from gatelab.models.layouts import blocks
+from gatelab.models.replace import trace
 from gatelab.statistics import LEVEL, t_interval
 from gatelab.studies.linearize.transformer_ways import PUBLISHED, ModelPieces, first_below, named
 from gatelab.train import History, recipe, train_many, trained

@@ -16,7 +16,8 @@ from gatelab.arrays import Array
 from gatelab.data.text import TextData
 from gatelab.linearization import Polynomial, Published, calibrate, find_published, linearize, verdict
 from gatelab.linearization.polynomials import gate_and_factors, values
-from gatelab.models.replace import Block, LinearMap, blocks, folded, replace_activation, replace_map, trace
+from gatelab.models.layouts import Block, blocks
+from gatelab.models.replace import LinearMap, folded, replace_activation, replace_map, trace
 from gatelab.statistics import Interval, bootstrap
 from gatelab.studies.linearize.transformer_models import Embedder, Traced, trace_sentences
 

@@ -1,0 +1,394 @@
+"""How models hold their feed-forward blocks: which modules are G, U and D, read and written alike for every layout.
+
+    llama   mlp.gate_proj, mlp.up_proj, mlp.down_proj     D [ act(Gx) * Ux ]: Llama, SmolLM2, Qwen, Mistral, Gemma
+    gpt2    mlp.c_fc, mlp.c_proj                          W2 act(W1 x + b1) + b2, weights as (inputs, outputs)
+    vit     mlp.fc1, mlp.fc2                              the same: ViT, CLIP, Phi
+    neox    mlp.dense_h_to_4h, mlp.dense_4h_to_h          the same: GPT-NeoX, Pythia
+    bert    intermediate.dense, output.dense              the same: BERT and its kin, ViT of older versions
+    own     feed_forward                                  gatelab's GPT2 and ViT with a product unit
+
+A layout is a row of names. Whatever works on blocks works on all of them, and on a new one as soon as its row is here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.display import one_line
+from gatelab.errors import GatelabError
+from gatelab.feedforward import FeedForward, Unit
+from gatelab.feedforward.network import factor_names
+from gatelab.models.block import TransformerBlock
+
+Elementwise = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One feed-forward block: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2, and the name of the layer that holds it.
+
+    Attributes:
+        layer: the name of the layer.
+        W1: the gate's weights (n, d); of a block without factors, those of its first map.
+        b1: their biases (n,), zeros where the model has none.
+        W2: the weights of the last map (d, n).
+        b2: its biases (d,), zeros where the model has none.
+        activation: the gate's activation.
+        factors: weights and biases (U, u) of the affine factors: none of an MLP, one of a GLU.
+    """
+
+    layer: str
+    W1: Tensor
+    b1: Tensor
+    W2: Tensor
+    b2: Tensor
+    activation: Elementwise
+    factors: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def __repr__(self) -> str:
+        gated = ", gated" if self.factors else ""
+        return one_line(self, f"{self.layer}: {self.width} neurons{gated}, d = {self.W1.shape[1]}")
+
+    @property
+    def width(self) -> int:
+        """How many neurons it has."""
+        return len(self.W1)
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has, without biases: (q + 2) d n with q factors."""
+        return self.W1.numel() * (1 + len(self.factors)) + self.W2.numel()
+
+    def before(self, x: Tensor) -> Tensor:
+        """The gate's pre-activations z = W1 x + b1."""
+        return functional.linear(x, self.W1, self.b1)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """The values of the neurons: act(W1 x + b1) times the factors."""
+        values = self.activation(self.before(x))
+        for U, u in self.factors:
+            values = values * functional.linear(x, U, u)
+        return values
+
+    def after(self, values: Tensor) -> Tensor:
+        """W2 values + b2."""
+        return functional.linear(values, self.W2, self.b2)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.after(self.hidden(x))
+
+
+class Pointwise(nn.Module):
+    """A function of one tensor, entry by entry, where a model expects a module."""
+
+    def __init__(self, function: Elementwise) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.function(z)
+
+
+class Replaced(nn.Module):
+    """A map that stands for a whole block, and the dropout that the block had."""
+
+    def __init__(self, function: nn.Module, dropout: nn.Module) -> None:
+        super().__init__()
+        self.made, self.dropout = function, dropout  # names that saved weights have
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.dropout(self.made(hidden_states))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a block are, as names below the layer that holds it.
+
+    Attributes:
+        name: what the layout is called.
+        entrance: the module that is called with the input of the block.
+        exit: the module that gives the output of the block, before dropout, residual and norm.
+        first: the gate's linear map.
+        factors: the linear maps of the factors.
+        last: the linear map out of the block.
+        activations: names that the activation has in one model or another.
+        width: the field of the model's configuration that holds the number of neurons.
+    """
+
+    name: str
+    entrance: str
+    exit: str
+    first: str
+    factors: tuple[str, ...]
+    last: str
+    activations: tuple[str, ...]
+    width: str
+
+    def fits(self, layer: nn.Module) -> bool:
+        """Whether a layer holds its block in this way, or held it before a map took its place."""
+        entrance = part(layer, self.entrance)
+        if isinstance(entrance, Replaced):
+            return self.last.startswith(self.entrance) or part(layer, self.last) is not None
+        names = (self.first, *self.factors, self.last)
+        return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
+
+    def activation(self, layer: nn.Module) -> str | None:
+        """The name that the activation has in this layer; None where there is none of the names."""
+        return next((name for name in self.activations if part(layer, name) is not None), None)
+
+
+LAYOUTS = (
+    Layout(
+        name="llama",
+        entrance="mlp",
+        exit="mlp",
+        first="mlp.gate_proj",
+        factors=("mlp.up_proj",),
+        last="mlp.down_proj",
+        activations=("mlp.act_fn", "mlp.activation_fn"),
+        width="intermediate_size",
+    ),
+    Layout("gpt2", "mlp", "mlp", "mlp.c_fc", (), "mlp.c_proj", activations=("mlp.act",), width="n_inner"),
+    Layout(
+        name="vit",
+        entrance="mlp",
+        exit="mlp",
+        first="mlp.fc1",
+        factors=(),
+        last="mlp.fc2",
+        activations=("mlp.activation_fn", "mlp.act"),
+        width="intermediate_size",
+    ),
+    Layout(
+        name="neox",
+        entrance="mlp",
+        exit="mlp",
+        first="mlp.dense_h_to_4h",
+        factors=(),
+        last="mlp.dense_4h_to_h",
+        activations=("mlp.act",),
+        width="intermediate_size",
+    ),
+    Layout(
+        name="bert",
+        entrance="intermediate",
+        exit="output.dense",
+        first="intermediate.dense",
+        factors=(),
+        last="output.dense",
+        activations=("intermediate.intermediate_act_fn",),
+        width="intermediate_size",
+    ),
+)
+OWN = Layout("own", "feed_forward", "feed_forward", "", (), "", activations=(), width="width")
+
+
+def part(module: nn.Module, name: str) -> Any:
+    """What a module has under a dotted name; None where it has nothing there."""
+    value: Any = module
+    for step in name.split("."):
+        value = getattr(value, step, None)
+    return value
+
+
+def put(module: nn.Module, name: str, value: nn.Module) -> None:
+    """Put a module under a dotted name."""
+    above, _, last = name.rpartition(".")
+    setattr(part(module, above) if above else module, last, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer that holds a feed-forward block: its name in the model, the module, and how the block is held."""
+
+    name: str
+    module: Any
+    layout: Layout
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}, {self.layout.name}")
+
+    @property
+    def entrance(self) -> nn.Module:
+        """The module that is called with the input of the block."""
+        return part(self.module, self.layout.entrance)
+
+    @property
+    def exit(self) -> nn.Module:
+        """The module that gives the output of the block."""
+        return part(self.module, self.layout.exit)
+
+    def require_weights(self) -> None:
+        """Refuse a layer whose whole map was replaced."""
+        if isinstance(self.entrance, Replaced):
+            raise GatelabError(
+                f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
+            )
+
+    def read(self) -> Block:
+        """The block, its weights detached and not copied."""
+        self.require_weights()
+        if self.layout is OWN:
+            feed = self.module.feed_forward
+            first, last = (feed.G, feed.g), (feed.D, feed.d)
+            factors = [(getattr(feed, name), getattr(feed, name.lower())) for name in factor_names(feed.unit.factors)]
+            activation = feed.unit.gate
+        else:
+            first, *factors, last = (
+                (weight_of(linear), linear.bias) for linear in (part(self.module, name) for name in self.linear_names())
+            )
+            activation = part(self.module, self.layout.activation(self.module) or "")
+        maps = [(W.detach(), W.new_zeros(len(W)) if b is None else b.detach()) for W, b in (first, *factors, last)]
+        return Block(self.name, *maps[0], *maps[-1], activation, tuple(maps[1:-1]))
+
+    def linear_names(self) -> tuple[str, ...]:
+        """The names of the linear maps below the layer: gate, factors, last."""
+        return (self.layout.first, *self.layout.factors, self.layout.last)
+
+    def write(self, block: Block) -> None:
+        """Give the layer the weights of a block, of any width and with as many factors as it has.
+
+        Where the model has no biases, those of the block must be zeros.
+        """
+        self.require_weights()
+        if self.layout is OWN:
+            raise GatelabError(
+                f"{self.name} is of gatelab's own models; weights are written into models of Transformers"
+            )
+        maps = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
+        names = self.linear_names()
+        if len(maps) != len(names):
+            raise GatelabError(
+                f"{self.name} takes {len(names)} linear maps ({', '.join(names)}), the block has {len(maps)}"
+            )
+        for name, (weight, bias) in zip(names, maps, strict=True):
+            put(self.module, name, linear_like(part(self.module, name), weight, bias, f"{self.name}.{name}"))
+
+    def put_activation(self, activation: Elementwise) -> None:
+        """Give the block another activation."""
+        self.require_weights()
+        if self.layout is OWN:
+            feed = self.module.feed_forward
+            feed.unit = Unit(activation=activation, factors=feed.unit.factors)
+            return
+        module: Any = activation
+        if not isinstance(activation, nn.Module):
+            module = Pointwise(activation)
+        put(self.module, self.layout.activation(self.module) or "", module)
+
+    def put_map(self, module: nn.Module) -> None:
+        """Put another map in the place of the block."""
+        self.require_weights()
+        if self.layout.name == "bert":
+            # The second part keeps its dropout, its residual and its norm.
+            self.module.intermediate = Replaced(module, nn.Identity())
+            self.module.output.dense = nn.Identity()
+            return
+        dropout = getattr(self.entrance, "dropout", None)
+        if not isinstance(dropout, nn.Module):
+            dropout = nn.Identity()
+        put(self.module, self.layout.entrance, Replaced(module, dropout))
+
+
+def weight_of(linear: Any) -> Tensor:
+    """The weights of a linear map as (outputs, inputs): GPT-2's Conv1D keeps them the other way."""
+    if isinstance(linear, nn.Linear):
+        return linear.weight
+    return linear.weight.T
+
+
+def linear_like(linear: Any, weight: Tensor, bias: Tensor, name: str) -> nn.Module:
+    """A linear map of the same kind with other weights, in the precision and on the device of the one there was."""
+    if linear.bias is None and bool(bias.any()):
+        raise GatelabError(f"{name} has no bias in this model, and the block that is to be written has one")
+    old = linear.weight
+    if isinstance(linear, nn.Linear):
+        fresh: Any = nn.Linear(weight.shape[1], weight.shape[0], bias=linear.bias is not None)
+        values = weight
+    else:
+        fresh = type(linear)(weight.shape[0], weight.shape[1])
+        values = weight.T
+    fresh.weight = nn.Parameter(values.detach().to(old).clone(), requires_grad=old.requires_grad)
+    if linear.bias is not None:
+        fresh.bias = nn.Parameter(bias.detach().to(old).clone(), requires_grad=old.requires_grad)
+    return fresh.train(linear.training)
+
+
+def layout_of(layer: nn.Module) -> Layout | None:
+    """How a layer holds a feed-forward block; None where it holds none that is known."""
+    if isinstance(layer, TransformerBlock):
+        if isinstance(layer.feed_forward, FeedForward | Replaced):
+            return OWN
+        return None
+    return next((layout for layout in LAYOUTS if layout.fits(layer)), None)
+
+
+def layers_of(model: nn.Module) -> list[Layer]:
+    """The layers of a model that hold a feed-forward block, in their order.
+
+    Args:
+        model: a model of Transformers in one of the layouts, or gatelab's GPT2 or ViT.
+
+    Returns:
+        A `Layer` for each.
+
+    >>> from gatelab.models import GPT2
+    >>> layers_of(GPT2("tiny", "swiglu"))
+    [Layer(blocks.0, own), Layer(blocks.1, own)]
+    """
+    layouts = ((name, module, layout_of(module)) for name, module in model.named_modules())
+    layers = [Layer(name, module, layout) for name, module, layout in layouts if layout is not None]
+    if not layers:
+        raise GatelabError(unknown_layout(model))
+    return layers
+
+
+def unknown_layout(model: nn.Module) -> str:
+    """What is said of a model none of whose layers is known, with the modules in it that look like such blocks."""
+    similar = [name for name, module in model.named_modules() if looks_like_a_block(module)]
+    known = ", ".join(layout.name for layout in LAYOUTS)
+    advice = f"give a model of Transformers in one of the layouts {known}, or gatelab's GPT2 or ViT"
+    if similar:
+        shown = ", ".join(repr(name) for name in similar[:3])
+        more = f" and {len(similar) - 3} more" if len(similar) > 3 else ""
+        advice += f"; what looks like a block: {shown}{more}, profile(model, text, modules=[...]) takes such names"
+    return f"{type(model).__name__} has no feed-forward block of a known layout; {advice}"
+
+
+def looks_like_a_block(module: nn.Module) -> bool:
+    """Whether a module goes from some width to a larger one and back by linear maps of its own."""
+    shapes = [child.weight.shape for child in module.children() if isinstance(child, nn.Linear)]
+    return len(shapes) > 1 and any(a[0] == b[1] and a[1] == b[0] and a[0] > a[1] for a in shapes for b in shapes)
+
+
+def blocks(model: nn.Module) -> tuple[Block, ...]:
+    """The feed-forward blocks of a model.
+
+    Args:
+        model: a model of Transformers in one of the layouts, or gatelab's GPT2 or ViT.
+
+    Returns:
+        A `Block` for each layer, in their order.
+
+    >>> from gatelab.models import GPT2
+    >>> [tuple(b.W1.shape) for b in blocks(GPT2("tiny", "gelu"))]
+    [(96, 32), (96, 32)]
+    """
+    return tuple(layer.read() for layer in layers_of(model))
+
+
+def plain_width(block: Block) -> int:
+    """The width of the block without factors that has as many weights: (q + 2) d n = 2 d w.
+
+    >>> import torch
+    >>> G, D = torch.zeros(1536, 576), torch.zeros(576, 1536)
+    >>> plain_width(Block("0", G, G[:, 0], D, D[:, 0], torch.tanh, ((G, G[:, 0]),)))
+    2304
+    """
+    return math.ceil((len(block.factors) + 2) * block.width / 2)
