@@ -151,7 +151,7 @@ def test_ray_end_to_end(runs_db: Path) -> None:
     args = ["scale", "glu", "mlp", "--widths", "2,4", "--points", "200"]
     done = subprocess.run(
         command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--csv", "r.csv"),
-        env=environment(),
+        env={**environment(), "RAY_worker_niceness": "0"},
         capture_output=True,
         text=True,
         timeout=300,

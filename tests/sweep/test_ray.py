@@ -32,14 +32,15 @@ def ray_env(light: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     token = tmp_path_factory.mktemp("ray") / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    return {**light, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    # Ray's workers are nice to all others, and would wait for as long as the other tests compute.
+    return {**light, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_worker_niceness": "0"}
 
 
 @pytest.fixture(scope="module")
 def cluster(ray_env: dict[str, str]) -> Iterator[str]:
     """The address of a small cluster that this process is connected to."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("PYTHONPATH", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+        for name in ("PYTHONPATH", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_worker_niceness"):
             patch.setenv(name, ray_env[name])  # before the import, which reads them
         import ray
 
