@@ -31,7 +31,7 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
     def turned(v: Tensor, place: int) -> Tensor:
         pairs = []
         for i in range(k // 2):
-            angle = torch.tensor(place * 10000.0 ** (-2 * i / k), dtype=torch.float64)
+            angle = torch.tensor(place * c.base ** (-2 * i / k), dtype=torch.float64)
             a, b = v[i].double(), v[i + k // 2].double()
             pairs.append((a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()))
         return torch.stack([p[0] for p in pairs] + [p[1] for p in pairs]).to(v.dtype)
@@ -44,7 +44,7 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
             q, key, v = ([p[s * c.d_model + h * k : s * c.d_model + (h + 1) * k] for p in parts] for s in range(3))
             q, key = ([turned(norm(p), i) for i, p in enumerate(each)] for each in (q, key))
             for i in range(len(rows)):
-                scores = torch.stack([q[i] @ key[j] for j in range(i + 1)]) / k**0.5
+                scores = torch.stack([q[i] @ key[j] for j in range(i + 1)]) * (c.sharpness or k**0.5) / k
                 weights = scores.softmax(0)
                 mixed[i][h * k : (h + 1) * k] = sum(weights[j] * v[j] for j in range(i + 1))
         rows = [x + block.out.weight @ m for x, m in zip(rows, mixed, strict=True)]
@@ -53,9 +53,10 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu"])
-@pytest.mark.parametrize("vocabulary", [40, 2000])
-def test_it_is_the_decoder_written_out(unit: str, vocabulary: int) -> None:
-    model = drawn_head(Decoder("tiny", unit, vocabulary=vocabulary, dtype=torch.float64, seed=3))
+@pytest.mark.parametrize("options", [{"vocabulary": 40}, {"vocabulary": 2000, "sharpness": 9.0, "base": 100.0}])
+def test_it_is_the_decoder_written_out(unit: str, options: dict[str, float]) -> None:
+    model = drawn_head(Decoder("tiny", unit, dtype=torch.float64, seed=3, **options))
+    vocabulary = model.config.vocabulary
     tokens = torch.randint(vocabulary, (7,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(model(tokens[None])[0], written_out(model, tokens), rtol=1e-6, atol=1e-6)
@@ -133,5 +134,7 @@ def test_bad_sizes_say_the_way_out() -> None:
         DecoderConfig(d_model=6, heads=2)
     with pytest.raises(GatelabError, match=r"up to 32 in a row.*context=33"):
         Decoder("tiny")(torch.zeros(1, 33, dtype=torch.int64))
+    with pytest.raises(GatelabError, match="sharpness is inf; give a finite number"):
+        DecoderConfig(sharpness=float("inf"))
     with pytest.raises(GatelabError, match="decoder size"):
         Decoder("25M")

@@ -176,12 +176,15 @@ class ImageConfig:
 
 
 def check_config(config: Any) -> None:
-    """Sizes are whole numbers of 1 or more that divide where they must; dropout is a share."""
+    """Sizes are whole numbers of 1 or more that divide where they must; dropout is a share, others are finite."""
     for field in fields(config):
         value = getattr(config, field.name)
         if field.name == "dropout":
             if not 0.0 <= value < 1.0:
                 raise GatelabError(f"dropout is {value!r}; give a number from 0 to below 1")
+        elif isinstance(field.default, float):
+            if not (isinstance(value, int | float) and 0.0 <= value < float("inf")):
+                raise GatelabError(f"{field.name} is {value!r}; give a finite number, 0 or more")
         else:
             whole_number(field.name, value, 1)
     for whole, part in (("image_size", "patch"), ("d_model", "heads")):

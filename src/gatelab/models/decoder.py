@@ -38,13 +38,16 @@ from gatelab.models.block import (
 # Up to so many tokens an embedding is a product with rows of zeros and a one. Its gradient is a product too, where that
 # of a look-up would add hundreds of thousands of rows to a few hundred places, one after the other.
 FEW_TOKENS = 1024
-BASE = 10000.0  # of the wavelengths of rotary positions
 EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
     """The sizes of a decoder; `width` is that of a plain feed-forward part.
+
+    Normed queries and keys of k numbers have products of k at most: `sharpness` is what they are divided by k and
+    multiplied with, so that attention's logits lie between it and its negative; 0 is the usual sqrt(k). `base` is that
+    of the wavelengths of rotary positions.
 
     >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
     True
@@ -58,6 +61,8 @@ class DecoderConfig:
     heads: int = 6
     d_model: int = 384
     width: int = 1536
+    sharpness: float = 0.0
+    base: float = 10000.0
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -66,6 +71,12 @@ class DecoderConfig:
                 f"d_model {self.d_model} over {self.heads} heads is odd, and rotary positions turn pairs of numbers; "
                 "give another number of heads"
             )
+
+    @property
+    def attention_scale(self) -> float:
+        """What products of queries and keys are multiplied with."""
+        k = self.d_model // self.heads
+        return (self.sharpness or k**0.5) / k
 
     def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """P above: the parameters that are not of the vocabulary."""
@@ -106,9 +117,9 @@ def rms(x: Tensor) -> Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)).to(x.dtype)
 
 
-def turns(length: int, k: int, device: torch.device) -> Tensor:
+def turns(length: int, k: int, base: float, device: torch.device) -> Tensor:
     """Cosines and sines (2, length, k/2) of the positions times the frequencies of k/2 pairs of numbers."""
-    frequencies = BASE ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
+    frequencies = base ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
     angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
     return torch.stack((angles.cos(), angles.sin()))
 
@@ -126,7 +137,7 @@ class DecoderBlock(nn.Module):
     def __init__(self, config: DecoderConfig, feed: FeedForward | UserBlock) -> None:
         super().__init__()
         d = config.d_model
-        self.heads = config.heads
+        self.heads, self.scale = config.heads, config.attention_scale
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.out = nn.Linear(d, d, bias=False)
         self.feed_forward = feed
@@ -141,7 +152,7 @@ class DecoderBlock(nn.Module):
         joined = (x @ self.qkv.weight.mT).reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
         q, k, v = joined.permute(2, 0, 3, 1, 4)
         q, k = rotated(rms(q), by), rotated(rms(k), by)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
         return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT
 
     def unit(self, x: Tensor) -> Tensor:
@@ -205,7 +216,7 @@ class Decoder(nn.Module):
             )
         x = self.embedded(tokens)
         # Once for all layers: cosines are dear, and a compiled block would take them anew for every number it turns.
-        by = turns(length, self.config.d_model // self.config.heads, x.device)
+        by = turns(length, self.config.d_model // self.config.heads, self.config.base, x.device)
         for block in self.blocks:
             x = block(x, by)
         if following is None:
