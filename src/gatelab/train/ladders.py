@@ -409,7 +409,7 @@ class Ladder:
         Returns:
             The differences of losses, in nats a token, and which are decided.
         """
-        return compare_ladder(read_ladder(self.columns(repeats)))
+        return compare_ladder(read_ladder(self.columns(repeats), least_sizes=1))
 
     def plot(
         self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None, ax: Any = None
