@@ -32,6 +32,7 @@ from gatelab.scaling_laws import limit
 from gatelab.studies import Claim, Request
 from gatelab.studies.catalogue import study
 from gatelab.studies.ladder import enwik8
+from gatelab.studies.ladder.climbs import speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim
 from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1, REFERENCE_RMSE
 
@@ -533,7 +534,8 @@ def pages() -> Iterator[Held]:
     stops = max(REFERENCE_RMSE["gqu"])
     error = f"{REFERENCE_RMSE['gqu'][stops]:.1e}".replace("e-0", "e-")
     yield Held((GQU_PAGE,), f"which stops at width {stops} with {error}", "gatelab.studies.scaling.error_curves")
-    rows = pd.DataFrame(json.loads((RESULTS / "ladder/speed.json").read_text(encoding="utf-8"))["rows"])
+    rows = speed_rows(record("ladder/speed.json"))
+    rows = rows[rows["unit"] == "swiglu"]
     plain = rows[rows["loop"] == "plain"].set_index("size")["tokens_per_second"]
     three = rows[rows["models"] == 3].set_index("size")
     times, share = three["tokens_per_second"] / plain, 100 * three["share_of_bf16"]
