@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from gatelab.arrays import Array
 from gatelab.display import counted
 from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
 from gatelab.plotting.curves import size_text
@@ -155,7 +156,7 @@ def regimes_table(climbs: Climbs) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Change:
+class RepeatChange:
     """A gated unit's bits less those of relu2 in the two regimes, at their common sizes; sentences where not known."""
 
     sizes: tuple[str, ...]
@@ -164,7 +165,7 @@ class Change:
     change: Interval | str
 
 
-def change_of(climbs: Climbs, unit: str) -> Change:
+def change_of(climbs: Climbs, unit: str) -> RepeatChange:
     """What repeating does to the lead of a gate. The two regimes share no batches: their reaches add as squares."""
     both = [climbs.regime(repeats).common_sizes([unit, RIVAL]) for repeats in (1, REPEATED)]
     sizes = tuple(size for size in both[0] if size in both[1])
@@ -176,10 +177,10 @@ def change_of(climbs: Climbs, unit: str) -> Change:
         values.append(apart if isinstance(apart, str) else apart[0])
     once, repeated = values
     if isinstance(once, str) or isinstance(repeated, str):
-        return Change(sizes, once, repeated, "undecided: 0 sizes in both regimes")
+        return RepeatChange(sizes, once, repeated, "undecided: 0 sizes in both regimes")
     value = repeated.value - once.value
     reach = math.hypot(once.high - once.value, repeated.high - repeated.value)
-    return Change(sizes, once, repeated, Interval(value, value - reach, value + reach))
+    return RepeatChange(sizes, once, repeated, Interval(value, value - reach, value + reach))
 
 
 def agreement_table(climbs: Climbs) -> pd.DataFrame:
@@ -549,11 +550,12 @@ def draw_losses(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[st
 
 def draw_excess(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[str, Look]) -> None:
     """Bits above the best unit of each size, paired by seed."""
-    panel.set(xscale="log", xlabel="parameters", ylabel="bits above the best unit of the size", title=regime.name)
+    label = "parameters, units a little beside each other"
+    panel.set(xscale="log", xlabel=label, ylabel="bits above the best unit of the size", title=regime.name)
     panel.rule("y", 0.0, Pen(GREY, "-", 0.8), order=1)
     for unit, rows in own.groupby("unit", sort=False):
         look_of, rows = appearance[str(unit)], rows.sort_values("parameters").dropna(subset=["excess"])
-        x = beside(rows["parameters"], list(appearance).index(str(unit)), len(appearance))
+        x = beside(rows["parameters"].to_numpy(float), list(appearance).index(str(unit)), len(appearance))
         panel.line(x, rows["excess"], Pen(look_of.colour, width=0.8, alpha=0.5))
         known = np.isfinite(rows["excess_low"].to_numpy(float))
         low, high = rows["excess_low"][known], rows["excess_high"][known]
@@ -561,13 +563,13 @@ def draw_excess(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[st
         panel.line(x, rows["excess"], dots(look_of), interval=strokes, order=3)
 
 
-def beside(parameters: Frame, order: int, count: int) -> np.ndarray:
+def beside(parameters: Array, order: int, count: int) -> Array:
     """Units of one size a little beside each other, so that their intervals can be told apart.
 
-    >>> beside(pd.Series([100.0]), 1, 3).tolist()
+    >>> beside(np.array([100.0]), 1, 3).tolist()
     [100.0]
     """
-    return parameters.to_numpy(float) * 1.045 ** (order - (count - 1) / 2)
+    return parameters * 1.035 ** (order - (count - 1) / 2)
 
 
 def size_axis(panel: Panel, own: Frame) -> None:
