@@ -56,7 +56,7 @@ SPEED_COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --re
 SLOPES_COMMAND = "gatelab scale UNITS --points 400 --widths 2,4,8 --seeds 2 --json"
 RIVAL, GATE = "relu2", "swiglu"  # the two that public evidence holds against each other
 REPEATED = 20
-DRAWS, QUICK_DRAWS = 1000, 60
+DRAWS, QUICK_DRAWS = 500, 60
 # Al-Rfou et al. 2018 (arXiv 1808.04444): 12 layers on random windows of 512 bytes, 16 a batch; its 64 layers were
 # trained for 2.5 million such batches, and the 12 layers are not said to have had fewer.
 LITERATURE_BITS, LITERATURE_PARAMETERS = 1.11, 44e6
