@@ -5,17 +5,20 @@ goes on, and OUT has all that was done: an OUT that is there already is what it 
 beside each other on one device, which hides the time that compiling takes; NVIDIA's multi-process service (`nvidia-
 cuda-mps-control -d`) lets them overlap. GATELAB_DATA names the folder with text/enwik8.gz.
 
-`--speeds FILE` measures tokens a second first, of each size: a plain compiled loop of one model, the loop of gatelab
-with one model, and with as many as there are seeds. All sizes are compiled at the same time and then measured one after
-the other, so that nothing else computes. `--tiny` is the same in small, for a CPU.
+`--speeds FILE` measures tokens a second first, of each unit and size: the loop of gatelab with as many models as there
+are seeds; for swiglu also with one, and a plain compiled loop of one model. Twelve processes at most compile at once,
+wait for each other, and are then timed one after the other, so that nothing else computes. `--tiny` is the same in
+small, for a CPU.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,6 +28,7 @@ import torch
 import typer
 
 from gatelab.errors import GatelabError
+from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.models import Decoder
 from gatelab.sweep import Store
@@ -37,6 +41,8 @@ REPEATED = (("gelu", "relu2", "swiglu", "gqu"), LADDER_SIZES[:4], 20)
 LAST = len(LADDER_SIZES) - 1  # the largest size takes as long as all others together: it is climbed after the rest
 PEAK = {"H100": 989.5e12, "H200": 989.5e12, "A100": 312e12}  # operations a second of dense bf16 products
 WARM, TIMED = 5, 40
+PLAIN_UNIT = "swiglu"  # whose plain loop is timed beside ours
+MOST_PROCESSES = 12  # that compile at once
 TINY: dict[str, Any] = {"batch": 4, "steps": 12, "test_size": 8, "options": {"context": 16}}
 
 
@@ -59,72 +65,129 @@ def plain_loop(rung: Rung, source: Source, device: torch.device, compile: bool) 
     return step
 
 
-def measure_speed(size: str, seeds: int, tiny: bool, barrier: Any, turn: Any, answers: Any) -> None:
-    """Compile the three loops of a size, wait for the other sizes, and then time them, one size after the other."""
+def measure_speed(job: tuple[str, str], seeds: int, tiny: bool, barrier: Any, turn: Any, answers: Any) -> None:
+    """Compile the loops of a unit and size, wait for the others of the wave, and time them when it is their turn.
+
+    What fails is answered too, after the wait: nobody waits for a process that is gone.
+    """
+    rows: list[dict[str, Any]] = []
+    try:
+        loops = compiled_loops(*job, seeds, tiny)
+    except Exception as error:  # whatever it is, the others go on
+        barrier.wait()
+        answers.put([{"unit": job[0], "size": job[1], "error": f"{type(error).__name__}: {error}"}])
+        return
+    barrier.wait()
+    with turn:
+        for loop in loops:
+            rows.append({"unit": job[0], "size": job[1], **loop.timed()})
+    answers.put(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop that is compiled: its name, how many models it trains, a step of it, and the tokens of one."""
+
+    name: str
+    models: int
+    step: Callable[[], object]
+    tokens: int
+    token_flops: float
+    device: torch.device
+
+    def timed(self) -> dict[str, Any]:
+        """Tokens and operations a second."""
+        steps = TIMED if self.device.type == "cuda" else 2
+        self.step()
+        wait(self.device)
+        began = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        wait(self.device)
+        rate = steps * self.tokens / (time.perf_counter() - began)
+        values = {"tokens_per_second": rate, "flops_per_second": rate * self.token_flops}
+        return {"loop": self.name, "models": self.models, **values}
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done all that it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def compiled_loops(unit: str, size: str, seeds: int, tiny: bool) -> list[Loop]:
+    """The loops of a unit at a size, each run a few steps, which compiles it."""
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     compile = device.type == "cuda"
-    climb, _ = planned(["swiglu"], "enwik8", [size], seeds, (1,), TINY if tiny else {})
+    climb, _ = planned([unit], "enwik8", [size], seeds, (1,), TINY if tiny else {})
     (rung,) = climb.ascents(lambda unit, d_model: 1e-3)
     data = read_text("enwik8", "bytes")
     source = Source.of(rung.recipe, data, device, rung.config.context)
+    tokens, flops = rung.recipe.batch * rung.config.context, rung.config.token_flops(unit)
 
-    def stacked(count: int) -> Any:
+    def stacked(count: int) -> Callable[[], object]:
         recipes = [replace(rung.recipe, lr=1e-3, seed=seed) for seed in range(count)]
         state = State(recipes, [build(r, data) for r in recipes], source, bf16=compile, compile=compile)
         return state.advance
 
-    rows = []
-    for name, count, step in (
-        ("plain", 1, plain_loop(rung, source, device, compile)),
-        ("gatelab", 1, stacked(1)),
-        ("gatelab", seeds, stacked(seeds)),
-    ):
+    loops = []
+    if unit == PLAIN_UNIT:
+        plain = plain_loop(rung, source, device, compile)
+        loops += [Loop("plain", 1, plain, tokens, flops, device), Loop("gatelab", 1, stacked(1), tokens, flops, device)]
+    loops.append(Loop("gatelab", seeds, stacked(seeds), seeds * tokens, flops, device))
+    for loop in loops:
         for _ in range(WARM):
-            step()
-        rows.append((name, count, step))
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    barrier.wait()
-    with turn:
-        for name, count, step in rows:
-            step()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            began = time.perf_counter()
-            for _ in range(TIMED if device.type == "cuda" else 2):
-                step()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds = (time.perf_counter() - began) / (TIMED if device.type == "cuda" else 2)
-            tokens = count * rung.recipe.batch * rung.config.context / seconds
-            rate = tokens * rung.config.token_flops("swiglu")
-            answers.put(
-                {"size": size, "loop": name, "models": count, "tokens_per_second": tokens, "flops_per_second": rate}
-            )
+            loop.step()
+    wait(device)
+    return loops
+
+
+def waves(jobs: list[tuple[str, str]], most: int = MOST_PROCESSES) -> list[list[tuple[str, str]]]:
+    """The jobs in parts that are compiled together; those with three loops, which take longest, are in the first.
+
+    >>> waves([("gelu", "a"), ("swiglu", "a"), ("gqu", "a")], most=2)
+    [[('swiglu', 'a'), ('gelu', 'a')], [('gqu', 'a')]]
+    """
+    ordered = sorted(jobs, key=lambda job: job[0] != PLAIN_UNIT)
+    count = math.ceil(len(jobs) / math.ceil(len(jobs) / most))
+    return [ordered[i : i + count] for i in range(0, len(ordered), count)]
 
 
 def speeds(file: Path, seeds: int, tiny: bool) -> None:
-    """All sizes, into a record."""
+    """All units and sizes, into a record."""
     sizes = ["tiny"] if tiny else list(LADDER_SIZES)
-    context = get_context("spawn")
-    barrier, turn, answers = context.Barrier(len(sizes)), context.Lock(), context.Queue()
-    processes = [
-        context.Process(target=measure_speed, args=(size, seeds, tiny, barrier, turn, answers)) for size in sizes
-    ]
-    for process in processes:
-        process.start()
-    rows = [answers.get(timeout=300) for _ in range(3 * len(sizes))]
-    for process in processes:
-        process.join()
+    began, rows, context = time.monotonic(), [], get_context("spawn")
+    # Twelve processes that each compile with a process a core would be in each other's way.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    for wave in waves([(as_unit(unit).name, size) for unit in UNITS for size in sizes]):
+        barrier, turn, answers = context.Barrier(len(wave)), context.Lock(), context.Queue()
+        processes = [
+            context.Process(target=measure_speed, args=(job, seeds, tiny, barrier, turn, answers)) for job in wave
+        ]
+        for process in processes:
+            process.start()
+        for _ in wave:
+            rows += answers.get(timeout=400)
+        for process in processes:
+            process.join()
+        print(f"{time.monotonic() - began:.0f} s, {len(rows)} rows of speeds", flush=True)
+    for row in [row for row in rows if "error" in row]:
+        print(row, flush=True)
     name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     peak = next((value for key, value in PEAK.items() if key in name), math.nan)
-    for row in rows:
+    measured = sorted((row for row in rows if "error" not in row), key=lambda r: (sizes.index(r["size"]), r["unit"]))
+    for row in measured:
         row["share_of_bf16"] = row["flops_per_second"] / peak if math.isfinite(peak) else None
         print({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    facts = {"device": name, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__, "unit": "swiglu"}
-    command = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --speeds results/ladder/speed.json"
-    write_whole(file, json.dumps({**facts, "command": command, "rows": rows}, indent=1) + "\n")
+    facts = {"device": name, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}
+    command = (
+        "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --record-only --speeds results/ladder/speed.json"
+    )
+    lines = ",\n".join(json.dumps(row) for row in measured)
+    seconds = round(time.monotonic() - began)
+    head = json.dumps({**facts, "command": command, "seconds": seconds})[:-1]
+    write_whole(file, f'{head}, "rows": [\n{lines}\n]}}\n')
 
 
 def write_record(out: Path, store: Path, seeds: int, options: dict[str, Any], sizes: tuple[str, ...]) -> None:
@@ -164,6 +227,15 @@ def main(
     if not record_only:
         repeated, repeated_sizes, times = REPEATED
 
+        told = [-math.inf]
+
+        def tell(done: int, total: int, rung: str) -> None:
+            """A line every ten seconds, and at the end."""
+            now = time.monotonic() - began
+            if now - told[0] >= 10 or done == total:
+                told[0] = now
+                print(f"{now:.0f} s {done}/{total} {rung}", flush=True)
+
         def climb(units: tuple[str, ...], own_sizes: tuple[str, ...], repeats: int, lrs: RateRule | None) -> Ladder:
             return ladder(
                 units,
@@ -176,7 +248,7 @@ def main(
                 backend="processes",
                 jobs=jobs,
                 max_hours=hours - (time.monotonic() - began) / 3600,
-                progress=lambda done, total, rung: print(f"{time.monotonic() - began:.0f} s {done}/{total} {rung}"),
+                progress=tell,
                 **options,
             )
 

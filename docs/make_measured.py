@@ -4,6 +4,9 @@ A sentence is made here out of its record, and the tests want it in its document
 changed in the one and not in the other is noticed. The tests also want every number of the README and of the
 corrections to be in such a sentence, or in one of those that measure nothing (NOT_MEASURED).
 
+The paragraph on the ladder at the top of the README and the tables of its room are written by the script itself: a
+fuller record of the ladder is put in its place, the script is run, and the documents follow.
+
 `python docs/make_measured.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote
 them, into results/claims.json: the record of studies that are not long enough to have one of their own.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +31,8 @@ from gatelab.linearization import floor, linearize
 from gatelab.scaling_laws import limit
 from gatelab.studies import Claim, Request
 from gatelab.studies.catalogue import study
+from gatelab.studies.ladder import enwik8
+from gatelab.studies.ladder.climbs import speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim
 from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1, REFERENCE_RMSE
 
@@ -64,6 +70,9 @@ TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
 LADDER_ROOM = "docs/rooms/ladder.md"
+LADDER = "results/ladder/enwik8.json, speed.json, slopes.json"
+# What is written into documents, between these two lines, out of the record of the ladder.
+BEGIN, END = "<!-- made by docs/make_measured.py: the ladder -->", "<!-- end of what is made -->"
 SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/rooms/linearization.md", "docs/glossary.md"
 HERE = "test_measured.py::test_a_sentence_is_that_of_its_record"
 
@@ -525,7 +534,8 @@ def pages() -> Iterator[Held]:
     stops = max(REFERENCE_RMSE["gqu"])
     error = f"{REFERENCE_RMSE['gqu'][stops]:.1e}".replace("e-0", "e-")
     yield Held((GQU_PAGE,), f"which stops at width {stops} with {error}", "gatelab.studies.scaling.error_curves")
-    rows = pd.DataFrame(json.loads((RESULTS / "ladder/speed.json").read_text(encoding="utf-8"))["rows"])
+    rows = speed_rows(record("ladder/speed.json"))
+    rows = rows[rows["unit"] == "swiglu"]
     plain = rows[rows["loop"] == "plain"].set_index("size")["tokens_per_second"]
     three = rows[rows["models"] == 3].set_index("size")
     times, share = three["tokens_per_second"] / plain, 100 * three["share_of_bf16"]
@@ -544,6 +554,43 @@ def pages() -> Iterator[Held]:
     yield Held(
         (LINEARIZE_ROOM,), f"is off by {near:.0f} at 6.25 and by {float(f'{far:.1g}'):.0f} at 10", "gl.linearize"
     )
+
+
+# ---- the ladder
+
+
+@cache
+def ladder_texts() -> dict[str, str]:
+    """What the record of the ladder says, for each document that has it: a paragraph, and for its room a table too."""
+    climbs = enwik8.read_climbs()
+    tables = enwik8.tables_of(climbs)
+    words = f"**Which unit, in a language model?** {enwik8.summary(climbs, tables)} Try it: `gatelab ladder --quick`."
+    paragraph = textwrap.fill(words, 150, break_long_words=False, break_on_hyphens=False)
+    rows = ["| text read | size | unit | lr | bits a byte | above the best |", "|---|---|---|---|---|---|"]
+    for row in tables["bits"].to_dict("records"):
+        above = "-" if row["unit"] == row["best"] else enwik8.excess_words(row)
+        cells = (row["repeats"], row["size"], row["unit"], f"{row['lr']:.3g}", enwik8.bits_words(row), above)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    claims = enwik8.claims_of(climbs, tables)
+    listed = [f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({claim.verdict})" for claim in claims]
+    return {README: paragraph, LADDER_ROOM: "\n\n".join((paragraph, "\n".join(rows), "\n".join(listed)))}
+
+
+def with_ladder(document: str) -> str:
+    """A document as it is to be: what stands between the two lines is that of the record."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin and end, f"{document} lacks the lines {BEGIN} and {END}"
+    return f"{before}{BEGIN}\n{ladder_texts()[document]}\n{END}{after}"
+
+
+def ladder() -> Iterator[Held]:
+    """What was written out of the record of the ladder."""
+    for document, text in ladder_texts().items():
+        for part in text.splitlines() if document == LADDER_ROOM else [text]:
+            if part.strip():
+                yield Held((document,), " ".join(part.split()), LADDER)
 
 
 # What tests of their own compare: the sentence as it stands, its record, and the test.
@@ -825,6 +872,7 @@ SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
     estimates,
     linearisation,
     pages,
+    ladder,
     elsewhere,
 )
 
@@ -851,9 +899,11 @@ def render() -> str:
 
 
 def main() -> None:
-    """Take claims from the folder that is named, if one is, and write the page."""
+    """Take claims from the folder that is named, if one is; write what is made of the ladder, and the page."""
     if len(sys.argv) > 1:
         take_claims(Path(sys.argv[1]))
+    for document in ladder_texts():
+        (ROOT / document).write_text(with_ladder(document), encoding="utf-8")
     TARGET.write_text(render(), encoding="utf-8")
     print(TARGET)
 

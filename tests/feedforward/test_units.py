@@ -31,6 +31,19 @@ def test_relu_powers_cost_as_much_as_an_mlp():
     assert gl.unit("relu2").parameter_count(50) == gl.unit("relu3").parameter_count(50) == 151
 
 
+def test_leaky_relu2_is_relu2_and_a_square_so_that_two_are_a_relu2():
+    """Its order is that of relu2 therefore, and its slope is what autodiff finds; relu2 alone has the knot solver."""
+    leaky, plain = gl.unit("leaky relu2"), gl.unit("relu2")
+    z = torch.linspace(-3, 3, 61, dtype=torch.float64)
+    value = leaky.gate(z)
+    torch.testing.assert_close(value, torch.nn.functional.leaky_relu(z, 0.5) ** 2)
+    torch.testing.assert_close(value, 0.75 * plain.gate(z) + 0.25 * z**2)
+    torch.testing.assert_close(plain.gate(z), (value - leaky.gate(-z) / 4) / (1 - 1 / 16))
+    point = z.clone().requires_grad_()
+    torch.testing.assert_close(leaky.gate.slope(z), torch.autograd.grad(leaky.gate(point).sum(), point)[0])
+    assert leaky.order == plain.order == 3 and leaky.gate_power is None and plain.gate_power == 2
+
+
 def test_forward_is_equation_1_and_17():
     net = gl.unit("gqu").network(5, 3, 2, init="normal", seed=1)
     x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

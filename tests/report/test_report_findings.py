@@ -16,7 +16,7 @@ from gatelab.report import build
 from gatelab.report.findings import draw, found
 from gatelab.report.records import read_records
 from gatelab.studies import Finding, Sketch, Stroke, all_studies, study, take_record
-from gatelab.studies.catalogue import PAPERS
+from gatelab.studies.catalogue import FOLDERS
 from gatelab.studies.definition import no_findings
 
 
@@ -50,8 +50,8 @@ def one(name: str, tables: dict[str, pd.DataFrame], place: int = 0) -> Finding:
     return study(name).findings(tables)[place]
 
 
-def test_every_paper_has_findings() -> None:
-    assert {s.name.split("/")[0] for s in all_studies() if s.findings is not no_findings} == set(PAPERS)
+def test_every_folder_has_findings() -> None:
+    assert {s.name.split("/")[0] for s in all_studies() if s.findings is not no_findings} == set(FOLDERS)
 
 
 @pytest.mark.parametrize(

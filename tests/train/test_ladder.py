@@ -31,7 +31,7 @@ from gatelab.train.ladders import (
     planned,
 )
 from gatelab.train.members import data_fingerprint
-from gatelab.train.rungs import Rung, part_of, read_text, train_rung
+from gatelab.train.rungs import Rung, noted, noting, part_of, read_text, train_rung
 
 SMALL: dict[str, Any] = {"batch": 4, "steps": 6, "test_size": 8, "evaluations": 2, "options": {"context": 16}}
 
@@ -157,6 +157,37 @@ def test_a_record_is_read_back(climbed: tuple[Ladder, Path], tmp_path: Path) -> 
     path.write_text("{}")
     with pytest.raises(GatelabError, match="no record of a ladder"):
         Ladder.read(path)
+
+
+def test_progress_moves_within_a_rung_and_changes_nothing(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rungs are looked at every hundredth of a second; whatever is told only grows."""
+    monkeypatch.setattr("gatelab.train.ladders.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gatelab.train.rungs.NOTE_SECONDS", 0.0)
+    calls: list[tuple[int, int]] = []
+    values = {**SMALL, "steps": 40, "lrs": {"gelu": 1e-2, "swiglu": 1e-2}, "device": "cpu"}
+    shown = ladder(["gelu", "swiglu"], text, ["tiny"], 1, progress=lambda d, t, rung: calls.append((d, t)), **values)
+    done = [d for d, _ in calls]
+    assert done == sorted(done) and calls[-1][0] == calls[-1][1] and len({t for _, t in calls}) == 1
+    ends = {round(calls[-1][1] * share) for share in (0.5, 1.0)}
+    assert len({d for d in done if all(abs(d - end) > 1 for end in ends)}) > 4, "nothing is told between ends of rungs"
+    silent = ladder(["gelu", "swiglu"], text, ["tiny"], 1, progress=False, **values)
+    assert [p.loss for p in silent.points] == [p.loss for p in shown.points]
+
+
+def test_a_note_that_is_half_written_or_not_there_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "half").write_text("", encoding="utf-8")
+    assert noted(tmp_path / "half") == noted(tmp_path / "none") == 0.0
+    noting(tmp_path / "some")(3, 4)
+    assert noted(tmp_path / "some") == 0.75
+
+
+def test_a_call_that_is_refused_loses_nothing(climbed: tuple[Ladder, Path], text: Path) -> None:
+    result, store = climbed
+    for bad in ({"lrs": {"gelu": math.inf}}, {"sizes": ["mini", "tiny"]}, {"device": "cuda:99"}):
+        values = {"sizes": ["tiny"], "device": "cpu", **SMALL, **bad}
+        with pytest.raises(GatelabError):
+            ladder(["gelu"], text, seeds=2, store=store, progress=False, **values)
+    assert Ladder.from_store(store).points == result.points
 
 
 def test_what_diverges_is_marked_and_kept(text: Path) -> None:

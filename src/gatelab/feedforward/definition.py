@@ -73,7 +73,7 @@ class Unit:
     @property
     def order(self) -> int | None:
         """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
-        return spline_order(self.gate_power, self.factors)
+        return spline_order(self.gate.degree, self.factors)
 
     def neuron(self, z: Tensor, *factors: Tensor) -> Tensor:
         """The hidden value from the gate's pre-activation and those of the factors."""

@@ -17,7 +17,9 @@ from torch.nn import functional
 from gatelab.display import one_line
 from gatelab.errors import unknown_name
 from gatelab.feedforward.catalogue import CATALOGUE
-from gatelab.feedforward.specification import POWERS
+from gatelab.feedforward.specification import DEGREES, POWERS
+
+LEAK = 0.5  # the slope of leaky relu below 0 whose square language-model speed runs take
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Activation:
         growth: the degree in z that an open neuron approaches, None where it is not known.
         power: the k of a truncated power relu(z)^k, None for everything else.
         derivative: the slope in closed form, None where autodiff is to find it.
+        degree: the k where the gate is a sum of relu(z)^k and polynomials of degree k or less: networks are then
+            splines of the same smoothness as those of relu^k. That of a truncated power is its power.
 
     >>> activation("relu2")(torch.tensor([-1.0, 3.0]))
     tensor([0., 9.])
@@ -40,6 +44,11 @@ class Activation:
     growth: int | None
     power: int | None = None
     derivative: Callable[[Tensor], Tensor] | None = None
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.degree is None:
+            object.__setattr__(self, "degree", self.power)
 
     def __repr__(self) -> str:
         return one_line(self, self.name)
@@ -65,6 +74,16 @@ def relu3(z: Tensor) -> Tensor:
     """relu(z)^3."""
     r = torch.relu(z)
     return r * r * r
+
+
+def leaky_relu2(z: Tensor) -> Tensor:
+    """leaky_relu(z, 1/2)^2, which is z^2 above 0 and z^2 / 4 below: 3/4 relu(z)^2 + z^2 / 4."""
+    return functional.leaky_relu(z, LEAK).square()
+
+
+def leaky_relu2_slope(z: Tensor) -> Tensor:
+    """The slope of leaky_relu(z, 1/2)^2."""
+    return torch.where(z > 0, 2 * z, 2 * LEAK**2 * z)
 
 
 def identity(z: Tensor) -> Tensor:
@@ -115,6 +134,7 @@ GATES = {
         Activation("relu", torch.relu, growth=1, power=POWERS["relu"], derivative=step),
         Activation("relu2", relu2, growth=2, power=POWERS["relu2"], derivative=relu2_slope),
         Activation("relu3", relu3, growth=3, power=POWERS["relu3"], derivative=relu3_slope),
+        Activation("leaky-relu2", leaky_relu2, growth=2, derivative=leaky_relu2_slope, degree=DEGREES["leaky-relu2"]),
         Activation("gelu", functional.gelu, growth=1, derivative=gelu_slope),
         Activation("silu", functional.silu, growth=1, derivative=silu_slope),
         Activation("sigmoid", torch.sigmoid, growth=0, derivative=sigmoid_slope),

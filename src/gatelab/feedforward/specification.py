@@ -10,6 +10,8 @@ from gatelab.errors import whole_number
 
 POWERS = {"relu": 1, "relu2": 2, "relu3": 3}
 """The k of the gates that are truncated powers relu(z)^k."""
+DEGREES = {**POWERS, "leaky-relu2": 2}
+"""The k of the gates that are relu(z)^k and a polynomial of degree k or less: they have the orders of relu^k."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class UnitSpec:
     @property
     def order(self) -> int | None:
         """The order m in RMSE ~ n^-m on smooth 1-D targets; None where no algebraic rate is known."""
-        return spline_order(POWERS.get(self.gate_name), self.factors)
+        return spline_order(DEGREES.get(self.gate_name), self.factors)
 
     @property
     def gate_name(self) -> str:
@@ -49,11 +51,11 @@ class UnitSpec:
         return parameter_count(self.factors, width)
 
 
-def spline_order(power: int | None, factors: int) -> int | None:
-    """The order of a gate relu^power times `factors` lines: one more than the degree of its open neurons."""
-    if power is None:
+def spline_order(degree: int | None, factors: int) -> int | None:
+    """The order of a gate of that degree times `factors` lines: one more than the degree of its open neurons."""
+    if degree is None:
         return None
-    return power + factors + 1
+    return degree + factors + 1
 
 
 def parameter_count(factors: int, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:

@@ -143,6 +143,7 @@ PAPERS = {
     "scaling": ("Scaling", "Divine Benevolence is an x²"),
     "ntk": ("Condition numbers", "The Devil is in the Condition Numbers"),
     "linearize": ("Linearisation", "Linearization of the Feed-Forward Layers in Neural Networks"),
+    "ladder": ("Ladder", "Beyond the papers: units in a language model"),
 }
 COLUMNS = ("Claim", "Paper", "Ours", "Interval", "Verdict")
 

@@ -7,7 +7,7 @@ one is worth beside another; `compare_ladder` says which differences are decided
 """
 
 from gatelab.scaling_laws.curves import scaling, scaling_runs
-from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, NestedTest, Worth, fit_ladder
+from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, NestedTest, Worth, fit_ladder, rank_units
 from gatelab.scaling_laws.ladder_losses import (
     LadderComparison,
     LadderComparisons,
@@ -39,6 +39,7 @@ __all__ = [
     "fit_law",
     "limit",
     "local_slopes",
+    "rank_units",
     "read_ladder",
     "scaling",
     "scaling_runs",

@@ -27,7 +27,7 @@ meets exactly. Its ends are a warning and have no level.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -431,6 +431,24 @@ def seed_draws(
     report: Listener | None = None,
 ) -> Redrawn:
     """Redraw seeds jointly for all units, and fit every form again, with the weights as they are."""
+    parts: dict[str, list[Constants]] = {form.name: [] for form in FORMS}
+    means, done = [], 0
+    for off in redrawn_deviations(ladder, draws=draws, level=level, seed=seed):
+        done += len(off)
+        means.append(cells.means + np.einsum("curs,drsu->dc", cells.weights, off))
+        targets = means[-1] @ cells.root.T
+        alike, offset = (fit_form(cells, targets, form, tolerance=ENOUGH) for form in (ALL_ALIKE, OFFSET))
+        own = fit_form(cells, targets, EXPONENT, common=offset, tolerance=ENOUGH)
+        for form, laws in zip(FORMS, (alike, offset, own), strict=True):
+            parts[form.name].append(laws)
+        if report:
+            report(done, draws)
+    fitted = {name: Constants(*map(np.concatenate, zip(*rows, strict=True))) for name, rows in parts.items()}
+    return Redrawn(np.concatenate(means), fitted)
+
+
+def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL, seed: int = 0) -> Iterator[Array]:
+    """What other seeds would add to the losses, (draws, rungs, seeds, units), a part of the draws at a time."""
     noise = seed_noise(ladder)
     pool = residual_pool(ladder, noise, seed)
     generator = np.random.default_rng((seed, 1))
@@ -439,21 +457,44 @@ def seed_draws(
     vectors = int(np.maximum(ladder.present.any(axis=0).sum(axis=1) - 1, 0).sum())
     reach = t_reach(level, max(vectors, 1)) / t_reach(level, 1e9)
     scale = reach * np.sqrt(noise.variance)[:, None, None]
-    parts: dict[str, list[Constants]] = {form.name: [] for form in FORMS}
-    means = []
     for first in range(0, draws, AT_ONCE):
         count = min(AT_ONCE, draws - first)
-        off = pool[generator.integers(len(pool), size=(count, rungs, seeds))] * scale
-        means.append(cells.means + np.einsum("curs,drsu->dc", cells.weights, off))
-        targets = means[-1] @ cells.root.T
-        alike, offset = (fit_form(cells, targets, form, tolerance=ENOUGH) for form in (ALL_ALIKE, OFFSET))
-        own = fit_form(cells, targets, EXPONENT, common=offset, tolerance=ENOUGH)
-        for form, laws in zip(FORMS, (alike, offset, own), strict=True):
-            parts[form.name].append(laws)
-        if report:
-            report(first + count, draws)
-    fitted = {name: Constants(*map(np.concatenate, zip(*rows, strict=True))) for name, rows in parts.items()}
-    return Redrawn(np.concatenate(means), fitted)
+        yield pool[generator.integers(len(pool), size=(count, rungs, seeds))] * scale
+
+
+def rank_units(
+    ladder: LadderLosses, scores: Mapping[str, float], *, draws: int = 1000, level: float = LEVEL, seed: int = 0
+) -> RankAgreement:
+    """Whether a score ranks units as their mean losses do, over the sizes that all of them have; no law is needed.
+
+    Args:
+        ladder: the losses.
+        scores: a number for each unit, such as a condition number or a slope; at least three units need one.
+        draws: of the ladder's seeds.
+        level: of the intervals.
+        seed: of the draws.
+
+    Returns:
+        Spearman's correlation, positive where units of larger scores have larger losses.
+    """
+    common = [unit for unit in ladder.units if unit in scores and math.isfinite(scores[unit])]
+    if len(common) < 3:
+        raise GatelabError(
+            f"{counted(len(common), 'unit')} of the ladder have a score; a rank correlation needs 3 or more of "
+            f"{', '.join(ladder.units)}"
+        )
+    places = [ladder.index(unit) for unit in common]
+    rungs = np.flatnonzero(ladder.present[places].any(axis=2).all(axis=0))
+    if not len(rungs):
+        raise GatelabError(f"no size is common to {', '.join(common)}; leave units out")
+    # The mean of the seeds that are there, at each size, and of the sizes.
+    there = ladder.present[places][:, rungs]
+    share = there / (there.sum(axis=2, keepdims=True) * len(rungs))
+    losses = np.where(there, ladder.losses[places][:, rungs], 0.0)
+    means = (share * losses).sum(axis=(1, 2))
+    parts = redrawn_deviations(ladder, draws=draws, level=level, seed=seed)
+    drawn = np.concatenate([np.einsum("urs,drsu->du", share, off[:, rungs][..., places]) for off in parts])
+    return rank_agreement(dict(zip(common, means.tolist(), strict=True)), means + drawn, scores, level)
 
 
 def residual_pool(ladder: LadderLosses, noise: SeedNoise, seed: int) -> Array:
@@ -770,20 +811,7 @@ class LadderLaws(PlainResult):
         Returns:
             Spearman's correlation, positive where units of larger scores have larger losses.
         """
-        common = [unit for unit in self.losses.units if unit in scores and math.isfinite(scores[unit])]
-        if len(common) < 3:
-            raise GatelabError(
-                f"{counted(len(common), 'unit')} of the ladder have a score; a rank correlation needs 3 or more of "
-                f"{', '.join(self.losses.units)}"
-            )
-        places = {unit: self._cells_of(unit) for unit in common}
-        rungs = set.intersection(*(set(self.cells.rung[cells].tolist()) for cells in places.values()))
-        if not rungs:
-            raise GatelabError(f"no size is common to {', '.join(common)}; leave units out")
-        chosen = [[c for c in places[unit] if int(self.cells.rung[c]) in rungs] for unit in common]
-        losses = dict(zip(common, self.cells.means[chosen].mean(axis=1).tolist(), strict=True))
-        drawn = self.seed_draws.means[:, chosen].mean(axis=2)
-        return rank_agreement(losses, drawn, scores, self.level)
+        return rank_units(self.losses, scores, draws=len(self.seed_draws.means), level=self.level)
 
     def plot(
         self, path: str | Path | None = None, *, reference: str | None = None, loss: str = "nats", ax: Any = None

@@ -116,7 +116,9 @@ class LadderLosses(PlainResult):
         return pd.DataFrame(columns | {self.against: self.sizes[u, r]})
 
 
-def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis = "parameters") -> LadderLosses:
+def read_ladder(
+    table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis = "parameters", least_sizes: int = LEAST_SIZES
+) -> LadderLosses:
     """The losses of a table, by unit, rung and seed, and what the rules of this module leave out.
 
     Args:
@@ -124,6 +126,7 @@ def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis 
             them; diverged, true for runs that are to be left out; rung, which sizes of different units belong together.
             Without it, parameters within a factor of 1.2 of the next are one rung.
         against: the column that laws are in. What differs by seed, such as seconds, is averaged geometrically.
+        least_sizes: how many sizes a unit needs: three for a law; one is enough to compare units at a size.
 
     Returns:
         The losses, with a sentence for everything that is missing.
@@ -162,7 +165,7 @@ def read_ladder(table: pd.DataFrame | Mapping[str, Any], *, against: LadderAxis 
         logs[place], losses[place] = math.log(size[i]), loss[i]
     parameters = [np.log(count[rung == r]).mean() for r in range(losses.shape[1])]
     whole = LadderLosses(tuple(units), np.exp(parameters), np.empty(0), losses, tuple(seeds), against)
-    return sifted(whole, logs)
+    return sifted(whole, logs, least_sizes)
 
 
 def numbers_of(frame: pd.DataFrame, name: str) -> Array:
@@ -185,7 +188,7 @@ def rung_of(frame: pd.DataFrame) -> NDArray[np.intp]:
     return np.cumsum(starts).astype(np.intp)[np.searchsorted(distinct, logs)]
 
 
-def sifted(ladder: LadderLosses, log_sizes: Array) -> LadderLosses:
+def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLosses:
     """The ladder without cells of too few seeds and units of too few sizes; `log_sizes` are nan where no run was."""
     there, left_out = np.isfinite(log_sizes), []
     asked, count = there.sum(axis=2), ladder.present.sum(axis=2)
@@ -197,12 +200,13 @@ def sifted(ladder: LadderLosses, log_sizes: Array) -> LadderLosses:
         )
     enough = (count >= LEAST_SEEDS).sum(axis=1)
     for unit, sizes in zip(ladder.units, enough, strict=True):
-        if sizes < LEAST_SIZES:
+        if sizes < least_sizes:
             left_out.append(f"{unit}: {counted(int(sizes), 'size')} left, so that the unit is left out")
-    chosen = np.flatnonzero(enough >= LEAST_SIZES)
+    chosen = np.flatnonzero(enough >= least_sizes)
     if not len(chosen):
         raise GatelabError(
-            f"no unit has {LEAST_SIZES} sizes with {LEAST_SEEDS} seeds each, which a law needs: {'; '.join(left_out)}"
+            f"no unit has {counted(least_sizes, 'size')} with {LEAST_SEEDS} seeds each, which is needed here: "
+            f"{'; '.join(left_out)}"
         )
     # A size that no run has is that of its rung, so that arrays are whole; no loss stands beside it.
     sums = np.where(there, log_sizes, 0.0).sum(axis=2) / np.maximum(asked, 1)

@@ -1,7 +1,8 @@
 """The tables and figures of three papers, measured again: runs, figures, and the papers' own numbers beside ours.
 
 `all_studies()` lists them, `reproduce("scaling/fig2", folder)` runs one and writes what it gives, `demo(folder)` is the
-shortest way to see the whole. A folder here is a paper; a `Study` at the top of any module in it is found.
+shortest way to see the whole. A folder here is a paper, ladder/ is what none has; a `Study` at the top of any module
+in it is found.
 """
 
 from gatelab.studies.catalogue import all_studies, study

@@ -11,6 +11,8 @@ from gatelab.studies.definition import Study
 
 # The papers, in the order of the report.
 PAPERS = ("scaling", "ntk", "linearize")
+# The folders of studies: those of the papers, and of what no paper has.
+FOLDERS = (*PAPERS, "ladder")
 
 
 def all_studies() -> tuple[Study, ...]:
@@ -46,7 +48,7 @@ def study(name: str) -> Study:
 def studies_by_name() -> dict[str, Study]:
     """All studies that the folders of the papers hold, in the order of `all_studies`, by name."""
     by_name: dict[str, Study] = {}
-    for paper in PAPERS:
+    for paper in FOLDERS:
         package = import_module(f"gatelab.studies.{paper}")
         modules = [import_module(f"{package.__name__}.{info.name}") for info in iter_modules(package.__path__)]
         studies = {s.name: s for module in modules for s in vars(module).values() if isinstance(s, Study)}

@@ -74,6 +74,7 @@ def reproduce(
     study = find(name)
     folder = Path(out) / Path(name).parent
     # Before the run: a study of minutes must not end at a folder that cannot be written to.
+    refuse_other_records(Path(out) / f"{name}.json")
     stage = staging_folder(folder)
     try:
         began = time.perf_counter()
@@ -86,6 +87,16 @@ def reproduce(
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return Reproduction(name, files, outcome, seconds)
+
+
+def refuse_other_records(path: Path) -> None:
+    """A JSON file of the outcome's name that is no outcome, such as a record of a GPU, is not written over."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # nothing is there, or what a killed process left half written
+    if not isinstance(values, dict) or "claims" not in values:
+        raise GatelabError(f"{path} is no outcome of a study, and would be written over; give another folder")
 
 
 def staging_folder(folder: Path) -> Path:

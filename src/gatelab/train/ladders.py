@@ -11,9 +11,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +36,7 @@ from gatelab.statistics import Interval, t_interval
 from gatelab.sweep import Backend, Record, Run, Store, map_runs
 from gatelab.train.members import data_fingerprint
 from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
-from gatelab.train.rungs import TASK, Rung, computing, read_text, rung_of
+from gatelab.train.rungs import TASK, Rung, computing, noted, read_text, rung_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +46,8 @@ LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
 FACTOR = 2.0  # between two learning rates of a sweep
 RATES = tuple(2e-3 * FACTOR**k for k in range(4))
 TUNED = 2  # sizes at which learning rates are swept, the smallest
+PARTS = 10_000  # in which progress is told
+LOOK_SECONDS = 1.0  # between two looks at how far rungs are
 ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
 BITS = math.log(2)
 # Parameters and operations a second of three models together on an H200: results/ladder/speed.json.
@@ -409,7 +413,7 @@ class Ladder:
         Returns:
             The differences of losses, in nats a token, and which are decided.
         """
-        return compare_ladder(read_ladder(self.columns(repeats)))
+        return compare_ladder(read_ladder(self.columns(repeats), least_sizes=1))
 
     def plot(
         self, path: str | Path | None = None, *, repeats: int = 1, reference: str | None = None, ax: Any = None
@@ -598,7 +602,8 @@ def ladder(
         jobs: how many rungs at once.
         device: None for a GPU if there is one, else the CPU.
         max_hours: after them nothing new is begun.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, rung).
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total, rung), which
+            is called whenever a rung ends, and from another thread every second while one is trained.
         **options: values of the recipes: model, optimiser, tokenizer, batch, steps, weight_decay, options and so on.
 
     Returns:
@@ -608,8 +613,13 @@ def ladder(
     if device is not None:
         check_device(device, torch.float32)
     work = Work(text, store, backend, jobs, device, max_hours, time.monotonic())
-    with work.computing(), reporting(progress, "climbing") as report:
-        return climbed(climb, work, lrs, Path(str(data)).name, report)
+    with (
+        tempfile.TemporaryDirectory(prefix="gatelab-rungs-") as notes,
+        work.computing(notes),
+        reporting(progress, "climbing") as report,
+        watched(Course(work.text, Path(notes), report)) as course,
+    ):
+        return climbed(climb, work, lrs, Path(str(data)).name, course)
 
 
 def planned(
@@ -669,13 +679,13 @@ class Work:
     max_hours: float | None
     began: float
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Checkpoints lie beside the store."""
+    def computing(self, notes: str) -> AbstractContextManager[None]:
+        """Checkpoints lie beside the store, notes of how far rungs are in a folder of their own."""
         folder = None
         if self.store is not None:
             path = self.store.path if isinstance(self.store, Store) else Path(self.store)
             folder = path.with_name(path.name + ".checkpoints")
-        return computing(folder, self.device, None)
+        return computing(folder, self.device, None, notes)
 
     def results(self, rungs: Sequence[Rung]) -> Iterator[RungResult]:
         """What comes of rungs, as they end; what fails is raised, and all else is kept in the store."""
@@ -711,22 +721,80 @@ class Work:
             )
 
 
-def climbed(
-    climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None, text: str, report: Listener | None
-) -> Ladder:
+class Course:
+    """How far a ladder is, in operations, those of rungs that are in hand included; told to whoever listens."""
+
+    def __init__(self, text: str, notes: Path, report: Listener | None) -> None:
+        self.text, self.notes, self.report = text, notes, report
+        self.total, self.ended, self.told = 0.0, 0.0, -1
+        self.waiting: dict[str, Rung] = {}
+        self.lock = threading.Lock()
+
+    def ask(self, rungs: Sequence[Rung]) -> None:
+        """These are trained next."""
+        with self.lock:
+            self.waiting |= {rung.run(self.text).key: rung for rung in rungs}
+
+    def end(self, result: RungResult) -> None:
+        """This one is done."""
+        with self.lock:
+            self.waiting.pop(result.run.key, None)
+            self.ended += rung_flops(result.rung)
+            self.tell(self.ended, repr(result.rung))
+
+    def look(self) -> None:
+        """Tell how far rungs in hand are, if that is more than was told."""
+        with self.lock:
+            shares = {key: noted(self.notes / key) for key in self.waiting}
+            done = self.ended + sum(share * rung_flops(self.waiting[key]) for key, share in shares.items())
+            first = max(shares, key=lambda key: shares[key], default=None)
+            if first is not None and self.parts(done) > self.told:
+                self.tell(done, repr(self.waiting[first]))
+
+    def parts(self, done: float) -> int:
+        """How many of the parts into which the whole is divided are done; what comes on top has no part."""
+        return int(PARTS * done / max(self.total, done, 1.0))
+
+    def tell(self, done: float, text: str) -> None:
+        """To whoever listens."""
+        self.told = max(self.told, self.parts(done))
+        if self.report:
+            self.report(self.told, PARTS, text)
+
+
+@contextmanager
+def watched(course: Course) -> Iterator[Course]:
+    """While a ladder climbs, look every second how far its rungs are."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_SECONDS):
+            course.look()
+
+    thread = threading.Thread(target=watch, daemon=True, name="gatelab-rungs")
+    if course.report:
+        thread.start()
+    try:
+        yield course
+    finally:
+        over.set()
+        if course.report:
+            thread.join()
+
+
+def climbed(climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None, text: str, course: Course) -> Ladder:
     """All stages of a ladder, one after the other."""
     results: list[RungResult] = []
-    total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
+    course.total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
 
     def so_far() -> Ladder:
         return Ladder(text, tuple(results), climb_facts(climb))
 
     def stage(rungs: Sequence[Rung]) -> None:
+        course.ask(rungs)
         for result in work.results(rungs):
             results.append(result)
-            if report:
-                done = sum(rung_flops(each.rung) for each in results)
-                report(int(done / 1e9), int(max(total, done) / 1e9), repr(result.rung))
+            course.end(result)
 
     if lrs is None:
         stage(climb.sweeps())

@@ -1,9 +1,9 @@
 """A rung of the ladder: one unit at one size, all its seeds and learning rates trained together, as a run of a sweep.
 
 What a run is called with decides its numbers; where it computes does not, and reaches it by the environment variable
-GATELAB_RUNGS: the folder of checkpoints, the device, and whether to compile. So a store that was begun on one machine
-goes on on another, and a worker that is killed costs the steps since its last checkpoint, GATELAB_SAVE_SECONDS (45)
-or less ago.
+GATELAB_RUNGS: the folder of checkpoints, the device, whether to compile, and where to note how far it is. So a store
+that was begun on one machine goes on on another, and a worker that is killed costs the steps since its last checkpoint,
+GATELAB_SAVE_SECONDS (45) or less ago.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 
 from gatelab.data.text import TextData, text_data
-from gatelab.display import one_line
+from gatelab.display import Listener, ProgressLike, one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.models import DecoderConfig, GPT2Config
 from gatelab.models.block import named
@@ -35,6 +36,7 @@ from gatelab.train.recipes import SIZES, Recipe
 TASK = "gatelab.train.rungs:train_rung"
 VARIABLE = "GATELAB_RUNGS"
 SAVE_VARIABLE, SAVE_SECONDS = "GATELAB_SAVE_SECONDS", 45.0  # between two checkpoints
+NOTE_SECONDS = 0.5  # between two notes of how far a rung is
 PURPOSES = ("tune", "climb")
 
 
@@ -120,19 +122,41 @@ def part_of(data: TextData, repeats: int, purpose: str) -> TextData:
 
 
 @contextmanager
-def computing(folder: str | Path | None, device: str | None, compile: bool | None) -> Iterator[None]:
-    """Tell this process and those that it begins where and how rungs are computed."""
-    place = None
-    if folder is not None:
-        place = str(Path(folder).resolve())
+def computing(
+    folder: str | Path | None, device: str | None, compile: bool | None, notes: str | Path | None = None
+) -> Iterator[None]:
+    """Tell this process and those that it begins where and how rungs are computed, and where notes of them go."""
+    place, note = (None if path is None else str(Path(path).resolve()) for path in (folder, notes))
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = json.dumps({"folder": place, "device": device, "compile": compile})
+    os.environ[VARIABLE] = json.dumps({"folder": place, "device": device, "compile": compile, "notes": note})
     try:
         yield
     finally:
         del os.environ[VARIABLE]
         if before is not None:
             os.environ[VARIABLE] = before
+
+
+def noting(path: Path) -> Listener:
+    """What a training calls after every step: writes which share of the steps is done, twice a second at most."""
+    last = -math.inf
+
+    def note(done: int, total: int, *_: object) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= NOTE_SECONDS:
+            last = now
+            path.write_text(f"{done / total:.4f}", encoding="utf-8")
+
+    return note
+
+
+def noted(path: Path) -> float:
+    """The share of a rung that is done, by its note; 0 where there is none, or where it is just being written."""
+    try:
+        return float(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0.0
 
 
 def train_rung(
@@ -166,6 +190,9 @@ def train_rung(
         compile = torch.cuda.is_available() and device != "cpu"
     if folder is not None:
         folder = Path(folder) / rung.run(text).key
+    progress: ProgressLike = False
+    if settings.get("notes") is not None and Path(settings["notes"]).is_dir():  # another machine has no such folder
+        progress = noting(Path(settings["notes"]) / rung.run(text).key)
     histories = train_many(
         rung.members,
         data=part_of(whole, repeats, purpose),
@@ -173,7 +200,7 @@ def train_rung(
         device=device,
         compile=compile,
         save_seconds=float(os.environ.get(SAVE_VARIABLE, SAVE_SECONDS)),
-        progress=False,
+        progress=progress,
     )
     if folder is not None:  # the record says it all, and the state of a large model is gigabytes
         (folder / "checkpoint.safetensors").unlink(missing_ok=True)

@@ -12,6 +12,13 @@ RELU2 = UnitSpec(
 RELU3 = UnitSpec("relu3", "relu3", 0, "relu(Gx+g)^3: C2 cubic spline, order 4 at 3n+1 parameters", aliases=("relu^3",))
 GLU = UnitSpec("glu", "relu", 1, "relu(Gx+g)(Ux+u): the paper's GLU (ReGLU), C0 quadratic, order 3", aliases=("reglu",))
 GQU = UnitSpec("gqu", "relu", 2, "relu(Gx+g)(Ux+u)(Qx+q): the paper's Gated Quadratic Unit, order 4")
+LEAKY_RELU2 = UnitSpec(
+    "leaky-relu2",
+    "leaky-relu2",
+    0,
+    "leaky_relu(Gx+g, 1/2)^2, of language-model speed runs: 3/4 relu^2 and 1/4 of a square, order 3 as relu2",
+    aliases=("leaky relu2", "leaky_relu2", "leaky-relu^2"),
+)
 
 # The gate is smooth, or missing: the blocks of transformers, for which no algebraic rate is known.
 GEGLU = UnitSpec("geglu", "gelu", 1, "gelu(Gx+g)(Ux+u): the block of Gemma, T5 v1.1")

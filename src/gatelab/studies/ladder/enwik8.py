@@ -1,0 +1,652 @@
+"""Units in a language model on enwik8, from 0.4 to 26 million parameters: is a gate's gain an offset or an exponent?
+
+The record is made on a GPU in parts (`benchmarks/gpu_ladder.py`), and this study reads whatever it has: what too few
+sizes leave open is called undecided, with how many there are. A quick run reads the same with fewer draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from gatelab.arrays import Array
+from gatelab.display import counted
+from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
+from gatelab.plotting.curves import size_text
+from gatelab.scaling_laws import LadderLaws
+from gatelab.scaling_laws.ladder_laws import EXPONENT, OFFSET, more_or_fewer, percent_ends
+from gatelab.scaling_laws.ladder_losses import SIGNIFICANT, LadderAxis
+from gatelab.statistics import Interval
+from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
+from gatelab.studies.ladder.climbs import (
+    AXES,
+    NOUNS,
+    REFERENCE,
+    Frame,
+    Regime,
+    agreement,
+    bits_table,
+    comparisons_table,
+    gated,
+    gaussian_conditions,
+    laws_table,
+    model_conditions,
+    plain_frame,
+    rates_table,
+    regime_name,
+    regimes_of,
+    speed_rows,
+    worth_table,
+)
+from gatelab.studies.progress import ticker
+from gatelab.studies.records import origin, read_record, record_path
+from gatelab.studies.verdicts import reproduced_if
+from gatelab.train import Ladder
+
+RECORD, SPEEDS, SLOPES, KERNELS = "ladder/enwik8.json", "ladder/speed.json", "ladder/slopes.json", "ntk/models.json"
+COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db"
+SPEED_COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --record-only --speeds FILE"
+SLOPES_COMMAND = "gatelab scale UNITS --points 400 --widths 2,4,8 --seeds 2 --json"
+RIVAL, GATE = "relu2", "swiglu"  # the two that public evidence holds against each other
+REPEATED = 20
+DRAWS, QUICK_DRAWS = 500, 60
+# Al-Rfou et al. 2018 (arXiv 1808.04444): 12 layers on random windows of 512 bytes, 16 a batch; its 64 layers were
+# trained for 2.5 million such batches, and the 12 layers are not said to have had fewer.
+LITERATURE_BITS, LITERATURE_PARAMETERS = 1.11, 44e6
+
+
+@dataclass(frozen=True, eq=False)
+class Climbs:
+    """What the study is made from.
+
+    Attributes:
+        ladder: The record.
+        regimes: By how often the text was read.
+        scores: Of the units, by the name of the score: what other rooms expect to rank them.
+        speeds: Tokens a second by unit, size and loop.
+    """
+
+    ladder: Ladder
+    regimes: Mapping[int, Regime]
+    scores: Mapping[str, Mapping[str, float]]
+    speeds: Frame
+
+    @property
+    def once(self) -> Regime:
+        """Every byte once."""
+        return self.regime(1)
+
+    def regime(self, repeats: int) -> Regime:
+        """A regime; one without trainings where the record has none."""
+        if repeats in self.regimes:
+            return self.regimes[repeats]
+        empty = self.ladder.table().iloc[:0]
+        return Regime(repeats, empty, dict.fromkeys(AXES, "undecided: 0 sizes"), 0)
+
+
+def run(request: Request) -> Outcome:
+    """The study from the record; a quick one draws less."""
+    tick = ticker(request, 3)
+    draws = DRAWS
+    if request.quick:
+        draws = QUICK_DRAWS
+    climbs = read_climbs(draws)
+    tick()
+    tables = tables_of(climbs)
+    tick()
+    figure = draw(climbs.regimes, tables["bits"])
+    tick()
+    return Outcome(figure, tables, claims_of(climbs, tables), notes(climbs))
+
+
+def read_climbs(draws: int = DRAWS) -> Climbs:
+    """The record of the ladder and those of speeds, slopes and kernels."""
+    ladder = Ladder.read(record_path(RECORD, COMMAND))
+    speeds = speed_rows(read_record(SPEEDS, SPEED_COMMAND))
+    regimes = regimes_of(ladder, speeds, draws)
+    units = list(dict.fromkeys(unit for regime in regimes.values() for unit in regime.units))
+    slopes = [
+        row
+        for row in read_record(SLOPES, SLOPES_COMMAND, "minutes on two cores")["slopes"]
+        if (row["against"], row["aggregate"]) == ("P", "best")
+    ]
+    scores = {
+        "κ of Gaussian rows": gaussian_conditions(units),
+        "κ of GPT-2": model_conditions(read_record(KERNELS, "python benchmarks/gpu_kernels.py")),
+        "the slope in one dimension": {row["unit"]: row["slope"] for row in slopes},
+    }
+    return Climbs(ladder, regimes, scores, speeds)
+
+
+def tables_of(climbs: Climbs) -> dict[str, pd.DataFrame]:
+    """All tables of the study."""
+    references = [unit for unit in (REFERENCE, RIVAL) if unit in climbs.once.units]
+    return {
+        "bits": bits_table(climbs.regimes),
+        "laws": laws_table(climbs.regimes),
+        "worth": worth_table(climbs.regimes, references),
+        "comparisons": comparisons_table(climbs.regimes),
+        "regimes": regimes_table(climbs),
+        "rates": rates_table(climbs.ladder),
+        "agreement": agreement_table(climbs),
+    }
+
+
+def regimes_table(climbs: Climbs) -> pd.DataFrame:
+    """A row a gated unit: its bits less those of relu2 in both regimes, at the sizes that both have, and the change."""
+    rows = []
+    for unit in [name for name in climbs.once.units if gated(name)]:
+        row: dict[str, Any] = {"unit": unit, "rival": RIVAL}
+        change = change_of(climbs, unit)
+        row["sizes"] = ", ".join(change.sizes)
+        for name, value in (("once", change.once), ("repeated", change.repeated), ("change", change.change)):
+            if isinstance(value, str):
+                row |= {name: math.nan, f"{name}_low": math.nan, f"{name}_high": math.nan, "reason": value}
+            else:
+                row |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class RepeatChange:
+    """A gated unit's bits less those of relu2 in the two regimes, at their common sizes; sentences where not known."""
+
+    sizes: tuple[str, ...]
+    once: Interval | str
+    repeated: Interval | str
+    change: Interval | str
+
+
+def change_of(climbs: Climbs, unit: str) -> RepeatChange:
+    """What repeating does to the lead of a gate. The two regimes share no batches: their reaches add as squares."""
+    both = [climbs.regime(repeats).common_sizes([unit, RIVAL]) for repeats in (1, REPEATED)]
+    sizes = tuple(size for size in both[0] if size in both[1])
+    values: list[Interval | str] = []
+    for repeats in (1, REPEATED):
+        apart = climbs.regime(repeats).restricted(sizes).difference(unit, RIVAL)
+        if not sizes:
+            apart = "undecided: 0 sizes in both regimes"
+        values.append(apart if isinstance(apart, str) else apart[0])
+    once, repeated = values
+    if isinstance(once, str) or isinstance(repeated, str):
+        return RepeatChange(sizes, once, repeated, "undecided: 0 sizes in both regimes")
+    value = repeated.value - once.value
+    reach = math.hypot(once.high - once.value, repeated.high - repeated.value)
+    return RepeatChange(sizes, once, repeated, Interval(value, value - reach, value + reach))
+
+
+def agreement_table(climbs: Climbs) -> pd.DataFrame:
+    """A row a regime and score: the rank correlation with the losses, and both its intervals."""
+    rows = []
+    for regime in climbs.regimes.values():
+        for name, scores in climbs.scores.items():
+            row: dict[str, Any] = {"repeats": regime.repeats, "score": name}
+            agreed = agreement(regime, scores)
+            if isinstance(agreed, str):
+                rows.append(row | {"sentence": agreed})
+                continue
+            row |= {"units": ", ".join(agreed.units), "correlation": agreed.correlation.value}
+            row |= {"low": agreed.correlation.low, "high": agreed.correlation.high, "p": agreed.p}
+            row |= {"units_low": agreed.over_units.low, "units_high": agreed.over_units.high}
+            rows.append(row | {"sentence": agreed.sentence})
+    return pd.DataFrame(rows)
+
+
+# ---- claims
+
+
+def claims_of(climbs: Climbs, tables: Tables) -> tuple[Claim, ...]:
+    """What was measured beside what others say."""
+    claims = [law_claim(climbs.regime(repeats), axis) for repeats in (1, REPEATED) for axis in AXES]
+    claims += [worth_claim(climbs.once, reference) for reference in (RIVAL, REFERENCE)]
+    claims += [hypothesis_claim(climbs.once, unit) for unit in gates_of(climbs)]
+    claims += [hypothesis_claim(climbs.regime(REPEATED), unit) for unit in gates_of(climbs)]
+    claims += [change_claim(climbs, unit) for unit in gates_of(climbs)]
+    claims += [pairs_claim(climbs.regime(repeats)) for repeats in (1, REPEATED)]
+    claims += [rates_claim(tables["rates"]), check_claim(tables["rates"])]
+    claims += [rank_claim(climbs.once, name, scores) for name, scores in climbs.scores.items()]
+    return (*claims, literature_claim(climbs.once, tables["bits"]))
+
+
+def gates_of(climbs: Climbs) -> list[str]:
+    """The gated units that climbed in any regime."""
+    units = dict.fromkeys(unit for regime in climbs.regimes.values() for unit in regime.units)
+    return [unit for unit in units if gated(unit)]
+
+
+def law_claim(regime: Regime, axis: LadderAxis) -> Claim:
+    """Whether units differ by an offset or in their exponents. The first paper says: in their exponents."""
+    what = f"offset or exponent, L against {NOUNS[axis]}, {regime.name}"
+    paper, laws = "an exponent: P^-3 for GLUs, P^-2 for MLPs, of regressions in one dimension", regime.law(axis)
+    if isinstance(laws, str):
+        return Claim(what, paper, laws, "undecided", f"{climbed_words(regime)}.")
+    verdict: Verdict = "undecided"
+    if laws.verdict != "undecided":
+        verdict = reproduced_if(laws.verdict == "exponent")
+    common = laws.laws[OFFSET.name]
+    because = (
+        f"{laws.sentence[:1].upper()}{laws.sentence[1:]}. Of {', '.join(laws.losses.units)} at "
+        f"{counted(len(laws.losses.parameters), 'size')}; with one exponent for all it is {common.exponent[0]:.3f} and "
+        f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together."
+    )
+    spread = f"{min(r.low for r in laws.ratio):.2f} to {max(r.high for r in laws.ratio):.2f}"
+    ours = f"{laws.verdict}; ratios of exponents to their mean {spread}"
+    return Claim(what, paper, ours, verdict, because, f"p {laws.exponents_differ.p:.2g}")
+
+
+def worth_claim(regime: Regime, reference: str) -> Claim:
+    """How many parameters the gate is worth, and whether that falls with size."""
+    what = f"{GATE} in parameters of {reference}, {regime.name}"
+    paper = {RIVAL: "fewer: worse on all measures (nanochat, no seeds)"}.get(reference, "-")
+    worth = regime.worth(GATE, reference)
+    if isinstance(worth, str):
+        return Claim(what, paper, worth, "undecided", f"{climbed_words(regime)}.")
+    verdict: Verdict = "new"
+    if not worth.overall.excludes(1.0):
+        verdict = "undecided"
+    elif reference == RIVAL:
+        verdict = reproduced_if(worth.overall.value < 1)
+    sizes = "; ".join(
+        f"{size:.2g}: {more_or_fewer(k.value)} {percent_ends(k)}"
+        for size, k in zip(worth.sizes, worth.factor, strict=True)
+    )
+    because = f"By size {sizes}. {worth.sentence[:1].upper()}{worth.sentence[1:]}."
+    ours = f"{more_or_fewer(worth.overall.value)} over all sizes; with size {worth.trend}"
+    return Claim(what, paper, ours, verdict, because, f"{percent_ends(worth.overall)} %")
+
+
+def hypothesis_claim(regime: Regime, unit: str) -> Claim:
+    """A gate against relu2: the hypothesis is that gates win when data repeat, and relu2 when they do not."""
+    what = f"{unit} less {RIVAL} over all sizes, {regime.name}"
+    wins = "below" if regime.repeats > 1 else "above"
+    paper = {"below": "less: gates win when data repeat", "above": "more: relu2 wins when data do not repeat"}[wins]
+    apart = regime.difference(unit, RIVAL)
+    if regime.points.empty:
+        apart = "undecided: 0 sizes"
+    if isinstance(apart, str):
+        return Claim(what, paper, apart, "undecided", f"{climbed_words(regime)}.")
+    d, p = apart
+    verdict: Verdict = "undecided"
+    if p <= SIGNIFICANT:
+        verdict = reproduced_if((d.value < 0) == (wins == "below"))
+    sizes = regime.common_sizes([unit, RIVAL])
+    because = (
+        f"Paired by seed at {', '.join(sizes)}; Holm's p over all pairs of units is {p:.2g}, and above "
+        f"{SIGNIFICANT:g} nothing is decided."
+    )
+    return Claim(what, paper, f"{d.value:+.4f} bits", verdict, because, d.ends("+.4f"))
+
+
+def change_claim(climbs: Climbs, unit: str) -> Claim:
+    """Whether a gate gains on relu2 when data repeat."""
+    what = f"{unit} less {RIVAL}, repeated less once"
+    paper, change = "less: gates gain where data repeat", change_of(climbs, unit)
+    if isinstance(change.change, str):
+        return Claim(what, paper, change.change, "undecided", f"{climbed_words(climbs.regime(REPEATED))}.")
+    verdict: Verdict = "undecided"
+    if change.change.excludes(0.0):
+        verdict = reproduced_if(change.change.value < 0)
+    assert isinstance(change.once, Interval) and isinstance(change.repeated, Interval)
+    because = (
+        f"At {', '.join(change.sizes)}: {change.once:+.4f} bits once, {change.repeated:+.4f} repeated. The regimes "
+        "share no batches: the reaches of both intervals are added as squares."
+    )
+    return Claim(what, paper, f"{change.change.value:+.4f} bits", verdict, because, change.change.ends("+.4f"))
+
+
+def pairs_claim(regime: Regime) -> Claim:
+    """How many comparisons are decided."""
+    what = f"pairs of units that are told apart, {regime.name}"
+    comparisons = regime.comparisons
+    if regime.points.empty:
+        comparisons = "undecided: 0 sizes"
+    if isinstance(comparisons, str):
+        return Claim(what, "-", comparisons, "undecided", f"{climbed_words(regime)}.")
+    overall = [row for row in comparisons.rows if row.parameters is None]
+    decided = [row for row in overall if row.decided]
+    single = [row.decided for row in comparisons.rows if row.parameters is not None]
+    names = "; ".join(
+        f"{row.first} - {row.second} {row.difference.value:+.3f} {row.difference.ends('+.3f')}" for row in decided
+    )
+    verdict: Verdict = "new"
+    if not decided:
+        verdict = "undecided"
+    because = f"Over all sizes: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %."
+    ours = f"{len(decided)} of {len(overall)} over all sizes, {sum(single)} of {len(single)} at single sizes"
+    return Claim(what, "-", ours, verdict, because)
+
+
+def rates_claim(rates: Frame) -> Claim:
+    """How far the best learning rates of units lie apart."""
+    spreads = {
+        size: (float(own["best"].max() / own["best"].min()), own)
+        for size, own in rates.groupby("size", sort=False)
+        if len(own) > 1
+    }
+    what, paper = "best learning rates of units, largest over smallest", "a GLU fails at another unit's rate (marin)"
+    if not spreads:
+        return Claim(what, paper, "undecided: no size with 2 units", "undecided", "Rates were not swept.")
+    ours = ", ".join(f"{spread:.1f} at {size}" for size, (spread, _) in spreads.items())
+    parts = [
+        f"{size}: {', '.join(f'{u} {lr:.2g}' for u, lr in zip(own['unit'], own['best'], strict=True))}"
+        for size, (_, own) in spreads.items()
+    ]
+    because = f"By a parabola in log lr, one seed a rate. {'; '.join(parts)}."
+    return Claim(what, paper, ours, "new", because)
+
+
+def check_claim(rates: Frame) -> Claim:
+    """What the rule costs at the size that it was not made from."""
+    what = "loss at the rule's learning rate above that at the best, at a size it was not made from"
+    checked = rates[~rates["made_the_rule"].astype(bool)]
+    if checked.empty:
+        return Claim(what, "-", "undecided: 0 sizes", "undecided", "The rule was not checked at a larger size.")
+    known = checked.dropna(subset=["excess"])
+    ends = checked[checked["end"] != 0]
+    parts = [f"{row.unit} {row.excess:.4f} ({row.factor:.2f} times the best rate)" for row in known.itertuples()]
+    because = f"At {', '.join(dict.fromkeys(checked['size']))}, by the parabola, in bits: {', '.join(parts)}."
+    if len(ends):
+        because += (
+            f" The best rate of {', '.join(ends['unit'])} lies at an end of the sweep, which tells no more than that "
+            "the rule's is too large or too small there."
+        )
+    if known.empty:
+        return Claim(what, "-", "undecided: every best rate lies at an end", "undecided", because)
+    ours = f"at most {known['excess'].max():.4f} bits for {len(known)} of {counted(len(checked), 'unit')}"
+    return Claim(what, "-", ours, "new", because)
+
+
+def rank_claim(regime: Regime, name: str, scores: Mapping[str, float]) -> Claim:
+    """Whether a score of another room ranks the units as the ladder does."""
+    what = f"rank correlation of {name} with the loss, {regime.name}"
+    paper = "positive: better conditioned, or steeper, is better"
+    agreed = agreement(regime, scores)
+    if isinstance(agreed, str):
+        return Claim(what, paper, agreed, "undecided", f"{climbed_words(regime)}.")
+    verdict: Verdict = "undecided"
+    if agreed.p <= SIGNIFICANT:
+        verdict = reproduced_if(agreed.correlation.value > 0)
+    rows = sorted(zip(agreed.units, agreed.losses, agreed.scores, strict=True), key=lambda row: row[1])
+    listed = ", ".join(f"{unit} {loss:.3f} ({score:.3g})" for unit, loss, score in rows)
+    because = f"Mean bits over the common sizes, and the score: {listed}. {agreed.sentence}."
+    interval = f"over seeds {agreed.correlation.ends('.2f')}, over units {agreed.over_units.ends('.2f') or 'none'}"
+    return Claim(what, paper, f"{agreed.correlation.value:.2f}", verdict, because, interval)
+
+
+def literature_claim(regime: Regime, bits: Frame) -> Claim:
+    """The best model of the largest size beside a larger one of the literature."""
+    what = "bits a byte of the best model of the largest size"
+    paper = f"{LITERATURE_BITS} ({LITERATURE_PARAMETERS / 1e6:.0f} M parameters, arXiv 1808.04444)"
+    own = bits[(bits["repeats"] == 1) & bits["bits"].notna()]
+    if own.empty:
+        return Claim(what, paper, "undecided: 0 sizes", "undecided", f"{climbed_words(regime)}.")
+    largest = own[own["size"] == regime.sizes[-1]]
+    best = largest.loc[largest["bits"].idxmin()]
+    because = (
+        f"{best['unit']} with {best['parameters'] / 1e6:.2g} M parameters without embedding, mean of "
+        f"{best['seeds'] - best['diverged']} seeds, after {best['tokens'] / 1e6:.0f} M bytes, each read once. The "
+        "paper's 12 layers read random windows of 512 bytes, 16 a batch, with dropout and auxiliary losses; its 64 "
+        "layers took 2.5 million such batches, 20 G bytes or 228 passes. It gives no figure for one pass, so that none "
+        f"is beside ours. Of {counted(len(largest), 'unit')} at this size the best was taken, which favours it."
+    )
+    return Claim(what, paper, f"{best['bits']:.3f}", "new", because, Interval(0, best["low"], best["high"]).ends(".3f"))
+
+
+def climbed_words(regime: Regime) -> str:
+    """Which units climbed at which sizes.
+
+    >>> empty = pd.DataFrame(columns=["unit", "size", "parameters"])
+    >>> climbed_words(Regime(20, empty, {}, 0))
+    'Nothing has climbed yet with a 20th of the text 20 times'
+    """
+    if regime.points.empty:
+        return f"Nothing has climbed yet with {regime_name(regime.repeats)}"
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for size in regime.sizes:
+        units = tuple(dict.fromkeys(regime.points[regime.points["size"] == size]["unit"]))
+        groups.setdefault(units, []).append(size)
+    parts = [f"{counted(len(units), 'unit')} at {', '.join(sizes)}" for units, sizes in groups.items()]
+    return f"Climbed with {regime_name(regime.repeats)}: {'; '.join(parts)}"
+
+
+def notes(climbs: Climbs) -> tuple[str, ...]:
+    """How it was measured, and what is left out."""
+    facts = dict(climbs.ladder.facts)
+    lines = [origin(facts)]
+    lines += [f"{climbed_words(regime)}." for regime in climbs.regimes.values()]
+    lines += [
+        f"A decoder with RMS norms, rotary positions and a head of its own reads bytes, {facts['batch']} windows of "
+        f"{facts['context']} a batch, {facts['steps']} steps of {facts['optimiser']}; glu is the ReGLU. Units have "
+        "equal parameters and operations, the same batches for the same seed, and learning rates of their own.",
+        "Intervals are 95 %: of bits a byte Student's t over seeds; of differences paired by seed, with the variance "
+        "of all pairs of a size; of laws a bootstrap over seeds. A unit enters a law with three sizes of two seeds or "
+        "more.",
+        "The best unit of a size is chosen by the same losses, so that what lies above it is a little too large.",
+        "GPU seconds are those of a training among three that are trained together on an idle device "
+        f"(results/{SPEEDS}: {', '.join(dict.fromkeys(climbs.speeds['unit']))}); units without speeds are not shown.",
+    ]
+    diverged = [p for p in climbs.ladder.points if p.diverged is not None and p.purpose == "climb"]
+    if diverged:
+        lines.append(f"Diverged, marked and left out: {'; '.join(map(str, diverged))}.")
+    for regime in climbs.regimes.values():
+        laws = regime.law()
+        if isinstance(laws, LadderLaws) and laws.losses.left_out:
+            lines.append(f"Left out of laws, {regime.name}: {'; '.join(laws.losses.left_out)}.")
+    return tuple(lines)
+
+
+# ---- in a few words
+
+
+def summary(climbs: Climbs, tables: Tables) -> str:
+    """What came out so far, as a paragraph whose numbers are all of the record."""
+    regime, bits = climbs.once, plain_frame(tables["bits"])
+    trainings = sum(len(r.points) for r in climbs.regimes.values())
+    device = climbs.ladder.facts["device"]
+    sentences = [f"{counted(trainings, 'training')} on an {device}, enwik8 byte by byte.", f"{climbed_words(regime)}."]
+    full = regime.common_sizes(regime.units)
+    for size in dict.fromkeys([*full[:1], *full[-1:]]):
+        own = bits[(bits["repeats"] == 1) & (bits["size"] == size)].sort_values("bits")
+        first, last = own.iloc[0], own.iloc[-1]
+        sentences.append(
+            f"At {size} parameters {first['unit']}, the best of {len(own)}, has {bits_words(first)} bits a byte and "
+            f"{last['unit']}, the last, {bits_words(last)}."
+        )
+    comparisons = regime.comparisons
+    if not isinstance(comparisons, str):
+        overall = [row for row in comparisons.rows if row.parameters is None]
+        decided = sum(row.decided for row in overall)
+        sentences.append(f"{decided} of {len(overall)} pairs of units are told apart over all sizes.")
+    sentences.append(scatter_words(regime))
+    law, worth = law_claim(regime, "parameters"), worth_claim(regime, RIVAL)
+    lines = [("An offset or an exponent:", law), (f"What {GATE} is worth in parameters of {RIVAL}:", worth)]
+    repeated = climbs.regime(REPEATED)
+    if repeated.points.empty:
+        return " ".join([*sentences, *map(claim_words, lines), f"{climbed_words(repeated)}."])
+    lines += [
+        (f"{GATE} less {RIVAL} with {repeated.name}:", hypothesis_claim(repeated, GATE)),
+        ("What repeating changes of that:", change_claim(climbs, GATE)),
+    ]
+    return " ".join([*sentences, f"{climbed_words(repeated)}.", *map(claim_words, lines)])
+
+
+def claim_words(line: tuple[str, Claim]) -> str:
+    """A claim as a sentence that begins with some words."""
+    words, claim = line
+    interval = f", {claim.interval}" if claim.interval else ""
+    return f"{words} {claim.ours}{interval}."
+
+
+def scatter_words(regime: Regime) -> str:
+    """By how much seeds differ at each size: the standard deviation of bits, pooled over the units."""
+    groups = regime.points.groupby(["size", "unit"])["bits"]
+    variance = groups.var().groupby(level="size").mean()
+    parts = ", ".join(f"{math.sqrt(variance[size]):.3f} at {size}" for size in regime.sizes)
+    return f"Seeds differ by a standard deviation of {parts} bits."
+
+
+def bits_words(row: Frame) -> str:
+    """Bits a byte with their interval."""
+    return format(Interval(row["bits"], row["low"], row["high"]), ".3f")
+
+
+def excess_words(row: Frame) -> str:
+    """What lies above the best unit of the size, with its interval and whether Holm's p decides it."""
+    above = Interval(row["excess"], row["excess_low"], row["excess_high"])
+    return f"{above:+.3f}, {told_apart(row)}"
+
+
+# ---- figure
+
+
+def draw(regimes: Mapping[int, Regime], bits: Frame) -> Figure:
+    """A row a regime: bits against parameters with intervals and laws, and what each unit lies above the best."""
+    units = list(dict.fromkeys(bits["unit"]))
+    appearance = looks(units)
+    with style():
+        place = canvas(8.6, 0.6 + 3.5 * len(regimes), 2 * len(regimes), rows=len(regimes))
+        entries = [Entry(unit, Pen(own.colour, marker=own.marker)) for unit, own in appearance.items()]
+        for row, regime in enumerate(regimes.values()):
+            left, right = place.panels[2 * row : 2 * row + 2]
+            own = bits[bits["repeats"] == regime.repeats]
+            law = draw_losses(left, regime, own, appearance)
+            draw_excess(right, regime, own, appearance)
+            for panel in (left, right):
+                size_axis(panel, own)
+            if law and row == 0:
+                entries.append(Entry(law, Pen(GREY, width=1.0)))
+        place.legend(entries, ncols=min(len(entries), 5))
+        place.title("Units in a language model on enwik8")
+    return place.figure
+
+
+def draw_losses(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[str, Look]) -> str:
+    """Bits with t-intervals over seeds and the fitted law; its name, or nothing where there is none."""
+    panel.set(xscale="log", xlabel="parameters", ylabel="bits a byte", title=regime.name)
+    laws, name = regime.law(), ""
+    for unit, rows in own.groupby("unit", sort=False):
+        look_of, rows = appearance[str(unit)], rows.sort_values("parameters")
+        x = rows["parameters"].to_numpy(float)
+        if isinstance(laws, LadderLaws) and unit in laws.losses.units:
+            form = EXPONENT.name if laws.verdict == "exponent" else OFFSET.name
+            along = np.geomspace(rows["parameters"].min() / 1.1, rows["parameters"].max() * 1.1, 100)
+            panel.line(along, laws.laws[form].predict(str(unit), along), Pen(look_of.colour, width=1.0, alpha=0.8))
+            name = {EXPONENT.name: "law, an exponent each", OFFSET.name: "law, one exponent"}[form]
+        else:
+            panel.line(x, rows["bits"], Pen(look_of.colour, ":", 0.8, alpha=0.6))
+        known = np.isfinite(rows["low"].to_numpy(float))
+        strokes = panel.strokes(x[known], rows["low"][known], rows["high"][known], Pen(look_of.colour, width=1.1))
+        panel.line(x, rows["bits"], dots(look_of), interval=strokes, order=3)
+    return name
+
+
+def draw_excess(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[str, Look]) -> None:
+    """Bits above the best unit of each size, paired by seed."""
+    label = "parameters, units a little beside each other"
+    panel.set(xscale="log", xlabel=label, ylabel="bits above the best unit of the size", title=regime.name)
+    panel.rule("y", 0.0, Pen(GREY, "-", 0.8), order=1)
+    for unit, rows in own.groupby("unit", sort=False):
+        look_of, rows = appearance[str(unit)], rows.sort_values("parameters").dropna(subset=["excess"])
+        x = beside(rows["parameters"].to_numpy(float), list(appearance).index(str(unit)), len(appearance))
+        panel.line(x, rows["excess"], Pen(look_of.colour, width=0.8, alpha=0.5))
+        known = np.isfinite(rows["excess_low"].to_numpy(float))
+        low, high = rows["excess_low"][known], rows["excess_high"][known]
+        strokes = panel.strokes(x[known], low, high, Pen(look_of.colour, width=1.1))
+        panel.line(x, rows["excess"], dots(look_of), interval=strokes, order=3)
+
+
+def beside(parameters: Array, order: int, count: int) -> Array:
+    """Units of one size a little beside each other, so that their intervals can be told apart.
+
+    >>> beside(np.array([100.0]), 1, 3).tolist()
+    [100.0]
+    """
+    return parameters * 1.035 ** (order - (count - 1) / 2)
+
+
+def size_axis(panel: Panel, own: Frame) -> None:
+    """A tick a size."""
+    named = own.groupby("size")["parameters"].mean()
+    axis = panel.axes.xaxis
+    panel.axes.set_xticks(named.to_numpy(float))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: nearest_size(named, value)))
+    axis.set_minor_locator(NullLocator())
+
+
+def nearest_size(named: Frame, value: float) -> str:
+    """The name of the size that has about so many parameters; the number where none has."""
+    for size, parameters in named.items():
+        if math.isclose(parameters, value, rel_tol=1e-3):
+            return str(size)
+    return size_text(value)
+
+
+def dots(look_of: Look) -> Pen:
+    """Markers alone."""
+    return Pen(look_of.colour, "", marker=look_of.marker, size=4, edge=0.9)
+
+
+# ---- the finding
+
+
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """The best and the worst unit at the smallest and the largest size with all units, and what the law says."""
+    bits, laws = plain_frame(tables["bits"]), plain_frame(tables["laws"])
+    once = bits[bits["repeats"] == 1].dropna(subset=["bits"])
+    if once.empty:
+        return ()
+    counts = once.groupby("size")["unit"].nunique()
+    sizes = list(dict.fromkeys(once.sort_values("parameters")["size"]))
+    full = [size for size in sizes if counts[size] == counts.max()]
+    parts = []
+    for size in dict.fromkeys([full[0], full[-1]]):
+        own = once[once["size"] == size].sort_values("bits")
+        first, last = own.iloc[0], own.iloc[-1]
+        parts.append(
+            f"at {size} parameters {first['unit']} has {first['bits']:.3f} bits a byte and {last['unit']} "
+            f"{last['bits']:.3f} ({told_apart(last)})"
+        )
+    verdict = laws[(laws["repeats"] == 1) & (laws["against"] == "parameters")]["verdict"].iloc[0]
+    sentence = f"Of {counts.max()} units in a language model {', and '.join(parts)}. Offset or exponent: {verdict}."
+    strokes = [
+        Stroke(
+            str(unit),
+            numbers(rows["parameters"]),
+            numbers(rows["bits"]),
+            look(str(unit), order).colour,
+            low=numbers(rows["low"].fillna(rows["bits"])),
+            high=numbers(rows["high"].fillna(rows["bits"])),
+        )
+        for order, (unit, rows) in enumerate(once.sort_values("parameters").groupby("unit", sort=False))
+        if unit in (REFERENCE, RIVAL, GATE)
+    ]
+    seeds = sorted({int(n) for n in once["seeds"]})
+    words = f"enwik8, {sizes[0]} to {sizes[-1]} parameters, {' to '.join(map(str, seeds))} seeds, every byte once."
+    sketch = Sketch("parameters", "bits a byte", tuple(strokes), log_y=False)
+    return (Finding("Which unit, in a language model", sentence, words, sketch),)
+
+
+def told_apart(row: Frame) -> str:
+    """Whether what lies above the best unit is decided."""
+    if row["p_holm"] <= SIGNIFICANT:
+        return "told apart"
+    return "undecided"
+
+
+STUDY = Study(
+    "ladder/enwik8",
+    "Units in a language model: the ladder",
+    "No paper has it: public runs contradict each other on whether a gate is better, and none has intervals.",
+    run,
+    findings=findings,
+    position=1,
+    beyond=True,
+)

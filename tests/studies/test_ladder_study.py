@@ -1,0 +1,213 @@
+"""The ladder's study: what it says of records with few sizes and many, and that it is what the record has."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from quick_runs import Quick
+
+from gatelab.errors import GatelabError
+from gatelab.studies import Request, reproduce
+from gatelab.studies.ladder import enwik8
+from gatelab.studies.ladder.climbs import Regime, bits_table, regimes_of, speed_rows, timed
+from gatelab.studies.ladder.enwik8 import Climbs, change_of, claims_of, draw, findings, notes, summary, tables_of
+from gatelab.train import Ladder
+from gatelab.train.ladders import LADDER_SIZES
+from gatelab.train.rungs import rung_of
+
+RECORD = Path(__file__).parents[2] / "results/ladder/enwik8.json"
+UNITS = {"gelu": 1.0, "relu2": 0.97, "swiglu": 0.92, "gqu": 0.99}
+SCORES = {"a score": {"gelu": 4.0, "gqu": 3.0, "relu2": 2.0, "swiglu": 1.0}}
+
+
+def made_up(sizes: int, repeated: int, units: Sequence[str] = tuple(UNITS), exponent: float = 0.0) -> Ladder:
+    """A ladder whose losses are made up: L = E + A_unit P^-a, seeds that all units share, and a little noise.
+
+    When the text repeats, gains of units are half as large again. `exponent` is what swiglu has above the others.
+    """
+    document = json.loads(RECORD.read_text(encoding="utf-8"))
+    first = {}
+    for rung in document["rungs"]:
+        first.setdefault(rung["arguments"]["recipe"]["unit"]["name"], rung)
+    tuned = [rung for rung in document["rungs"] if rung["arguments"]["purpose"] == "tune"]
+    climbed, generator = [], np.random.default_rng(0)
+    for repeats, count in ((1, sizes), (20, repeated)):
+        for size in LADDER_SIZES[:count]:
+            shared = 0.004 * generator.standard_normal(3)
+            for unit in units:
+                rung = copy.deepcopy(first[unit])
+                rung["arguments"] |= {"lrs": [0.003], "seeds": [0, 1, 2], "repeats": repeats, "purpose": "climb"}
+                rung["arguments"]["recipe"]["size"] = size
+                made = rung_of(rung["arguments"])
+                P = made.config.body_count(made.recipe.unit, True)
+                gain = UNITS[unit] ** (1.5 if repeats > 1 else 1.0)
+                own = 0.26 + exponent * (unit == "swiglu")
+                loss = 0.55 + 18 * gain * P**-0.26 * (P / 3e6) ** (0.26 - own) + shared
+                loss = (loss + 0.001 * generator.standard_normal(3)).tolist()
+                tokens = 10**8
+                flops = made.config.token_flops(made.recipe.unit, True) * tokens
+                rung["metrics"] |= {"loss": loss, "train": loss, "diverged": [None] * 3, "parameters": P}
+                rung["metrics"] |= {"tokens": tokens, "flops": flops, "seconds": 60.0, "together": 3}
+                climbed.append(rung)
+    return Ladder.from_plain(document | {"rungs": tuned + climbed})
+
+
+def speeds_of(units: Sequence[str]) -> pd.DataFrame:
+    rows = [
+        {"unit": unit, "size": size, "loop": "gatelab", "models": 3, "tokens_per_second": 1e7 / (1 + i)}
+        for unit in units
+        for i, size in enumerate(LADDER_SIZES)
+    ]
+    return speed_rows({"rows": rows})
+
+
+def climbs_of(ladder: Ladder, timed_units: Sequence[str] = ("gelu", "swiglu")) -> Climbs:
+    speeds = speeds_of(timed_units)
+    return Climbs(ladder, regimes_of(ladder, speeds, 20), SCORES, speeds)
+
+
+@cache
+def climbed(sizes: int, repeated: int) -> Climbs:
+    """A made-up ladder and its laws, once for all tests."""
+    return climbs_of(made_up(sizes, repeated))
+
+
+def claims_by_name(climbs: Climbs) -> dict[str, Any]:
+    return {claim.what: claim for claim in claims_of(climbs, tables_of(climbs))}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "repeated"), [(1, 0), (2, 0), (3, 2), pytest.param(4, 3, marks=pytest.mark.slow), (5, 4)]
+)
+def test_a_record_of_any_number_of_sizes_is_told_and_drawn(sizes: int, repeated: int) -> None:
+    climbs = climbed(sizes, repeated)
+    tables = tables_of(climbs)
+    claims = claims_of(climbs, tables)
+    assert len({claim.what for claim in claims}) == len(claims)
+    law = next(c for c in claims if c.what == "offset or exponent, L against parameters, every byte once")
+    if sizes < 3:
+        words = "1 size" if sizes == 1 else "2 sizes"
+        assert (law.verdict, law.ours) == ("undecided", f"undecided: {words}, and a law needs 3")
+    else:
+        assert law.ours.startswith(("offset", "undecided"))
+    again = next(c for c in claims if c.what == "swiglu less relu2, repeated less once")
+    assert (again.verdict == "undecided") == (repeated == 0)
+    if not repeated:
+        assert again.ours == "undecided: 0 sizes in both regimes"
+    assert len(draw(climbs.regimes, tables["bits"]).axes) == 2 * (1 + bool(repeated))
+    assert f"{12 * (sizes + repeated)} trainings" in summary(climbs, tables)
+    assert notes(climbs) and findings(tables)[0].sentence.startswith("Of 4 units")
+
+
+def test_five_sizes_find_the_offset_the_worth_and_what_repeating_does() -> None:
+    """The made-up amplitudes are 0.97 and 0.92: (0.97 / 0.92)^(1 / 0.26) is 1.226, and repeating adds to the lead."""
+    climbs = climbed(5, 4)
+    claims = claims_by_name(climbs)
+    assert claims["offset or exponent, L against parameters, every byte once"].verdict == "differs"
+    worth = climbs.once.worth("swiglu", "relu2")
+    assert not isinstance(worth, str) and worth.overall.value == pytest.approx(1.226, abs=0.02)
+    assert claims["swiglu in parameters of relu2, every byte once"].verdict == "differs"
+    assert claims["swiglu less relu2 over all sizes, every byte once"].verdict == "differs"
+    assert claims["swiglu less relu2 over all sizes, a 20th of the text 20 times"].verdict == "reproduced"
+    assert claims["swiglu less relu2, repeated less once"].verdict == "reproduced"
+    score = claims["rank correlation of a score with the loss, every byte once"]
+    assert score.ours == "1.00" and score.verdict == "undecided", "four units cannot decide at 5 % with 24 orders"
+
+
+def test_another_exponent_is_called_one() -> None:
+    claims = claims_by_name(climbs_of(made_up(5, 0, exponent=0.06)))
+    assert claims["offset or exponent, L against parameters, every byte once"].verdict == "reproduced"
+
+
+def test_the_change_is_what_the_losses_say_seed_by_seed() -> None:
+    """The slow way: differences of seeds at the common sizes, averaged."""
+    climbs = climbed(5, 4)
+    change = change_of(climbs, "swiglu")
+    assert change.sizes == LADDER_SIZES[:4] and not isinstance(change.change, str)
+    means = {}
+    for repeats in (1, 20):
+        points = climbs.regimes[repeats].points
+        table = points[points["size"].isin(change.sizes)].pivot_table("bits", ["size", "seed"], "unit")
+        means[repeats] = float((table["swiglu"] - table["relu2"]).mean())
+    assert change.change.value == pytest.approx(means[20] - means[1], abs=1e-12)
+
+
+def test_seconds_are_those_of_speeds_and_units_without_them_are_left_out() -> None:
+    climbs = climbed(5, 4)
+    laws = climbs.once.law("seconds")
+    assert not isinstance(laws, str) and laws.losses.units == ("gelu", "swiglu")
+    points = timed(climbs.once.points, climbs.speeds)
+    assert set(points["unit"]) == {"gelu", "swiglu"}
+    assert sorted(set(points["seconds"])) == pytest.approx([10.0 * (1 + i) for i in range(5)])
+    alone = climbs_of(made_up(3, 0), ["swiglu"]).once.law("seconds")
+    assert isinstance(alone, str) and alone.startswith("undecided: the ladder has swiglu alone")
+    # A record of one unit's speeds names it once, for all its rows.
+    assert speed_rows({"unit": "swiglu", "rows": [{"size": "26M"}]})["unit"].tolist() == ["swiglu"]
+
+
+def test_what_lies_above_the_best_is_paired_by_seed_and_a_diverged_run_is_left_out() -> None:
+    ladder = made_up(3, 0)
+    ladder.results[-1].metrics["diverged"][0] = 5  # type: ignore[index]
+    ladder.results[-1].metrics["loss"][0] = None  # type: ignore[index]
+    climbs = climbs_of(replace(ladder, results=ladder.results))
+    table = bits_table(climbs.regimes).set_index(["size", "unit"])
+    points = climbs.once.points.set_index(["size", "unit", "seed"])["bits"]
+    size = LADDER_SIZES[0]
+    apart = points[size, "gelu"] - points[size, "swiglu"]
+    row = table.loc[size, "gelu"]
+    assert row["best"] == "swiglu" and row["excess"] == pytest.approx(apart.mean())
+    # Pairing takes away what seeds share, which is four times what is left.
+    assert row["excess_high"] - row["excess_low"] < row["high"] - row["low"]
+    last = table.loc[LADDER_SIZES[2], ladder.results[-1].rung.recipe.unit.name]
+    assert (last["seeds"], last["diverged"]) == (3, 1) and math.isfinite(last["bits"])
+    assert any("Diverged, marked and left out" in line for line in notes(climbs))
+
+
+def test_a_regime_without_trainings_is_empty_and_not_an_error() -> None:
+    climbs = climbed(2, 0)
+    empty = climbs.regime(20)
+    assert isinstance(empty, Regime) and empty.points.empty and empty.law() == "undecided: 0 sizes"
+
+
+def test_the_committed_record_is_what_the_study_tells(quick: Quick) -> None:
+    outcome, ladder = quick("ladder/enwik8").outcome, Ladder.read(RECORD)
+    bits = outcome.tables["bits"]
+    assert int(bits["seeds"].sum()) == len(ladder.table())
+    expected = ladder.table().groupby(["repeats", "size", "unit"])["bits"].mean()
+    measured = bits.set_index(["repeats", "size", "unit"])["bits"]
+    pd.testing.assert_series_equal(measured.sort_index(), expected.sort_index())
+    assert set(outcome.tables) == {"bits", "laws", "worth", "comparisons", "regimes", "rates", "agreement"}
+    assert any("1.11" in claim.paper for claim in outcome.comparison)
+
+
+def test_the_record_is_never_written_over_by_the_outcome_of_its_study(tmp_path: Path) -> None:
+    """Both are called ladder/enwik8.json: in a folder with the record the study is refused, and the record stays."""
+    (tmp_path / "ladder").mkdir()
+    path = tmp_path / "ladder/enwik8.json"
+    path.write_bytes(RECORD.read_bytes())
+    with pytest.raises(GatelabError, match=r"is no outcome of a study.*give another folder"):
+        reproduce("ladder/enwik8", tmp_path, quick=True)
+    assert path.read_bytes() == RECORD.read_bytes()
+
+
+def test_a_full_run_draws_more_than_a_quick_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def read(draws: int) -> Climbs:
+        asked.append(draws)
+        return climbed(2, 0)
+
+    monkeypatch.setattr(enwik8, "read_climbs", read)
+    enwik8.run(Request(quick=True))
+    enwik8.run(Request())
+    assert asked == [enwik8.QUICK_DRAWS, enwik8.DRAWS]
