@@ -4,10 +4,12 @@ maps = gl.linearize("gelu", "minimax", degree=8, interval=5.0)   a polynomial of
 maps.phi(W), maps.psi(X), maps.product(W, X)                      the maps, and their product in bounded memory
 maps.error("gaussian", d=16), maps.error(W=W, X=X)                RMSE and maximum beside the floor
 maps.bound(), export(maps.polynomial).save("gelu.json")           proved error, and a file for encrypted inference
+maps.encrypted(z)                                                 its values under CKKS, and the parts of their error
 published()                                                       what others use, to compare with
 methods(), polynomial_method, maps_method                         what there is, and how a method of one's own is added
 """
 
+from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
 from gatelab.linearization.error import Error
 from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
 from gatelab.linearization.exchange import Export, Published, export, find_published, published, read_polynomial
@@ -22,6 +24,7 @@ from gatelab.linearization.verdicts import Verdict, verdict
 __all__ = [
     "Bound",
     "Cost",
+    "Encrypted",
     "Equioscillation",
     "Error",
     "Export",
@@ -29,6 +32,7 @@ __all__ = [
     "Linearization",
     "LinearizedLayer",
     "Maps",
+    "Parameters",
     "Polynomial",
     "Published",
     "Verdict",
@@ -45,6 +49,7 @@ __all__ = [
     "methods",
     "monte_carlo",
     "monte_carlo_variance",
+    "parameters_for",
     "polynomial_method",
     "published",
     "read_polynomial",
