@@ -23,7 +23,6 @@ from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.polynomial import chebyshev
 
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
@@ -161,6 +160,10 @@ class Machine(Protocol):
         """a + constant, which costs nothing."""
         ...
 
+    def lowered(self, a: Number, level: int) -> Number:
+        """The same at a lower level."""
+        ...
+
     def partner(self, a: Number, level: int, scale: float) -> float:
         """The scale of another number whose product with a has that level and scale."""
         ...
@@ -191,6 +194,9 @@ class PlainMachine:
 
     def shifted(self, a: Number, constant: float) -> Number:
         return Number(a.value + constant, a.level)
+
+    def lowered(self, a: Number, level: int) -> Number:
+        return Number(a.value, level)
 
     def partner(self, a: Number, level: int, scale: float) -> float:
         return scale
@@ -383,7 +389,10 @@ class ChebyshevCircuit:
         if degree <= 1 or (degree < self.baby and all((k - 1).bit_length() <= free for k in used)):
             return self.machine.combination([(float(c[k]), self.basis(k)) for k in used], float(c[0]), level, scale)
         g = 1 << (degree.bit_length() - 1)
-        quotient, remainder = chebyshev.chebdiv(c, np.eye(1, g + 1, g)[0])
+        # T_{g+j} = 2 T_g T_j - T_{g-j}: the quotient is twice what lies above g, mirrored in the remainder.
+        quotient, remainder = 2 * c[g:], c[:g].copy()
+        quotient[0] = c[g]
+        remainder[g - np.arange(1, degree - g + 1)] -= c[g + 1 :]
         giant = self.basis(g)
         if len(np.trim_zeros(quotient, "b")) == 1:
             top = self.machine.combination([(float(quotient[0]), giant)], 0.0, level, scale)
