@@ -21,10 +21,10 @@ from gatelab.feedforward.gates import activation
 from gatelab.linearization import find_published, read_plan
 from gatelab.linearization.encryption import Number, PlainMachine, SealMachine, parameters_for
 from gatelab.linearization.forms import (
-    Form,
+    CircuitForm,
+    FormTerm,
     PreActivations,
     TabulatedForm,
-    Term,
     candidates,
     fitted_form,
     minimax_form,
@@ -82,7 +82,7 @@ def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
 
 def test_a_plain_number_is_no_factor() -> None:
     with pytest.raises(GatelabError, match="plain number"):
-        Term(((1.0, 2.0),), (3.0,))
+        FormTerm(((1.0, 2.0),), (3.0,))
 
 
 @pytest.mark.skipif(
@@ -236,5 +236,5 @@ def test_bad_input_is_refused(model: GPT2, tmp_path: Path) -> None:
 
 
 def test_a_form_is_its_document() -> None:
-    form = Form("pieces", (-1.0, 2.0), (0.1, 0.2), (Term(((0.0, 1.0), (1.0, 2.0, 3.0)), (0.5, 0.5)),))
-    assert Form.of_document(json.loads(json.dumps(form.document()))) == form
+    form = CircuitForm("pieces", (-1.0, 2.0), (0.1, 0.2), (FormTerm(((0.0, 1.0), (1.0, 2.0, 3.0)), (0.5, 0.5)),))
+    assert CircuitForm.of_document(json.loads(json.dumps(form.document()))) == form

@@ -16,7 +16,7 @@ from gatelab.cli import app
 from gatelab.data.archives import data_folder
 from gatelab.errors import GatelabError
 from gatelab.linearization import read_plan
-from gatelab.models.pretrained import LlamaPieces, pretrained
+from gatelab.models.pretrained import LlamaPieces, read_pretrained
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'gatelab[models]'")
 D, WIDTH, LAYERS, HEADS, GROUPS, CONTEXT = 8, 12, 2, 2, 1, 32
@@ -72,7 +72,7 @@ def written_out(path: Path, ids: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def test_a_file_of_llama2c_is_its_forward_pass(folder: Path) -> None:
-    model = pretrained(folder)
+    model = read_pretrained(folder)
     ids = torch.randint(3, 272, (20,), generator=torch.Generator().manual_seed(1))
     assert model.language and model.context == CONTEXT
     assert torch.allclose(model.model(ids[None]).logits[0], written_out(folder, ids), atol=1e-4)
@@ -88,7 +88,7 @@ def test_the_best_pair_is_merged_first(folder: Path) -> None:
 @pytest.mark.skipif(data_folder() is None, reason="GATELAB_DATA names no folder of data")
 @torch.no_grad()
 def test_stories_begin_as_they_should() -> None:
-    model = pretrained(Path(data_folder() or "") / "stories260K")
+    model = read_pretrained(Path(data_folder() or "") / "stories260K")
     start = "Once upon a time, there was a little girl named Lily."
     wanted = model.encode(start)
     ids = wanted[:1]
@@ -113,13 +113,13 @@ def test_a_plan_is_made_on_the_command_line(folder: Path, tmp_path: Path) -> Non
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GatelabError, match="there is no folder"):
-        pretrained(tmp_path / "none")
+        read_pretrained(tmp_path / "none")
     with pytest.raises(GatelabError, match=r"0 files \*.bin"):
-        pretrained(tmp_path)
+        read_pretrained(tmp_path)
     (tmp_path / "model.bin").write_bytes(struct.pack("7i", 8, 8, 1, 2, 2, 100, 16))
     (tmp_path / "tok.bin").write_bytes(b"")
     with pytest.raises(GatelabError, match="its header asks for"):
-        pretrained(tmp_path)
+        read_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(GatelabError, match="Transformers cannot read"):
-        pretrained(tmp_path)
+        read_pretrained(tmp_path)

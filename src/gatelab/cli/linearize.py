@@ -132,13 +132,13 @@ def linearize_command(
     options: MapOptions,
     compare: Annotated[bool, typer.Option("--compare", help="Published approximations beside it.")] = False,
     encrypted: Annotated[bool, typer.Option("--encrypted", help="Values and errors under CKKS.")] = False,
-    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the polynomial, .json.")] = None,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="The polynomial: .json, .mlir, .c, .py.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write act(w.x) as a product of a map of w and a map of x."""
     check_file(plot, PICTURES)
-    check_file(export, (".json",))
+    check_file(export, (".json", ".mlir", ".c", ".py"))
     if word is not None and unit is not None:
         raise GatelabError(f"both {word!r} and --unit {unit} are given; leave one of them out")
     z = read_numbers(options.data)

@@ -31,9 +31,9 @@ def plan_command(
     if not text.is_file():
         raise GatelabError(f"there is no file {text}; give text, a sentence a line")
     from gatelab.linearization import plan_encrypted
-    from gatelab.models.pretrained import pretrained
+    from gatelab.models.pretrained import read_pretrained
 
-    model = pretrained(path)
+    model = read_pretrained(path)
     tokens = model.rows(text.read_text(encoding="utf-8", errors="replace"))
     with output.progress("measurements") as report:
         plan = plan_encrypted(model.model, tokens[:rows], quality=quality, margin=margin, progress=report)

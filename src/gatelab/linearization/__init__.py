@@ -13,7 +13,15 @@ methods(), polynomial_method, maps_method                         what there is,
 from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
 from gatelab.linearization.error import Error
 from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
-from gatelab.linearization.exchange import Export, Published, export, find_published, published, read_polynomial
+from gatelab.linearization.exchange import (
+    Export,
+    Published,
+    export,
+    find_published,
+    published,
+    read_polynomial,
+    source_code,
+)
 from gatelab.linearization.floors import FloorSpectrum, floor, floor_curve, spectrum
 from gatelab.linearization.linearizations import Linearization, LinearizedLayer, linearize
 from gatelab.linearization.monomials import Maps
@@ -58,6 +66,7 @@ __all__ = [
     "published",
     "read_plan",
     "read_polynomial",
+    "source_code",
     "spectrum",
     "verdict",
 ]

@@ -156,8 +156,8 @@ class Machine(Protocol):
         """a + b, of one level and scale."""
         ...
 
-    def shifted(self, a: Number, constant: float) -> Number:
-        """a + constant, which costs nothing."""
+    def shifted(self, a: Number, constant: Any) -> Number:
+        """a + a plain number, or a row of them, which costs nothing."""
         ...
 
     def lowered(self, a: Number, level: int) -> Number:
@@ -192,7 +192,7 @@ class PlainMachine:
     def add(self, a: Number, b: Number) -> Number:
         return Number(a.value + b.value, max(a.level, b.level))
 
-    def shifted(self, a: Number, constant: float) -> Number:
+    def shifted(self, a: Number, constant: Any) -> Number:
         return Number(a.value + constant, a.level)
 
     def lowered(self, a: Number, level: int) -> Number:
@@ -330,7 +330,7 @@ class SealMachine:
         self.evaluator.add(a.value, b.value, cipher)
         return Number(cipher, a.level, a.scale)
 
-    def shifted(self, a: Number, constant: float) -> Number:
+    def shifted(self, a: Number, constant: Any) -> Number:
         cipher = self.seal.Ciphertext(self.context)
         self.evaluator.add_plain(a.value, self.encoded(constant, a.level, a.scale), cipher)
         return Number(cipher, a.level, a.scale)

@@ -75,7 +75,7 @@ class PreActivations:
 
 
 @dataclass(frozen=True)
-class Term:
+class FormTerm:
     """left(t) right(t), left being a composition, innermost first."""
 
     left: tuple[Series, ...]
@@ -87,7 +87,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Form:
+class CircuitForm:
     """base(t) + sum left(t) right(t), t in [-1, 1] over the interval.
 
     Attributes:
@@ -100,7 +100,7 @@ class Form:
     method: str
     interval: Interval
     base: Series
-    terms: tuple[Term, ...] = field(default=())
+    terms: tuple[FormTerm, ...] = field(default=())
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.method}, {counted(self.cost.levels, 'level')}, {self.cost.products} products")
@@ -173,11 +173,11 @@ class Form:
         }
 
     @classmethod
-    def of_document(cls, document: Any) -> Form:
+    def of_document(cls, document: Any) -> CircuitForm:
         """The form that `document` wrote."""
         low, high = map(float, document["interval"])
         terms = tuple(
-            Term(tuple(tuple(map(float, s)) for s in term["left"]), tuple(map(float, term["right"])))
+            FormTerm(tuple(tuple(map(float, s)) for s in term["left"]), tuple(map(float, term["right"])))
             for term in document["terms"]
         )
         return cls(str(document["method"]), (low, high), tuple(map(float, document["base"])), terms)
@@ -186,7 +186,7 @@ class Form:
 class TabulatedForm:
     """A form as a function of tensors: looked up and interpolated inside its interval, exact outside."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: CircuitForm) -> None:
         self.form = form
         low, high = form.interval
         self.low, self.step = low, (high - low) / TABLE
@@ -206,18 +206,18 @@ class TabulatedForm:
 # ---- single polynomials
 
 
-def minimax_form(gate: Activation, data: PreActivations, levels: int) -> Form:
+def minimax_form(gate: Activation, data: PreActivations, levels: int) -> CircuitForm:
     """The polynomial of least maximum error; from degree 127 on the interpolant, which is within a few times of it."""
     degree = 2**levels - 1
     if degree > 100:
         low, high = data.interval
         nodes = chebyshev.chebpts1(degree + 1)
         exact = values(gate, (low + high) / 2 + (high - low) / 2 * nodes).numpy()
-        return Form("minimax", data.interval, interpolated(nodes, exact))
-    return Form("minimax", data.interval, minimax(gate, degree, data.interval).chebyshev)
+        return CircuitForm("minimax", data.interval, interpolated(nodes, exact))
+    return CircuitForm("minimax", data.interval, minimax(gate, degree, data.interval).chebyshev)
 
 
-def fitted_form(gate: Activation, data: PreActivations, levels: int, guard: float) -> Form:
+def fitted_form(gate: Activation, data: PreActivations, levels: int, guard: float) -> CircuitForm:
     """The least mean square on the data, a part `guard` of the weight spread over the whole interval."""
     degree = 2**levels - 1
     low, high = data.interval
@@ -227,7 +227,7 @@ def fitted_form(gate: Activation, data: PreActivations, levels: int, guard: floa
     exact = values(gate, (low + high) / 2 + (high - low) / 2 * t).numpy()
     root = np.sqrt(weights)
     c = np.linalg.lstsq(chebyshev.chebvander(t, degree) * root[:, None], exact * root, rcond=None)[0]
-    return Form(f"fit, guard {guard:g}", data.interval, tuple(c.tolist()))
+    return CircuitForm(f"fit, guard {guard:g}", data.interval, tuple(c.tolist()))
 
 
 # ---- pieces and compositions
@@ -252,7 +252,7 @@ def interpolated(nodes: Array, ordinates: Array) -> Series:
 
 def pieces_form(
     name: str, breaks: Sequence[float], pieces: Sequence[Sequence[float]], data: PreActivations, levels: int, off: float
-) -> Form:
+) -> CircuitForm:
     """Polynomials between breaks, in powers of z, with steps of one level less than the whole has."""
     low, high = data.interval
     longest = max(map(len, pieces))
@@ -264,9 +264,9 @@ def pieces_form(
     for i in inside:
         step = step_series(breaks[i], data.interval, levels - 1, off)
         right = Polynomial.from_powers(powers[i + 1] - powers[i], data.interval).chebyshev
-        terms.append(Term((step,), trimmed(right)))
+        terms.append(FormTerm((step,), trimmed(right)))
     base = Polynomial.from_powers(powers[inside[0]], data.interval).chebyshev
-    return Form(name, data.interval, trimmed(base), tuple(terms))
+    return CircuitForm(name, data.interval, trimmed(base), tuple(terms))
 
 
 def trimmed(series: Sequence[float]) -> Series:
@@ -278,20 +278,20 @@ def trimmed(series: Sequence[float]) -> Series:
     return tuple(np.trim_zeros(np.asarray(series, dtype=float), "b").tolist()) or (0.0,)
 
 
-def sharpest(make: Callable[[float], Form], gate: Activation, data: PreActivations) -> Form:
+def sharpest(make: Callable[[float], CircuitForm], gate: Activation, data: PreActivations) -> CircuitForm:
     """Of steps of several sharpnesses the one with the least mean square on the data."""
     exact = values(gate, data.z).numpy()
     return min((make(off) for off in _SHARPNESS), key=lambda form: data.rms(form(data.z) - exact))
 
 
-def published_form(published: Published, gate: Activation, data: PreActivations, levels: int) -> Form:
+def published_form(published: Published, gate: Activation, data: PreActivations, levels: int) -> CircuitForm:
     """A published approximation under CKKS alone, with so many levels in all."""
     return sharpest(
         lambda off: pieces_form(published.name, published.breaks, published.pieces, data, levels, off), gate, data
     )
 
 
-def clamped_form(gate: Activation, data: PreActivations, levels: int) -> Form:
+def clamped_form(gate: Activation, data: PreActivations, levels: int) -> CircuitForm:
     """Our own polynomial between two clamps, as NEXUS has one: 0 to the left and z to the right."""
     degree = min(2 ** (levels - 2) - 1, _CLAMPED_DEGREE)
     inner = minimax(gate, degree, _CLAMPED_AT).coefficients
@@ -299,7 +299,7 @@ def clamped_form(gate: Activation, data: PreActivations, levels: int) -> Form:
     return sharpest(lambda off: pieces_form("clamped", breaks, pieces, data, levels, off), gate, data)
 
 
-def composite_form(gate: Activation, data: PreActivations, levels: int, guard: float = GUARDS[1]) -> Form:
+def composite_form(gate: Activation, data: PreActivations, levels: int, guard: float = GUARDS[1]) -> CircuitForm:
     """z / 2 + z q(p(z)): p squeezes the range, outliers and all, into [-1, 1], and q is fitted to what is left."""
     inner = (levels - 1) // 2
     low, high = data.interval
@@ -315,11 +315,11 @@ def composite_form(gate: Activation, data: PreActivations, levels: int, guard: f
     matrix = chebyshev.chebvander(u, degree) * (z * root)[:, None]
     outer = np.linalg.lstsq(matrix, (values(gate, z).numpy() - z / 2) * root, rcond=None)[0]
     line = (middle, half)
-    return Form(
+    return CircuitForm(
         "composite",
         data.interval,
         tuple(c / 2 for c in line),
-        (Term((tuple(squeeze.tolist()), tuple(outer.tolist())), line),),
+        (FormTerm((tuple(squeeze.tolist()), tuple(outer.tolist())), line),),
     )
 
 
@@ -333,7 +333,9 @@ def fitted_squeeze(data: PreActivations, levels: int) -> Array:
     return np.asarray(series / max(1.0, float(np.abs(chebyshev.chebval(t, series)).max())), dtype=np.float64)
 
 
-def candidates(gate: Activation, data: PreActivations, levels: int, published: Sequence[Published] = ()) -> list[Form]:
+def candidates(
+    gate: Activation, data: PreActivations, levels: int, published: Sequence[Published] = ()
+) -> list[CircuitForm]:
     """All forms of so many levels for a layer, those that cannot be made left out.
 
     Args:

@@ -32,7 +32,7 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
 from gatelab.linearization.exchange import find_published
-from gatelab.linearization.forms import Form, PreActivations, TabulatedForm, candidates
+from gatelab.linearization.forms import CircuitForm, PreActivations, TabulatedForm, candidates
 from gatelab.linearization.polynomials import GELU_TANH, values
 from gatelab.models.replace import Pointwise, blocks, replace_activation
 from gatelab.statistics import Interval, bootstrap
@@ -40,7 +40,8 @@ from gatelab.statistics import Interval, bootstrap
 FORMAT = "gatelab plan 1"
 FEWEST, MOST = 2, 7  # levels of a layer that are tried
 ENOUGH = 1e-7  # of a loss: a layer that loses less alone gains nothing from more levels
-TRIED = 4  # assignments of one total that are measured in the whole model
+TRIED = 3  # assignments of one total that are measured in the whole model
+LEEWAY = 2.0  # times what may be lost: an assignment whose layers alone lose more than that in sum is not measured
 BATCH = 16
 LEAST_ROWS = 8
 _GATED = ("gate_proj", "up_proj", "down_proj", "act_fn")
@@ -205,7 +206,7 @@ class LayerPlan:
     """
 
     activation: str
-    form: Form
+    form: CircuitForm
     levels: int
     products: int
     alone: float
@@ -314,7 +315,7 @@ def read_plan(path: str | Path) -> EncryptedPlan:
         layers = tuple(
             LayerPlan(
                 str(row["activation"]),
-                Form.of_document(row["form"]),
+                CircuitForm.of_document(row["form"]),
                 int(row["levels"]),
                 int(row["products"]),
                 float(row["alone"]),
@@ -387,7 +388,7 @@ class Curves:
 
     subject: Subject
     data: tuple[PreActivations, ...]
-    forms: tuple[dict[int, Form], ...]
+    forms: tuple[dict[int, CircuitForm], ...]
     losses: tuple[dict[int, float], ...]
     parts: tuple[list[Tensor], list[Tensor], list[Tensor]]
 
@@ -417,11 +418,11 @@ def measure_curves(
     data = subject.record(parts[0], margin)
     plain = subject.outputs(parts[1])
     others = [find_published(name) for name in ("puma", "bolt", "nexus")]
-    forms: list[dict[int, Form]] = []
+    forms: list[dict[int, CircuitForm]] = []
     losses: list[dict[int, float]] = []
     whole = len(data) * (most - FEWEST + 1)
     for i, (gate, known) in enumerate(zip(subject.gates, data, strict=True)):
-        best: dict[int, tuple[float, Form]] = {}
+        best: dict[int, tuple[float, CircuitForm]] = {}
         exact = values(gate, known.z).numpy()
         for levels in range(FEWEST, most + 1):
             # What is far worse on the calibration text needs no model to be refused: the two best go into it.
@@ -463,8 +464,8 @@ def search(curves: Curves, quality: float) -> EncryptedPlan:
     least, most = (sum(pick(c) for c in curves.losses) for pick in (min, max))
     for total in range(least, most + 1):
         for way in assignments(curves.losses, total):
-            if sum(c[levels] for c, levels in zip(curves.losses, way, strict=True)) > 10 * (1 - quality):
-                break  # single layers alone lose ten times what all may
+            if sum(c[levels] for c, levels in zip(curves.losses, way, strict=True)) > LEEWAY * (1 - quality):
+                break  # those that follow lose more still
             subject.put({i: tables[i][levels] for i, levels in enumerate(way)})
             chosen = quality_of(plain, subject.outputs(choosing)).low
             best = max(best, chosen)

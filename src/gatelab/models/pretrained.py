@@ -65,7 +65,7 @@ class Pretrained:
         return [tokens[i : i + length] for i in range(0, len(tokens) - length + 1, length)]
 
 
-def pretrained(path: str | Path) -> Pretrained:
+def read_pretrained(path: str | Path) -> Pretrained:
     """The model of a folder.
 
     Args:
