@@ -27,6 +27,7 @@ from gatelab.linearization.forms import (
     TabulatedForm,
     candidates,
     fitted_form,
+    interpolated,
     minimax_form,
     published_form,
 )
@@ -78,6 +79,15 @@ def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
     z = np.linspace(data.interval[0] - 2, data.interval[1] + 2, 1001)
     looked_up = TabulatedForm(form)(torch.from_numpy(z)).numpy()
     assert np.abs(looked_up - form(z)).max() < 1e-5 * np.abs(form(z)).max()
+    inside = z[(z >= data.interval[0]) & (z <= data.interval[1])]
+    for form in candidates(activation("gelu"), data, 6, PUBLISHED):
+        gap = np.abs(TabulatedForm(form).inside(inside) - form(inside)).max()
+        assert gap < 1e-6 * max(1.0, np.abs(form(inside)).max()), form
+
+
+def test_an_interpolant_meets_its_values() -> None:
+    nodes = np.polynomial.chebyshev.chebpts1(12)[::-1]
+    assert np.allclose(np.polynomial.chebyshev.chebval(nodes, interpolated(np.exp(nodes))), np.exp(nodes), atol=1e-13)
 
 
 def test_a_plain_number_is_no_factor() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.polynomial import chebyshev
+from scipy.fft import dct
 from scipy.special import erf
 from torch import Tensor
 
@@ -184,23 +185,52 @@ class CircuitForm:
 
 
 class TabulatedForm:
-    """A form as a function of tensors: looked up and interpolated inside its interval, exact outside."""
+    """A form as a function of tensors: looked up and interpolated inside its interval, exact outside.
+
+    The table has equal steps of the angle whose cosine is t: there a cosine transform gives all values of a series at
+    once, whatever its degree.
+    """
 
     def __init__(self, form: CircuitForm) -> None:
         self.form = form
         low, high = form.interval
-        self.low, self.step = low, (high - low) / TABLE
-        self.table = torch.from_numpy(form(np.linspace(low, high, TABLE + 1))).float()
+        self.middle, self.half = (low + high) / 2, (high - low) / 2
+        self.values = tabulated(form)
+        self.table = torch.from_numpy(self.values).float()
         self.differences = self.table.diff()
 
+    def inside(self, z: Array) -> Array:
+        """The values at numbers inside the interval."""
+        place = np.arccos(np.clip((z - self.middle) / self.half, -1, 1)) * (TABLE / math.pi)
+        return np.interp(place, np.arange(TABLE + 1), self.values)
+
     def __call__(self, z: Tensor) -> Tensor:
-        place = (z - self.low) / self.step
+        t = (z - self.middle) / self.half
+        place = torch.arccos(t.clamp(-1, 1)) * (TABLE / math.pi)
         cell = place.clamp(0, TABLE - 1).long()
         out = self.table[cell] + (place - cell) * self.differences[cell]
-        outside = (place < 0) | (place > TABLE)
+        outside = t.abs() > 1
         if outside.any():
             out[outside] = torch.from_numpy(self.form(z[outside].double().numpy())).to(out.dtype)
         return out.to(z.dtype)
+
+
+def tabulated(form: CircuitForm) -> Array:
+    """The values of a form at t = cos(pi j / TABLE), j from 0 to TABLE."""
+
+    def transform(series: Series) -> Array:
+        c = np.zeros(TABLE + 1)
+        c[: len(series)] = series
+        c[1:-1] /= 2  # as the transform counts its ends once
+        return np.asarray(dct(c, 1), dtype=np.float64)
+
+    total = transform(form.base)
+    for term in form.terms:
+        left = transform(term.left[0])
+        for series in term.left[1:]:
+            left = np.asarray(chebyshev.chebval(left, series), dtype=np.float64)
+        total = total + left * transform(term.right)
+    return total
 
 
 # ---- single polynomials
@@ -211,9 +241,8 @@ def minimax_form(gate: Activation, data: PreActivations, levels: int) -> Circuit
     degree = 2**levels - 1
     if degree > 100:
         low, high = data.interval
-        nodes = chebyshev.chebpts1(degree + 1)
-        exact = values(gate, (low + high) / 2 + (high - low) / 2 * nodes).numpy()
-        return CircuitForm("minimax", data.interval, interpolated(nodes, exact))
+        nodes = (low + high) / 2 + (high - low) / 2 * chebyshev.chebpts1(degree + 1)[::-1]
+        return CircuitForm("minimax", data.interval, interpolated(values(gate, nodes.copy()).numpy()))
     return CircuitForm("minimax", data.interval, minimax(gate, degree, data.interval).chebyshev)
 
 
@@ -238,14 +267,12 @@ def step_series(place: float, interval: Interval, levels: int, off: float) -> Se
     degree = 2**levels - 1
     sharpness = degree / (2 * math.sqrt(math.log(1 / off)))
     centre = (2 * place - interval[0] - interval[1]) / (interval[1] - interval[0])
-    nodes = chebyshev.chebpts1(degree + 1)
-    return interpolated(nodes, (1 + erf(sharpness * (nodes - centre))) / 2)
+    return interpolated((1 + erf(sharpness * (chebyshev.chebpts1(degree + 1)[::-1] - centre))) / 2)
 
 
-def interpolated(nodes: Array, ordinates: Array) -> Series:
-    """The series through values at as many Chebyshev points, by their orthogonality."""
-    count = len(nodes)
-    series = 2 / count * (ordinates @ chebyshev.chebvander(nodes, count - 1))
+def interpolated(ordinates: Array) -> Series:
+    """The series through values at as many Chebyshev points, the greatest first, by a cosine transform."""
+    series = np.asarray(dct(ordinates, 2), dtype=np.float64) / len(ordinates)
     series[0] /= 2
     return tuple(series.tolist())
 
@@ -281,7 +308,7 @@ def trimmed(series: Sequence[float]) -> Series:
 def sharpest(make: Callable[[float], CircuitForm], gate: Activation, data: PreActivations) -> CircuitForm:
     """Of steps of several sharpnesses the one with the least mean square on the data."""
     exact = values(gate, data.z).numpy()
-    return min((make(off) for off in _SHARPNESS), key=lambda form: data.rms(form(data.z) - exact))
+    return min((make(off) for off in _SHARPNESS), key=lambda form: data.rms(TabulatedForm(form).inside(data.z) - exact))
 
 
 def published_form(published: Published, gate: Activation, data: PreActivations, levels: int) -> CircuitForm:

@@ -428,7 +428,7 @@ def measure_curves(
             # What is far worse on the calibration text needs no model to be refused: the two best go into it.
             ranked = sorted(
                 candidates(gate, known, levels, others),
-                key=lambda form: known.rms(form(known.z) - exact),
+                key=lambda form: known.rms(TabulatedForm(form).inside(known.z) - exact),
             )
             for form in ranked[:2]:
                 subject.put({i: TabulatedForm(form)})

@@ -45,6 +45,7 @@ FUNCTIONS = (("gelu", 14, 5.0), ("gelu", 62, 20.0), ("silu", 14, 8.0), ("silu", 
 QUICK_FUNCTIONS = (("gelu", 2, 2.0), ("silu", 2, 3.0), ("tanh", 3, 1.5))
 NAMES = ("bolt", "puma", "nexus")
 MOST_PIECES = 12  # levels of a layer up to which published pieces are tried
+SENTENCES = 192  # of FineWeb-Edu
 STORIES, TOKENS = 96, 128  # that the small Llama tells, to be planned on
 BLOCK_DEGREE = 15
 SIGMOID_SCALE = 1.702  # SiLU(z) is about this times GELU(z over this)
@@ -121,7 +122,7 @@ def full_models() -> Iterator[PlannedModel]:
             "fineweb-edu and stories260K that GATELAB_DATA names"
         )
     sentences = read_pretrained(Path(package.submodule_search_locations[0]) / "model")
-    text = sentences_of(text_data("fineweb-edu", "bytes").train, 192)
+    text = sentences_of(text_data("fineweb-edu", "bytes").train, SENTENCES)
     rows = [sentences.encode(sentence)[:256] for sentence in text]
     yield PlannedModel("all-MiniLM-L6-v2", sentences.model, rows, MOST, MOST_PIECES)
     stories = read_pretrained(Path(folder) / "stories260K")
