@@ -74,6 +74,13 @@ def test_pieces_come_nearer_to_what_was_published_as_levels_grow(data: PreActiva
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
+def test_breaks_outside_the_interval_need_no_comparison() -> None:
+    nexus, data = find_published("nexus"), PreActivations.of(np.linspace(-3.0, 3.1, 500), margin=0.0)
+    form = published_form(nexus, activation("gelu"), data, 5)
+    assert not form.terms and form.cost.levels == 4
+    assert np.allclose(form(data.z), nexus(data.z), atol=1e-12)
+
+
 def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
     form = minimax_form(activation("gelu"), data, 4)
     z = np.linspace(data.interval[0] - 2, data.interval[1] + 2, 1001)

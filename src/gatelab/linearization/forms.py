@@ -280,19 +280,21 @@ def interpolated(ordinates: Array) -> Series:
 def pieces_form(
     name: str, breaks: Sequence[float], pieces: Sequence[Sequence[float]], data: PreActivations, levels: int, off: float
 ) -> CircuitForm:
-    """Polynomials between breaks, in powers of z, with steps of one level less than the whole has."""
+    """Polynomials between breaks, in powers of z, with steps of one level less than the whole has.
+
+    Breaks outside the interval need no comparison.
+    """
     low, high = data.interval
     longest = max(map(len, pieces))
     powers = [np.pad(np.asarray(p, dtype=float), (0, longest - len(p))) for p in pieces]
     inside = [i for i, b in enumerate(breaks) if low < b < high]
-    if not inside:
-        raise GatelabError(f"no break of {name} lies in ({low:g}, {high:g})")
+    first = sum(b <= low for b in breaks)  # the piece that the interval begins in
     terms = []
     for i in inside:
         step = step_series(breaks[i], data.interval, levels - 1, off)
         right = Polynomial.from_powers(powers[i + 1] - powers[i], data.interval).chebyshev
         terms.append(FormTerm((step,), trimmed(right)))
-    base = Polynomial.from_powers(powers[inside[0]], data.interval).chebyshev
+    base = Polynomial.from_powers(powers[first], data.interval).chebyshev
     return CircuitForm(name, data.interval, trimmed(base), tuple(terms))
 
 

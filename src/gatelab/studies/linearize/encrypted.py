@@ -44,9 +44,9 @@ INPUTS = 1000
 FUNCTIONS = (("gelu", 14, 5.0), ("gelu", 62, 20.0), ("silu", 14, 8.0), ("silu", 30, 12.0), ("tanh", 15, 4.0))
 QUICK_FUNCTIONS = (("gelu", 2, 2.0), ("silu", 2, 3.0), ("tanh", 3, 1.5))
 NAMES = ("bolt", "puma", "nexus")
-MOST_PIECES = 12  # levels of a layer up to which published pieces are tried
-SENTENCES = 192  # of FineWeb-Edu
-STORIES, TOKENS = 96, 128  # that the small Llama tells, to be planned on
+MOST_PIECES = 11  # levels of a layer up to which published pieces are tried
+SENTENCES = 96  # of FineWeb-Edu
+STORIES, TOKENS = 48, 128  # that the small Llama tells, to be planned on
 BLOCK_DEGREE = 15
 SIGMOID_SCALE = 1.702  # SiLU(z) is about this times GELU(z over this)
 
