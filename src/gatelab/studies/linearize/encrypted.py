@@ -385,15 +385,13 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def unrecorded() -> Study:
-    """The study, which has no record of a full run yet: it is not among those that are found."""
-    return Study(
-        "linearize/encrypted",
-        "Measured in a ciphertext",
-        "The paper has nothing on encryption, for which polynomials of activations are made; here they are encrypted.",
-        run,
-        long=True,
-        findings=findings,
-        position=8,
-        beyond=True,
-    )
+STUDY = Study(
+    "linearize/encrypted",
+    "Measured in a ciphertext",
+    "The paper has nothing on encryption, for which polynomials of activations are made; here they are encrypted.",
+    run,
+    long=True,
+    findings=findings,
+    position=8,
+    beyond=True,
+)
