@@ -213,6 +213,11 @@ def _linearisations() -> dict[str, Any]:
         "cost": room.cost(minimax.polynomial),
         "equioscillation": room.equioscillation(minimax.polynomial, activation("gelu")),
         "published": room.published()[0],
+        "parameters": room.parameters_for(3),
+        "encrypted plan": gl.plan_encrypted(gl.models.GPT2("tiny", "gelu"), torch.arange(160).reshape(8, 20), most=2),
+        "encrypted": room.Encrypted(
+            np.zeros(2), 0.1, 1e-9, 0.1, 3, 4, {"keys": 0.1, "evaluation": 0.2}, (1000, 500), room.parameters_for(3)
+        ),
         "spectrum of a map": room.spectrum("gelu", 4, 20),
         "verdict": room.verdict("gelu", W, X, error=0.1),
     }

@@ -14,6 +14,7 @@
     gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
     gl.ladder(["gelu", "swiglu"], "enwik8")                which unit, in a language model: .table() .law() .plot()
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
+    gl.plan_encrypted(model, rows, quality=0.999)          a model under encryption: by layer the polynomial it needs
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.load("glu.safetensors").predict(x)                  whatever was saved; no pickle, ever
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from gatelab.data import Problem, problem, problems
     from gatelab.estimators import GatedRegressor, scaling_curve
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
-    from gatelab.linearization import linearize
+    from gatelab.linearization import linearize, plan_encrypted
     from gatelab.saved import load
     from gatelab.scaling_laws import (
         Law,
@@ -78,7 +79,7 @@ import_on_use(
     __name__,
     {
         "estimators": ("GatedRegressor", "scaling_curve"),
-        "linearization": ("linearize",),
+        "linearization": ("linearize", "plan_encrypted"),
         "data": ("Problem", "problem", "problems"),
         "scaling_laws": (
             "Law",
@@ -149,6 +150,7 @@ __all__ = [
     "local_slopes",
     "models",
     "ntk",
+    "plan_encrypted",
     "plotting",
     "problem",
     "problems",

@@ -14,11 +14,11 @@ from gatelab.tensors import kind_of
 
 if TYPE_CHECKING:
     from gatelab.estimators import GatedRegressor
-    from gatelab.linearization import Polynomial
+    from gatelab.linearization import EncryptedPlan, Polynomial
     from gatelab.train import Gap
 
 
-def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | Gap:
+def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | EncryptedPlan | Gap:
     """What a file holds that gatelab wrote: the file says what it is.
 
     Predictions are the same to the last bit. Nothing in a file is ever executed; a pickle is refused.
@@ -28,7 +28,8 @@ def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | Gap:
 
     Returns:
         A `Fit` of `Fit.save`, `gatelab fit --save` and `Store.save_arrays`, a `GatedRegressor` of
-        `GatedRegressor.save`, a `Polynomial` of `gatelab linearize --export`, a `Gap` of `Gap.save`.
+        `GatedRegressor.save`, a `Polynomial` of `gatelab linearize --export`, an `EncryptedPlan` of
+        `gatelab plan --save`, a `Gap` of `Gap.save`.
 
     >>> import gatelab as gl
     >>> import tempfile
@@ -74,7 +75,7 @@ def _beginning(path: Path) -> bytes:
         raise GatelabError(f"{path} cannot be read ({error.strerror or error}); {GIVE}") from error
 
 
-def _of_json(path: Path) -> Polynomial | Gap:
+def _of_json(path: Path) -> Polynomial | EncryptedPlan | Gap:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -83,6 +84,10 @@ def _of_json(path: Path) -> Polynomial | Gap:
         from gatelab.linearization.exchange import read_polynomial
 
         return read_polynomial(path)
+    if str(content.get("format", "")).startswith("gatelab plan"):
+        from gatelab.linearization.plans import read_plan
+
+        return read_plan(path)
     if "runs" in content:
         from gatelab.train import Gap
 

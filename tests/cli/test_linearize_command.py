@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,15 @@ def test_errors_are_one_line(args: list[str], says: str) -> None:
     result = run(*args, "--json")
     assert result.exit_code == 2 and result.stdout == ""
     assert re.fullmatch(r"gatelab: .+\n", result.stderr) and says in result.stderr, result.stderr
+
+
+@pytest.mark.skipif(find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'")
+def test_encrypted_values_are_reported_in_parts() -> None:
+    text = ok("silu", "--interval", "4", "--degree", "6", "--encrypted")
+    assert "(proved)" in text and "3 levels" in text and "128 bits of" in text
+    document = json.loads(ok("silu", "--interval", "4", "--degree", "6", "--encrypted", "--json"))["encrypted"]
+    assert document["numbers"] == 1000 and document["levels"] == 3 and document["encryption"] < 1e-8
+    result = run(
+        "gelu", "--interval", "9", "--degree", "100", "--method", "chebyshev", "--encrypted", "--data", "z.npy"
+    )
+    assert result.exit_code == 2 and "leave one out" in result.stderr

@@ -27,6 +27,7 @@ from gatelab.cli import (
     linearize,
     lists,
     ntk,
+    plan,
     predict,
     reproduce,
     results,
@@ -133,6 +134,7 @@ app.command("train", epilog=train.TRAIN)(train.train_command)
 app.command("gap", epilog=train.GAP)(train.gap_command)
 app.command("ladder", epilog=ladder.LADDER)(ladder.ladder_command)
 app.command("linearize", epilog=linearize.LINEARIZE)(linearize.linearize_command)
+app.command("plan", epilog=plan.PLAN)(plan.plan_command)
 app.command("compare", epilog=compare.COMPARE)(compare.compare_command)
 app.command("reproduce", epilog=reproduce.REPRODUCE)(reproduce.reproduce_command)
 app.command("report", epilog=reproduce.REPORT)(reproduce.report_command)

@@ -16,13 +16,15 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
-    from gatelab.linearization import Export, Linearization
+    from gatelab.linearization import Encrypted, Export, Linearization
 
 LINEARIZE = """Examples: gatelab linearize gelu --degree 8 --scale 1.5
 
 gatelab linearize gelu --method minimax --degree 10 --interval -5,5 --compare
 
 gatelab linearize silu --data z.npy --margin 0.2 --export silu.json
+
+gatelab linearize silu --interval 8 --degree 14 --encrypted
 
 gatelab linearize gelu --method optimal --d 16 --features 152
 
@@ -129,13 +131,14 @@ def linearize_command(
     unit: Annotated[str | None, typer.Option(help="The same.", show_default="gelu")] = None,
     options: MapOptions,
     compare: Annotated[bool, typer.Option("--compare", help="Published approximations beside it.")] = False,
-    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the polynomial, .json.")] = None,
+    encrypted: Annotated[bool, typer.Option("--encrypted", help="Values and errors under CKKS.")] = False,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="The polynomial: .json, .mlir, .c, .py.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the figure, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write act(w.x) as a product of a map of w and a map of x."""
     check_file(plot, PICTURES)
-    check_file(export, (".json",))
+    check_file(export, (".json", ".mlir", ".c", ".py"))
     if word is not None and unit is not None:
         raise GatelabError(f"both {word!r} and --unit {unit} are given; leave one of them out")
     z = read_numbers(options.data)
@@ -146,13 +149,16 @@ def linearize_command(
         from gatelab.linearization import export as export_of
 
         polynomial = export_of(maps.polynomial, maps.activation)
-    elif export or plot or compare or z is not None:
+    elif export or plot or compare or encrypted or z is not None:
         raise GatelabError(
-            f"{maps.method} is no polynomial of w.x; --data, --export, --plot and --compare need one, such as minimax"
+            f"{maps.method} is no polynomial of w.x; --data, --export, --encrypted, --plot and --compare need one, "
+            "such as minimax"
         )
     facts = _facts(maps, z)
     if (error := options.error(maps)) is not None:
         facts["error"] = error
+    if encrypted:
+        facts["encrypted"] = _encrypted(maps, z, options.seed).document()
     if compare:
         rows = _published(maps, z)
     if export and polynomial is not None:
@@ -210,6 +216,16 @@ def _facts(maps: Linearization, z: Any) -> dict[str, Any]:
         rmse, largest = float(np.sqrt(np.mean(errors**2))), float(np.abs(errors).max())
         facts["data"] = {"numbers": len(z), "rmse": rmse, "maximum": largest}
     return facts
+
+
+def _encrypted(maps: Linearization, z: Any, seed: int) -> Encrypted:
+    """The polynomial under encryption at the data, or at 1000 numbers drawn from its interval."""
+    import numpy as np
+
+    if z is None and maps.polynomial is not None:
+        z = np.random.default_rng(seed).uniform(*maps.polynomial.interval, 1000)
+    with output.progress("encrypted"):
+        return maps.encrypted(z)
 
 
 def _published(maps: Linearization, z: Any) -> list[dict[str, Any]]:
@@ -299,6 +315,8 @@ def _print_polynomial(export: Export, facts: dict[str, Any]) -> None:
         rows.append(
             ("on the data", f"RMSE {data['rmse']:.4g}, maximum {data['maximum']:.4g}, {data['numbers']} numbers")
         )
+    if secret := facts.get("encrypted"):
+        rows += _encrypted_rows(secret)
     output.pairs(rows)
     output.say("")
     cells = [
@@ -307,6 +325,28 @@ def _print_polynomial(export: Export, facts: dict[str, Any]) -> None:
         if a or c
     ]
     output.table(("k", "of z^k", "of T_k"), cells, right=(0, 1, 2))
+
+
+def _encrypted_rows(secret: dict[str, Any]) -> list[tuple[str, str]]:
+    """What `--encrypted` adds to the facts of a polynomial."""
+    parameters, seconds = secret["parameters"], secret["seconds"]
+    return [
+        (
+            "under CKKS",
+            f"{secret['numbers']} numbers: approximation {output.number(secret['approximation'], '.4g')} (proved), "
+            f"encryption {secret['encryption']:.2g} (measured), total {secret['total']:.4g}",
+        ),
+        (
+            "used",
+            f"{secret['levels']} levels, {secret['products']} products; {seconds['evaluation']:.2f} s and "
+            f"{seconds['keys']:.2f} s for keys; {secret['bytes']['sent'] / 2**20:.1f} MiB sent",
+        ),
+        (
+            "parameters",
+            f"N = {parameters['poly_modulus_degree']}, primes of "
+            f"{', '.join(map(str, parameters['coeff_mod_bit_sizes']))} bits, {parameters['security']} bits of security",
+        ),
+    ]
 
 
 def _print_published(rows: list[dict[str, Any]]) -> None:

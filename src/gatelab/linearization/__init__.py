@@ -4,16 +4,28 @@ maps = gl.linearize("gelu", "minimax", degree=8, interval=5.0)   a polynomial of
 maps.phi(W), maps.psi(X), maps.product(W, X)                      the maps, and their product in bounded memory
 maps.error("gaussian", d=16), maps.error(W=W, X=X)                RMSE and maximum beside the floor
 maps.bound(), export(maps.polynomial).save("gelu.json")           proved error, and a file for encrypted inference
+maps.encrypted(z)                                                 its values under CKKS, and the parts of their error
+plan_encrypted(model, rows, quality=0.999)                        by layer the form that needs fewest levels in all
 published()                                                       what others use, to compare with
 methods(), polynomial_method, maps_method                         what there is, and how a method of one's own is added
 """
 
+from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
 from gatelab.linearization.error import Error
 from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
-from gatelab.linearization.exchange import Export, Published, export, find_published, published, read_polynomial
+from gatelab.linearization.exchange import (
+    Export,
+    Published,
+    export,
+    find_published,
+    published,
+    read_polynomial,
+    source_code,
+)
 from gatelab.linearization.floors import FloorSpectrum, floor, floor_curve, spectrum
 from gatelab.linearization.linearizations import Linearization, LinearizedLayer, linearize
 from gatelab.linearization.monomials import Maps
+from gatelab.linearization.plans import EncryptedPlan, plan_encrypted, read_plan
 from gatelab.linearization.polynomials import Cost, Polynomial, calibrate, cost
 from gatelab.linearization.proofs import Bound, Equioscillation, bound, equioscillation
 from gatelab.linearization.registry import maps_method, methods, polynomial_method
@@ -22,6 +34,8 @@ from gatelab.linearization.verdicts import Verdict, verdict
 __all__ = [
     "Bound",
     "Cost",
+    "Encrypted",
+    "EncryptedPlan",
     "Equioscillation",
     "Error",
     "Export",
@@ -29,6 +43,7 @@ __all__ = [
     "Linearization",
     "LinearizedLayer",
     "Maps",
+    "Parameters",
     "Polynomial",
     "Published",
     "Verdict",
@@ -45,9 +60,13 @@ __all__ = [
     "methods",
     "monte_carlo",
     "monte_carlo_variance",
+    "parameters_for",
+    "plan_encrypted",
     "polynomial_method",
     "published",
+    "read_plan",
     "read_polynomial",
+    "source_code",
     "spectrum",
     "verdict",
 ]

@@ -21,6 +21,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization import monomials
+from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
 from gatelab.linearization.error import Error, drawn_pairs, measure
 from gatelab.linearization.monomials import Maps, check_kind, lifted, real, times_linear
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
@@ -281,6 +282,20 @@ class Linearization:
         if self.polynomial is None:
             raise GatelabError(f"{self.method} is no polynomial of w.x; bounds are proved for polynomials, see error()")
         return bound(self.polynomial, self.activation)
+
+    def encrypted(self, x: Any, *, poly_modulus_degree: int | None = None) -> Encrypted:
+        """The polynomial at numbers x under encryption, and the parts of its error; see `encryption`.
+
+        Args:
+            x: numbers in the interval of the polynomial, of any shape.
+            poly_modulus_degree: N; by default the smallest that has the levels with 128 bits of security.
+
+        Returns:
+            An `Encrypted`.
+        """
+        if self.polynomial is None or self.factors:
+            raise GatelabError(f"{self} is no polynomial of one number; encrypt that of its gate, such as minimax")
+        return encrypt_polynomial(self.polynomial, self.activation, x, poly_modulus_degree=poly_modulus_degree)
 
     def module(self, W: Weights, b: Any = None, *, features: bool = True) -> LinearizedLayer:
         """The layer act(W x + b) with Phi of its weights made beforehand; features=False keeps W, for polynomials."""

@@ -1,0 +1,592 @@
+"""Polynomials evaluated under encryption (CKKS, by TenSEAL), with least depth, and what each part of the error is.
+
+A product uses up a level, whether its factors are two ciphertexts or one and a plain number, and a modulus of N
+coefficients has room for so many. A polynomial of degree n needs ceil(log2(n + 1)) levels and no more (Bossuat et al.,
+EUROCRYPT 2021): with T_1, T_2, T_4, ... of the input, p = q T_g + r by division, q one level above its product, and
+coefficients multiply where a level is free. The input is encrypted as t in [-1, 1] over the interval, so that scaling
+costs none: whoever encrypts does it, or the matrix before.
+
+The same circuit runs on two machines: `PlainMachine` computes with floats and counts levels and products, which is
+where every count in gatelab comes from; `SealMachine` computes with ciphertexts. Scales are carried exactly: a plain
+number is encoded at the scale that leaves the sum with the scale of its other terms.
+
+Parameters are those of 128 bits of security by SEAL's table (homomorphicencryption.org, ternary secrets), or none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from gatelab.arrays import Array
+from gatelab.display import counted, one_line
+from gatelab.errors import GatelabError
+from gatelab.feedforward.gates import Activation
+from gatelab.linearization.polynomials import Interval, Polynomial, numbers, values
+from gatelab.linearization.proofs import bound
+
+SECURITY = 128
+LARGEST = {4096: 109, 8192: 218, 16384: 438, 32768: 881}  # bits of the whole modulus for that security, by N
+END_BITS = 60  # of the first prime, which holds the result, and of the last, which keys are switched with
+LEAST_BITS, MOST_BITS = 36, 50  # of a scale: below, noise is more than polynomials are off; above, nothing is gained
+_GENERATOR = 3  # of the rotations, in SEAL
+
+
+# ---- parameters
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a ciphertext is made with.
+
+    Attributes:
+        poly_modulus_degree: N; a ciphertext holds N / 2 numbers.
+        coeff_mod_bit_sizes: the bits of the primes: one for each level between two larger ones.
+        scale_bits: a number is encrypted times two to that power.
+        security: bits, by SEAL's table.
+    """
+
+    poly_modulus_degree: int
+    coeff_mod_bit_sizes: tuple[int, ...]
+    scale_bits: int
+    security: int = SECURITY
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"N = {self.poly_modulus_degree}, {counted(self.levels, 'level')}, {self.security} bits of security"
+        )
+
+    @property
+    def levels(self) -> int:
+        """Products that can follow one another."""
+        return len(self.coeff_mod_bit_sizes) - 2
+
+    @property
+    def slots(self) -> int:
+        """Numbers that a ciphertext holds."""
+        return self.poly_modulus_degree // 2
+
+
+def parameters_for(
+    levels: int, *, largest: float = 1.0, slots: int = 1, poly_modulus_degree: int | None = None
+) -> Parameters:
+    """The smallest parameters with so many levels that have 128 bits of security, or an error that says what would do.
+
+    Args:
+        levels: products that must be able to follow one another.
+        largest: the size of the largest number that is computed.
+        slots: numbers that a ciphertext must hold.
+        poly_modulus_degree: N, where only that one is to be tried.
+
+    Returns:
+        The `Parameters`.
+
+    >>> parameters_for(4)
+    Parameters(N = 16384, 4 levels, 128 bits of security)
+    >>> parameters_for(4).coeff_mod_bit_sizes
+    (60, 50, 50, 50, 50, 60)
+    """
+    sizes = list(LARGEST)
+    if poly_modulus_degree is not None:
+        if poly_modulus_degree not in LARGEST:
+            raise GatelabError(
+                f"poly_modulus_degree is {poly_modulus_degree!r}; give one of {', '.join(map(str, LARGEST))}"
+            )
+        sizes = [poly_modulus_degree]
+    # The first prime holds the result: scale times the largest number, with a sign and a bit to spare.
+    room = END_BITS - 2 - max(0, math.ceil(math.log2(max(largest, 1.0))))
+    for n in sizes:
+        bits = min(MOST_BITS, room, (LARGEST[n] - 2 * END_BITS) // max(levels, 1))
+        if n // 2 >= slots and bits >= LEAST_BITS:
+            return Parameters(n, (END_BITS, *[bits] * levels, END_BITS), bits)
+    needed = levels * LEAST_BITS + 2 * END_BITS
+    raise GatelabError(
+        f"{counted(levels, 'level')} of {LEAST_BITS} bits or more, numbers up to {largest:.3g} and "
+        f"{counted(slots, 'slot')} are needed: a modulus of {needed} bits. At {SECURITY} bits of security "
+        + ", ".join(f"N = {n} has {LARGEST[n]} ({(LARGEST[n] - 2 * END_BITS) // LEAST_BITS} levels)" for n in sizes)
+        + "; lower the degree or the interval, raise poly_modulus_degree, or refresh ciphertexts in between "
+        "(bootstrapping, which TenSEAL has not)"
+    )
+
+
+def seal() -> Any:
+    """SEAL as TenSEAL brings it, or an error that says how to install it."""
+    try:
+        return import_module("tenseal.sealapi")
+    except ImportError:
+        raise GatelabError(
+            "encryption needs TenSEAL, which is not installed: pip install 'gatelab[encrypted]'"
+        ) from None
+
+
+# ---- machines
+
+
+@dataclass(frozen=True)
+class Number:
+    """What a machine computes with: numbers or a ciphertext of them, the levels used so far, and the scale."""
+
+    value: Any
+    level: int = 0
+    scale: float = 1.0
+
+
+class Machine(Protocol):
+    """What a circuit is made of. A combination has the level and scale it is told to have."""
+
+    products: int
+
+    def product(self, a: Number, b: Number) -> Number:
+        """a b, one level below the lower of them."""
+        ...
+
+    def combination(
+        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
+    ) -> Number:
+        """constant + sum of plain numbers times numbers; a scale of 0 is the machine's own."""
+        ...
+
+    def add(self, a: Number, b: Number) -> Number:
+        """a + b, of one level and scale."""
+        ...
+
+    def shifted(self, a: Number, constant: Any) -> Number:
+        """a + a plain number, or a row of them, which costs nothing."""
+        ...
+
+    def lowered(self, a: Number, level: int) -> Number:
+        """The same at a lower level."""
+        ...
+
+    def partner(self, a: Number, level: int, scale: float) -> float:
+        """The scale of another number whose product with a has that level and scale."""
+        ...
+
+
+class PlainMachine:
+    """Floats, with levels and products counted."""
+
+    def __init__(self) -> None:
+        self.products = 0
+
+    def product(self, a: Number, b: Number) -> Number:
+        self.products += 1
+        return Number(a.value * b.value, max(a.level, b.level) + 1)
+
+    def combination(
+        self, terms: Sequence[tuple[float, Number]], constant: float, level: int | None = None, scale: float = 0.0
+    ) -> Number:
+        needed = max((u.level + 1 for _, u in terms), default=0)
+        if level is None:
+            level = needed
+        if needed > level:
+            raise AssertionError(f"a combination of level {needed} was promised at level {level}")
+        return Number(constant + sum(c * u.value for c, u in terms), level)
+
+    def add(self, a: Number, b: Number) -> Number:
+        return Number(a.value + b.value, max(a.level, b.level))
+
+    def shifted(self, a: Number, constant: Any) -> Number:
+        return Number(a.value + constant, a.level)
+
+    def lowered(self, a: Number, level: int) -> Number:
+        return Number(a.value, level)
+
+    def partner(self, a: Number, level: int, scale: float) -> float:
+        return scale
+
+
+class SealMachine:
+    """Ciphertexts. Keys are made at once; those for rotations where `rotations` names the steps."""
+
+    def __init__(self, parameters: Parameters, rotations: Sequence[int] = ()) -> None:
+        self.seal, self.parameters, self.products = seal(), parameters, 0
+        api, n = self.seal, parameters.poly_modulus_degree
+        settings = api.EncryptionParameters(api.SCHEME_TYPE.CKKS)
+        settings.set_poly_modulus_degree(n)
+        settings.set_coeff_modulus(api.CoeffModulus.Create(n, list(parameters.coeff_mod_bit_sizes)))
+        # SEAL itself refuses what its table does not call secure.
+        self.context = api.SEALContext(settings, True, api.SEC_LEVEL_TYPE.TC128)
+        if not self.context.parameters_set():
+            raise GatelabError(f"SEAL refuses {parameters}: {self.context.parameters_error_message()}")
+        keys, public = api.KeyGenerator(self.context), api.PublicKey()
+        keys.create_public_key(public)
+        self.relinearize = api.RelinKeys()
+        keys.create_relin_keys(self.relinearize)
+        self.rotate_keys = api.GaloisKeys()
+        if rotations:
+            keys.create_galois_keys([pow(_GENERATOR, k % (n // 2), 2 * n) for k in rotations], self.rotate_keys)
+        self.encryptor, self.encoder = api.Encryptor(self.context, public), api.CKKSEncoder(self.context)
+        self.decryptor, self.evaluator = api.Decryptor(self.context, keys.secret_key()), api.Evaluator(self.context)
+        self.scale = 2.0**parameters.scale_bits
+        self.ids, self.primes = [], []
+        data = self.context.first_context_data()
+        while data is not None:
+            self.ids.append(data.parms_id())
+            self.primes.append(data.parms().coeff_modulus()[-1].value())
+            data = data.next_context_data()
+
+    def encoded(self, content: Any, level: int, scale: float) -> Any:
+        """A plain number, or an array of them, as SEAL's plaintext."""
+        plain = self.seal.Plaintext()
+        if not isinstance(content, float):
+            content = np.asarray(content, dtype=np.float64).tolist()
+        self.encoder.encode(content, self.ids[level], scale, plain)
+        return plain
+
+    def encrypt(self, z: Any) -> Number:
+        """Numbers, as many as there are slots at most."""
+        cipher = self.seal.Ciphertext(self.context)
+        self.encryptor.encrypt(self.encoded(z, 0, self.scale), cipher)
+        return Number(cipher, 0, self.scale)
+
+    def decrypt(self, a: Number, count: int) -> Array:
+        """The first `count` numbers."""
+        plain = self.seal.Plaintext()
+        self.decryptor.decrypt(a.value, plain)
+        return np.asarray(self.encoder.decode_double(plain), dtype=np.float64)[:count]
+
+    def size(self, a: Number) -> int:
+        """Bytes of a ciphertext: its polynomials, each of N coefficients, modulo each prime, in 8 bytes."""
+        return 8 * a.value.size() * a.value.poly_modulus_degree() * a.value.coeff_modulus_size()
+
+    def lowered(self, a: Number, level: int) -> Number:
+        """The same at a lower level."""
+        self.check(level)
+        if a.level == level:
+            return a
+        lowered = self.seal.Ciphertext(self.context)
+        self.evaluator.mod_switch_to(a.value, self.ids[level], lowered)
+        return Number(lowered, level, a.scale)
+
+    def check(self, level: int) -> None:
+        """Refuse a level that the parameters do not have."""
+        if level > self.parameters.levels:
+            raise GatelabError(
+                f"level {level} is needed and {self.parameters} has no more than {self.parameters.levels}; make "
+                f"parameters_for({level})"
+            )
+
+    def rescaled(self, cipher: Any, level: int, scale: float) -> Number:
+        """A product at a level, moved to the next."""
+        self.evaluator.rescale_to_next_inplace(cipher)
+        cipher.scale = scale  # the same but for the last bit of a double
+        return Number(cipher, level + 1, scale)
+
+    def product(self, a: Number, b: Number) -> Number:
+        level = max(a.level, b.level)
+        self.check(level + 1)
+        self.products += 1
+        a, b = self.lowered(a, level), self.lowered(b, level)
+        cipher = self.seal.Ciphertext(self.context)
+        if a.value is b.value:
+            self.evaluator.square(a.value, cipher)
+        else:
+            self.evaluator.multiply(a.value, b.value, cipher)
+        self.evaluator.relinearize_inplace(cipher, self.relinearize)
+        return self.rescaled(cipher, level, a.scale * b.scale / self.primes[level])
+
+    def combination(
+        self, terms: Sequence[tuple[Any, Number]], constant: Any, level: int | None = None, scale: float = 0.0
+    ) -> Number:
+        if level is None:
+            level = max(u.level + 1 for _, u in terms)
+        self.check(level)
+        scale = scale or self.scale
+        total = None
+        for c, u in terms:
+            factor, weight = self.lowered(u, level - 1), scale * self.primes[level - 1] / u.scale
+            cipher = self.seal.Ciphertext(self.context)
+            try:
+                self.evaluator.multiply_plain(factor.value, self.encoded(c, level - 1, weight), cipher)
+            except (RuntimeError, ValueError) as error:
+                if "transparent" in str(error):  # a coefficient below the scale's resolution: its term is 0
+                    continue
+                raise
+            if total is None:
+                total = cipher
+            else:
+                cipher.scale = total.scale
+                self.evaluator.add_inplace(total, cipher)
+        if total is None:
+            raise GatelabError("all coefficients are below the resolution of the scale; scale the polynomial")
+        result = self.rescaled(total, level - 1, scale)
+        if np.any(constant):
+            self.evaluator.add_plain_inplace(result.value, self.encoded(constant, level, scale))
+        return result
+
+    def add(self, a: Number, b: Number) -> Number:
+        if (a.level, a.scale) != (b.level, b.scale):
+            level = max(a.level, b.level)
+            a, b = self.lowered(a, level), self.lowered(b, level)
+        cipher = self.seal.Ciphertext(self.context)
+        b.value.scale = a.value.scale
+        self.evaluator.add(a.value, b.value, cipher)
+        return Number(cipher, a.level, a.scale)
+
+    def shifted(self, a: Number, constant: Any) -> Number:
+        cipher = self.seal.Ciphertext(self.context)
+        self.evaluator.add_plain(a.value, self.encoded(constant, a.level, a.scale), cipher)
+        return Number(cipher, a.level, a.scale)
+
+    def partner(self, a: Number, level: int, scale: float) -> float:
+        return (scale or self.scale) * self.primes[level - 1] / a.scale
+
+    def rotated(self, a: Number, steps: int) -> Number:
+        """Slots moved to the left."""
+        if not steps:
+            return a
+        cipher = self.seal.Ciphertext(self.context)
+        self.evaluator.rotate_vector(a.value, steps, self.rotate_keys, cipher)
+        return Number(cipher, a.level, a.scale)
+
+
+# ---- the circuit
+
+
+def levels_of(degree: int) -> int:
+    """The levels of a polynomial of that degree: ceil(log2(degree + 1)).
+
+    >>> [levels_of(n) for n in (0, 1, 2, 3, 7, 8, 15, 62)]
+    [0, 1, 2, 2, 3, 4, 4, 6]
+    """
+    return degree.bit_length()
+
+
+class ChebyshevCircuit:
+    """sum_k c_k T_k(t) on a machine; sums of degree below `baby` are direct where the level allows it."""
+
+    def __init__(self, machine: Machine, t: Number, baby: int) -> None:
+        self.machine, self.baby, self.known = machine, baby, {1: t}
+        self.start = t.level
+
+    def basis(self, k: int) -> Number:
+        """T_{a+b} = 2 T_a T_b - T_{a-b}, a the greatest power of two below k: ceil(log2 k) levels."""
+        if k not in self.known:
+            a = 1 << ((k - 1).bit_length() - 1)
+            product = self.machine.product(self.basis(a), self.basis(k - a))
+            doubled = self.machine.add(product, product)
+            if 2 * a == k:
+                self.known[k] = self.machine.shifted(doubled, -1.0)
+            else:
+                terms = [(-1.0, self.basis(2 * a - k))]
+                less = self.machine.combination(terms, 0.0, doubled.level, doubled.scale)
+                self.known[k] = self.machine.add(doubled, less)
+        return self.known[k]
+
+    def total(self, c: Array, level: int, scale: float = 0.0) -> Number:
+        """The sum at that level: direct where it is short, else q T_g + r."""
+        c = np.trim_zeros(c, "b")
+        degree = len(c) - 1
+        used = [k for k in range(1, degree + 1) if c[k]]
+        free = level - self.start - 1
+        if degree <= 1 or (degree < self.baby and all((k - 1).bit_length() <= free for k in used)):
+            return self.machine.combination([(float(c[k]), self.basis(k)) for k in used], float(c[0]), level, scale)
+        g = 1 << (degree.bit_length() - 1)
+        # T_{g+j} = 2 T_g T_j - T_{g-j}: the quotient is twice what lies above g, mirrored in the remainder.
+        quotient, remainder = 2 * c[g:], c[:g].copy()
+        quotient[0] = c[g]
+        remainder[g - np.arange(1, degree - g + 1)] -= c[g + 1 :]
+        giant = self.basis(g)
+        if len(np.trim_zeros(quotient, "b")) == 1:
+            top = self.machine.combination([(float(quotient[0]), giant)], 0.0, level, scale)
+        else:
+            above = self.total(quotient, level - 1, self.machine.partner(giant, level, scale))
+            top = self.machine.product(above, giant)
+        if not np.any(remainder[1:]):
+            return self.machine.shifted(top, float(remainder[0]))
+        return self.machine.add(top, self.total(remainder, level, scale))
+
+
+def run_polynomial(machine: Machine, t: Number, coefficients: Sequence[float], baby: int) -> Number:
+    """sum_k c_k T_k(t) with the least levels, on any machine."""
+    c = np.trim_zeros(np.asarray(coefficients, dtype=np.float64), "b")
+    if len(c) < 2:
+        raise GatelabError("a polynomial of degree 0 is a plain number; there is nothing to encrypt")
+    return ChebyshevCircuit(machine, t, baby).total(c, t.level + levels_of(len(c) - 1))
+
+
+@dataclass(frozen=True)
+class CircuitCost:
+    """What the circuit of a polynomial costs: levels, products of ciphertexts, and the `baby` that needs fewest."""
+
+    levels: int
+    products: int
+    baby: int
+
+
+def circuit_cost(coefficients: Sequence[float]) -> CircuitCost:
+    """The fewest products among circuits of the least levels, counted by running them on plain numbers.
+
+    Args:
+        coefficients: of T_0, T_1, ...
+
+    Returns:
+        A `CircuitCost`.
+
+    >>> circuit_cost([0.0, 0.5, 0.25, 0, -0.01])
+    CircuitCost(levels=3, products=2, baby=1)
+    >>> circuit_cost(np.arange(1.0, 17))
+    CircuitCost(levels=4, products=8, baby=4)
+    """
+    degree = len(np.trim_zeros(np.asarray(coefficients, dtype=np.float64), "b")) - 1
+    costs = []
+    for baby in [2**j for j in range(max(degree, 1).bit_length() + 1)]:
+        machine = PlainMachine()
+        result = run_polynomial(machine, Number(0.5), coefficients, baby)
+        costs.append(CircuitCost(result.level, machine.products, baby))
+    return min(costs, key=lambda c: (c.levels, c.products, c.baby))
+
+
+# ---- values under encryption
+
+
+@dataclass(frozen=True, eq=False)
+class Encrypted:
+    """A polynomial at encrypted numbers, decrypted again, and the parts of its error.
+
+    Attributes:
+        values: what came out, one for each input.
+        approximation: proved: |act - p| is nowhere more on the interval; None where nothing is known of the activation.
+        encryption: measured: the largest |value - p|.
+        total: measured: the largest |value - act|.
+        levels: that were used.
+        products: of ciphertexts.
+        seconds: by step: keys, encryption, evaluation, decryption.
+        bytes: of the ciphertexts that were sent, and of those that came back.
+        parameters: with their security level.
+    """
+
+    values: Array = field(repr=False)
+    approximation: float | None
+    encryption: float
+    total: float
+    levels: int
+    products: int
+    seconds: Mapping[str, float]
+    bytes: tuple[int, int]
+    parameters: Parameters
+
+    def __repr__(self) -> str:
+        return one_line(
+            self,
+            f"{counted(len(self.values), 'number')}, {counted(self.levels, 'level')}: approximation "
+            f"{self.approximation or math.nan:.3g} (proved), encryption {self.encryption:.2g}, total {self.total:.3g}",
+        )
+
+    @property
+    def excess(self) -> float | None:
+        """The total error less what is proved: no more than encryption adds, and below 0 where the bound has room."""
+        if self.approximation is None:
+            return None
+        return self.total - self.approximation
+
+    def document(self) -> dict[str, Any]:
+        """All but the values, in JSON's own types."""
+        return {
+            "numbers": len(self.values),
+            "approximation": self.approximation,
+            "encryption": self.encryption,
+            "total": self.total,
+            "excess": self.excess,
+            "levels": self.levels,
+            "products": self.products,
+            "seconds": dict(self.seconds),
+            "bytes": {"sent": self.bytes[0], "returned": self.bytes[1]},
+            "parameters": {
+                "poly_modulus_degree": self.parameters.poly_modulus_degree,
+                "coeff_mod_bit_sizes": list(self.parameters.coeff_mod_bit_sizes),
+                "scale_bits": self.parameters.scale_bits,
+                "security": self.parameters.security,
+            },
+        }
+
+
+def check_range(z: Array, interval: Interval) -> None:
+    """Refuse numbers outside the interval, and say how many they are."""
+    low, high = interval
+    outside = (z < low) | (z > high)
+    if outside.any():
+        far = z[np.argmax(np.abs(z - (low + high) / 2))]
+        raise GatelabError(
+            f"{int(outside.sum())} of {len(z)} numbers ({outside.mean():.2%}) lie outside [{low:g}, {high:g}], where "
+            f"the polynomial holds, the farthest at {far:.4g}; nothing was encrypted. Make the polynomial for a wider "
+            "interval, such as calibrate(data, margin=0.1)"
+        )
+
+
+def encrypt_polynomial(
+    polynomial: Polynomial,
+    activation: Activation,
+    x: Any,
+    *,
+    poly_modulus_degree: int | None = None,
+) -> Encrypted:
+    """p at the numbers x, under encryption, with what every part of the error is.
+
+    Args:
+        polynomial: p.
+        activation: what it stands for.
+        x: numbers in its interval, of any shape.
+        poly_modulus_degree: N; by default the smallest that has the levels with 128 bits of security.
+
+    Returns:
+        An `Encrypted`.
+    """
+    z = numbers(x)
+    check_range(z, polynomial.interval)
+    cost = circuit_cost(polynomial.chebyshev)
+    seal()
+    largest = max(1.0, float(np.abs(polynomial.chebyshev).sum()))
+    parameters = parameters_for(cost.levels, largest=largest, poly_modulus_degree=poly_modulus_degree)
+    low, high = polynomial.interval
+    t = np.clip((z - (low + high) / 2) / ((high - low) / 2), -1, 1)
+    clock = Clock()
+    machine = SealMachine(parameters)
+    clock.note("keys")
+    outputs, sent, returned, levels = [], 0, 0, 0
+    for part in np.array_split(t, math.ceil(len(t) / parameters.slots)):
+        cipher = machine.encrypt(part)
+        clock.note("encryption")
+        result = run_polynomial(machine, cipher, polynomial.chebyshev, cost.baby)
+        clock.note("evaluation")
+        outputs.append(machine.decrypt(result, len(part)))
+        clock.note("decryption")
+        sent, returned = sent + machine.size(cipher), returned + machine.size(result)
+        levels = result.level
+    decrypted = np.concatenate(outputs)
+    try:
+        proved = bound(polynomial, activation).value
+    except GatelabError:
+        proved = None
+    return Encrypted(
+        values=decrypted.reshape(np.shape(x)),
+        approximation=proved,
+        encryption=float(np.abs(decrypted - polynomial(z)).max()),
+        total=float(np.abs(decrypted - values(activation, z).numpy()).max()),
+        levels=levels,
+        products=machine.products,
+        seconds=clock.seconds,
+        bytes=(sent, returned),
+        parameters=parameters,
+    )
+
+
+class Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def note(self, step: str) -> None:
+        """What has passed since the last note belongs to this step."""
+        now = time.perf_counter()
+        self.seconds[step] = self.seconds.get(step, 0.0) + now - self.last
+        self.last = now

@@ -1,0 +1,257 @@
+"""Forms under encryption, their levels by one count, and plans for whole models: search, measurement, files."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gatelab as gl
+from gatelab.errors import GatelabError
+from gatelab.feedforward.gates import activation
+from gatelab.linearization import find_published, read_plan
+from gatelab.linearization.encryption import Number, PlainMachine, SealMachine, parameters_for
+from gatelab.linearization.forms import (
+    CircuitForm,
+    FormTerm,
+    PreActivations,
+    TabulatedForm,
+    candidates,
+    fitted_form,
+    interpolated,
+    minimax_form,
+    published_form,
+)
+from gatelab.linearization.plans import Subject, activations_of, assignments, parted, plan_encrypted, quality_of
+from gatelab.models import GPT2
+
+PUBLISHED = [find_published(name) for name in ("puma", "bolt", "nexus")]
+
+
+@pytest.fixture(scope="module")
+def data() -> PreActivations:
+    z = np.random.default_rng(0).normal(0, 1.5, 20_000)
+    return PreActivations.of(np.append(z, [-9.0, 11.0]))
+
+
+@pytest.mark.parametrize("levels", [3, 4, 5])
+def test_a_form_run_as_a_circuit_has_its_values_and_no_more_levels(levels: int, data: PreActivations) -> None:
+    low, high = data.interval
+    z = np.linspace(low, high, 97)
+    forms = candidates(activation("gelu"), data, levels, PUBLISHED)
+    assert {"minimax", "bolt"} <= {form.method for form in forms} or levels == 3
+    for form in forms:
+        machine = PlainMachine()
+        result = form.run(machine, Number((2 * z - low - high) / (high - low)), form.cost.baby)
+        assert np.abs(result.value - form(z)).max() <= 1e-9 * max(1, np.abs(form(z)).max())
+        assert result.level == form.cost.levels <= levels and machine.products == form.cost.products
+        assert form.degree < 2**levels, "what a circuit of L levels computes is a polynomial below 2^L"
+
+
+def test_a_fit_is_best_in_its_norm_and_minimax_in_its_own(data: PreActivations) -> None:
+    gate = activation("gelu")
+    exact = gate(torch.from_numpy(data.z)).numpy()
+    z = np.linspace(*data.interval, 4001)
+    everywhere = gate(torch.from_numpy(z)).numpy()
+    best, fit = minimax_form(gate, data, 4), fitted_form(gate, data, 4, 1e-4)
+    assert data.rms(fit(data.z) - exact) < data.rms(best(data.z) - exact)
+    assert np.abs(fit(z) - everywhere).max() > np.abs(best(z) - everywhere).max()
+
+
+def test_pieces_come_nearer_to_what_was_published_as_levels_grow(data: PreActivations) -> None:
+    bolt = find_published("bolt")
+    exact = bolt(data.z)
+    errors = [data.rms(published_form(bolt, activation("gelu"), data, n)(data.z) - exact) for n in (4, 6, 8)]
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+
+
+def test_breaks_outside_the_interval_need_no_comparison() -> None:
+    nexus, data = find_published("nexus"), PreActivations.of(np.linspace(-3.0, 3.1, 500), margin=0.0)
+    form = published_form(nexus, activation("gelu"), data, 5)
+    assert not form.terms and form.cost.levels == 4
+    assert np.allclose(form(data.z), nexus(data.z), atol=1e-12)
+
+
+def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
+    form = minimax_form(activation("gelu"), data, 4)
+    z = np.linspace(data.interval[0] - 2, data.interval[1] + 2, 1001)
+    looked_up = TabulatedForm(form)(torch.from_numpy(z)).numpy()
+    assert np.abs(looked_up - form(z)).max() < 1e-5 * np.abs(form(z)).max()
+    inside = z[(z >= data.interval[0]) & (z <= data.interval[1])]
+    for form in candidates(activation("gelu"), data, 6, PUBLISHED):
+        gap = np.abs(TabulatedForm(form).inside(inside) - form(inside)).max()
+        assert gap < 1e-6 * max(1.0, np.abs(form(inside)).max()), form
+
+
+def test_an_interpolant_meets_its_values() -> None:
+    nodes = np.polynomial.chebyshev.chebpts1(12)[::-1]
+    assert np.allclose(np.polynomial.chebyshev.chebval(nodes, interpolated(np.exp(nodes))), np.exp(nodes), atol=1e-13)
+
+
+def test_a_plain_number_is_no_factor() -> None:
+    with pytest.raises(GatelabError, match="plain number"):
+        FormTerm(((1.0, 2.0),), (3.0,))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'"
+)
+def test_pieces_and_compositions_run_under_encryption_too() -> None:
+    data = PreActivations.of(np.random.default_rng(1).normal(0, 1.5, 2000))
+    t = np.linspace(-1, 1, 64)
+    low, high = data.interval
+    machine = SealMachine(parameters_for(4, largest=64))
+    forms = [f for f in candidates(activation("gelu"), data, 4, PUBLISHED[1:2]) if f.terms]
+    assert [f.method for f in forms] == ["composite", "clamped", "bolt"]
+    for form in forms:
+        result = form.run(machine, machine.encrypt(t), form.cost.baby)
+        exact = form((low + high) / 2 + (high - low) / 2 * t)
+        assert np.abs(machine.decrypt(result, 64) - exact).max() < 1e-6 * max(1.0, np.abs(exact).max()), form
+        assert result.level == form.cost.levels == 4
+
+
+def test_the_search_is_exact() -> None:
+    rng = np.random.default_rng(2)
+    curves = [{n: float(rng.uniform()) for n in (2, 3, 4, 5)} for _ in range(4)]
+    for total in range(8, 21):
+        ways = [w for w in itertools.product((2, 3, 4, 5), repeat=4) if sum(w) == total]
+        ways.sort(key=lambda w: sum(c[n] for c, n in zip(curves, w, strict=True)))
+        assert assignments(curves, total, most=5) == ways[:5]
+    assert assignments(curves, 99) == []
+
+
+def test_quality_is_a_cosine_or_a_ratio_of_perplexities() -> None:
+    plain = np.array([[2.0, 10.0], [4.0, 10.0]])
+    assert math.isclose(quality_of(plain, plain + np.array([[0.2, 0], [0.4, 0]])).value, math.exp(-0.6 / 20))
+    assert math.isclose(quality_of(plain, plain - np.array([[0.2, 0], [0.4, 0]])).value, math.exp(-0.6 / 20))
+    assert quality_of(plain, np.full((2, 2), np.nan)).value == 0
+    e = np.eye(3)
+    assert quality_of(e, e).value == 1 and quality_of(e, np.roll(e, 1, 0)).value == 0
+
+
+def rows(count: int, length: int = 24, seed: int = 0) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 256, (length - i % 5,), generator=draw) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT2:
+    model = GPT2("tiny", "gelu")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "feed_forward" in name:
+                p *= 12  # as far as trained weights reach
+    return model
+
+
+def test_parts_of_the_text_are_disjoint_and_all_of_it() -> None:
+    text = list(torch.arange(11))
+    parts = parted(text)
+    assert sorted(int(r) for part in parts for r in part) == list(range(11)) and [len(p) for p in parts] == [6, 3, 2]
+
+
+def test_a_plan_keeps_the_quality_and_can_be_read_back(model: GPT2, tmp_path: Path) -> None:
+    text = rows(16)
+    plan = plan_encrypted(model, text, quality=0.995, most=5)
+    assert plan.measure == "perplexity" and plan.chosen >= 0.995 and len(plan.layers) == 2
+    assert plan.levels == sum(layer.form.cost.levels for layer in plan.layers)
+    # The stated quality is that of the model with the plan applied, by its own loss, on the last quarter.
+    changed, nll = plan.apply(model), []
+    for m in (model, changed):
+        with torch.no_grad():
+            sums = [torch.nn.functional.cross_entropy(m(r[None])[0, :-1], r[1:], reduction="sum") for r in text[3::4]]
+        nll.append(float(sum(sums)) / sum(len(r) - 1 for r in text[3::4]))
+    assert math.isclose(plan.quality.value, math.exp(-abs(nll[0] - nll[1])), rel_tol=1e-4)
+    again = read_plan(plan.save(tmp_path / "plan.json"))
+    assert again == plan and gl.load(tmp_path / "plan.json") == plan
+    # No plan of fewer levels has the quality.
+    assert plan.levels > 4
+    with pytest.raises(GatelabError, match="up to 4 levels"):
+        plan_encrypted(model, text, quality=0.995, most=2)
+
+
+def test_pre_activations_are_those_of_the_blocks_without_padding(model: GPT2) -> None:
+    subject, text = Subject(model), rows(5)
+    recorded = subject.record(text, 0.0)
+    count = sum(len(r) for r in text) * 96
+    assert [int(d.counts.sum()) for d in recorded] == [count, count]
+    flow = [gl.models.trace(model, lambda m, r=r: m(r[None])).inputs[0][0] for r in text]
+    z = gl.models.blocks(model)[0].before(torch.cat(flow))
+    assert np.allclose(recorded[0].interval, (float(z.min()), float(z.max())), atol=1e-5)
+
+
+class GatedPart(nn.Module):
+    """A block as Llama has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(16, 32, bias=False), nn.Linear(16, 32, bias=False)
+        self.down_proj, self.act_fn = nn.Linear(32, 16, bias=False), nn.SiLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class GatedModel(nn.Module):
+    """Tokens to logits, or to vectors as models of sentences give them."""
+
+    def __init__(self, sentences: bool) -> None:
+        super().__init__()
+        self.tokens, self.part, self.sentences = nn.Embedding(256, 16), GatedPart(), sentences
+
+    def forward(self, ids: Tensor) -> Any:
+        x = self.tokens(ids)
+        x = x + self.part(2 * x)
+        if self.sentences:
+            return SimpleNamespace(last_hidden_state=x)
+        return x @ self.tokens.weight.T
+
+
+@pytest.mark.parametrize("sentences", [False, True])
+def test_gated_models_and_models_of_sentences_are_planned(sentences: bool) -> None:
+    torch.manual_seed(0)
+    model = GatedModel(sentences)
+    plan = plan_encrypted(model, rows(8, 12), quality=0.99, most=5)
+    assert plan.measure == ("cosine" if sentences else "perplexity") and plan.layers[0].activation == "silu"
+    changed = plan.apply(model)
+    assert isinstance(changed, GatedModel) and isinstance(model.part.act_fn, nn.SiLU)
+    z = torch.linspace(*plan.layers[0].form.interval, 50)
+    assert torch.allclose(activations_of(changed)[0](z), torch.from_numpy(plan.layers[0].form(z)).float(), atol=1e-4)
+    assert plan.quality.value > 0.9
+
+
+def test_bad_input_is_refused(model: GPT2, tmp_path: Path) -> None:
+    with pytest.raises(GatelabError, match="3 rows; give 8"):
+        plan_encrypted(model, rows(3))
+    with pytest.raises(GatelabError, match="between 0 and 1"):
+        plan_encrypted(model, rows(8), quality=2.0, most=2)
+    with pytest.raises(GatelabError, match="encode="):
+        plan_encrypted(model, ["some text"] * 8)
+    with pytest.raises(GatelabError, match="none of gelu"):
+        plan_encrypted(GPT2("tiny", torch.cos), rows(8))
+    path = tmp_path / "plan.json"
+    with pytest.raises(GatelabError, match="cannot be read"):
+        read_plan(path)
+    document = plan_encrypted(model, rows(8), quality=0.5, most=2).document()
+    for damage in ({"format": "other"}, {"layers": [{}]}):
+        path.write_text(json.dumps({**document, **damage}))
+        with pytest.raises(GatelabError, match=r"not a 'gatelab plan 1'|damaged"):
+            read_plan(path)
+    document["layers"][0]["levels"] = 1
+    path.write_text(json.dumps(document))
+    with pytest.raises(GatelabError, match="layer 0 says 1 levels"):
+        read_plan(path)
+
+
+def test_a_form_is_its_document() -> None:
+    form = CircuitForm("pieces", (-1.0, 2.0), (0.1, 0.2), (FormTerm(((0.0, 1.0), (1.0, 2.0, 3.0)), (0.5, 0.5)),))
+    assert CircuitForm.of_document(json.loads(json.dumps(form.document()))) == form
