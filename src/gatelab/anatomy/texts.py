@@ -14,7 +14,9 @@ from __future__ import annotations
 import importlib.util
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,9 +171,10 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
     source = {key: value for key, value in options.items() if key == "gguf_file"}
     tokenizer = None
     try:
-        model = getattr(transformers, name).from_pretrained(
-            str(folder), local_files_only=True, dtype=torch.float32, **options
-        )
+        with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
+            model = getattr(transformers, name).from_pretrained(
+                str(folder), local_files_only=True, dtype=torch.float32, **options
+            )
         if has_tokenizer:
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
             # Texts are cut into windows here, and are meant to be longer than the model reads at once.
@@ -184,7 +187,12 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
         if bars:
             logging.enable_progress_bar()
     if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config  # the weights are plain numbers now, and are saved as such
+        # The weights are plain numbers by now; a model that never was quantised can be changed and saved as such.
+        del model.config.quantization_config
+        plain = type(model)(model.config)
+        plain.load_state_dict(model.state_dict(), assign=True)
+        plain.tie_weights()
+        model = plain
     return Loaded(model.float().eval(), tokenizer)
 
 
