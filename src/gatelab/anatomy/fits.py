@@ -229,7 +229,10 @@ def fit_block(
     if beside is not None:
         predicted, numbers = predicted + beside(rows.test[0]), numbers + beside.parameters
     error = left_over(predicted, rows.test[1], centre)
-    return BlockFit(unit.name, width, numbers, best, beside, error, least, time.perf_counter() - began)
+    return BlockFit(
+        unit=unit.name, width=width, parameters=numbers, block=best, beside=beside, error=error, validation=least,
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
 
 
 def product_unit(unit: str | Unit) -> Unit:

@@ -243,7 +243,7 @@ def profile(
     for rows in parts:
         check_tokens(model, rows)
     with ready(model), reporting(progress, "profiling") as report:
-        work = Work(report, len(taps), [len(part) for part in parts], len(widths), losses)
+        work = ProfileWork(report, len(taps), [len(part) for part in parts], len(widths), losses)
         moments, kept, measured = collected(model, taps, parts, memory, work)
         blocks, maps = [], []
         for i, tap in enumerate(taps):
@@ -263,7 +263,7 @@ def profile(
     return Profile(type(model).__name__, tuple(complete), measured, loss, time.perf_counter() - began)
 
 
-class Work:
+class ProfileWork:
     """How much is done of the passes, the fits and the runs of the changed model, in windows that a layer reads."""
 
     def __init__(self, report: Any, blocks: int, counts: Sequence[int], fits: int, losses: bool) -> None:
@@ -321,7 +321,7 @@ def batches(rows: Tensor, size: int = 512) -> Iterator[Tensor]:
 
 
 def collected(
-    model: nn.Module, taps: Sequence[Tap], parts: tuple[Tensor, Tensor, Tensor], memory: float, work: Work
+    model: nn.Module, taps: Sequence[Tap], parts: tuple[Tensor, Tensor, Tensor], memory: float, work: ProfileWork
 ) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
     """Counters and Gram matrices of the rows to fit on; the rows themselves of all three parts, or some of them."""
     place, bare = next(model.parameters()).device, without_head(model)
@@ -472,7 +472,7 @@ def layer_rows(
         check_tokens(model, rows)
     taps = taps_of(model, [layer_name(model, layer) for layer in layers])
     with ready(model):
-        return collected(model, taps, parts, memory, Work(None, len(taps), [1, 1, 1], 0, False))[1]
+        return collected(model, taps, parts, memory, ProfileWork(None, len(taps), [1, 1, 1], 0, False))[1]
 
 
 def layer_name(model: nn.Module, layer: str | int) -> str:
@@ -509,7 +509,7 @@ def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any)
 
 
 def measured_costs(
-    model: nn.Module, taps: Sequence[Tap], rows: Tensor, maps: Sequence[Affine], work: Work
+    model: nn.Module, taps: Sequence[Tap], rows: Tensor, maps: Sequence[Affine], work: ProfileWork
 ) -> tuple[Sequence[tuple[Interval, Interval]], float]:
     """What the model loses without each block, and with a linear map in its place, window by window."""
     speaks = is_language_model(model, rows)

@@ -100,7 +100,7 @@ def write_profile(result: Profile, out: Path, command: str) -> None:
 def print_profile(result: Profile) -> None:
     """Sentences, then the columns that matter most."""
     output.points(result.sentences())
-    headings = ("layer", "unit", "width", "open", "eff. width", "largest", "% linear", "skipped", "made linear")
+    headings = ("layer", "unit", "width", "max", "% linear", "skipped", "made linear")
     rows = []
     for block in result.blocks:
         values = block.statistics
@@ -109,15 +109,13 @@ def print_profile(result: Profile) -> None:
                 str(block.number),
                 block.unit or block.name,
                 str(block.width or "-"),
-                output.number(values.get("open gates")),
-                output.number(values.get("effective width"), ".0f"),
                 output.number(values.get("largest"), ".0f"),
                 output.number(100 * (1 - block.linear.value), ".0f"),
                 "-" if block.skipped is None else f"{block.skipped:.2g}",
                 "-" if block.linearised is None else f"{block.linearised:.2g}",
             )
         )
-    output.table(headings, rows, right=range(2, 9))
+    output.table(headings, rows, right=range(2, 7))
     fitted, chosen, measured = result.tokens
     output.say(
         f"Fitted on {fitted} tokens, chosen by {chosen}, measured on {measured} others in {result.seconds:.0f} s."
