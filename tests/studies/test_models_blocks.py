@@ -34,7 +34,7 @@ def test_quick_study_fits_every_unit_at_equal_parameters():
     for _, sizes in fitted.groupby("plain")["parameters"]:
         assert sizes.max() / sizes.min() < 1.05
     assert ((fitted["left"] > 0) & (fitted["left"] < 1.1)).all()
-    assert {claim.verdict for claim in outcome.comparison} == {"new"} and len(outcome.comparison) == 2
+    assert {claim.verdict for claim in outcome.comparison} == {"new"} and len(outcome.comparison) == 3
     (finding,) = findings(outcome.tables)
     assert "at equal parameters" in finding.sentence and len(finding.sketch.strokes) == 4
     assert (outcome.tables["slopes"].dropna(subset="slope")["slope"] < 0).all()
@@ -68,6 +68,13 @@ def test_the_record_is_whole_and_its_claims_follow_from_it():
         ratio, _ = advantage(rows, model, own)
         (claim,) = (c for c in outcome.comparison if c.what.startswith(model) and "need" in c.what)
         assert f"{ratio.value:.2f} times" in claim.ours and claim.interval == ratio.ends(".2f")
+    page = (COMMITTED.parents[2] / "docs" / "rooms" / "anatomy.md").read_text(encoding="utf-8")
+    for claim in outcome.comparison:
+        if claim.interval:
+            number = claim.ours.partition("leaves ")[2].partition(" ")[0]
+            assert f"{number} {claim.interval}" in page, claim.what
+        else:
+            assert claim.ours.removesuffix(" of the variance") in page, claim.what
     counts = {}
     for cell in record["cells"]:
         key = (cell["model"], cell["layer"], cell["unit"])

@@ -25,6 +25,7 @@ from gatelab.display import shorten
 from gatelab.models import GPT2, blocks
 from gatelab.plotting import GREY, Pen, figure_legend, looks, new_figure, style
 from gatelab.plotting.panel import Panel
+from gatelab.plotting.theme import Look
 from gatelab.scaling_laws import Slope, slope
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, stroke
@@ -180,10 +181,10 @@ def slopes_of(cells: Sequence[Cell]) -> list[Cell]:
     return rows
 
 
-def advantage(rows: Sequence[Cell], model: str, unit: str) -> tuple[Interval, str]:
+def advantage(rows: Sequence[Cell], model: str, unit: str, rivals: Sequence[str] | None = None) -> tuple[Interval, str]:
     """The least share that another unit leaves over that of the block's own, at the largest size: mean over layers.
 
-    The mean is geometric, the interval Student's over layers.
+    Rivals are all others unless they are given. The mean is geometric, the interval Student's over layers.
 
     >>> left = {"glu": 0.2, "mlp": 0.3, "relu2": 0.4}
     >>> rows = [{"model": "m", "layer": i, "unit": u, "left": x} for i in (1, 2) for u, x in left.items()]
@@ -198,14 +199,24 @@ def advantage(rows: Sequence[Cell], model: str, unit: str) -> tuple[Interval, st
             if (row["model"], row["layer"]) == (model, layer) and row["unit"] != "linear"
         }
         mine = left.pop(unit)
+        left = {name: share for name, share in left.items() if rivals is None or name in rivals}
         others.append(min(left, key=lambda name: left[name]))
         logs.append(float(np.log(left[others[-1]] / mine)))
     mean = t_interval(np.array(logs))
     value, low, high = (float(np.exp(end)) for end in (mean.value, mean.low, mean.high))
-    return Interval(value, low, high), max(set(others), key=others.count)
+    return Interval(value, low, high), max(dict.fromkeys(others), key=others.count)
 
 
-def claims_of(rows: Sequence[Cell]) -> list[Claim]:
+def start_words(cells: Sequence[Cell], model: str) -> str:
+    """How often the block's own neurons were the better start, which is one that favours its own unit."""
+    starts = [cell["start"] for cell in cells if cell["model"] == model and cell["unit"] != "linear"]
+    return (
+        f"in {starts.count('own')} of {len(starts)} fits the block's own neurons were the better start, which favours"
+        " its own unit"
+    )
+
+
+def claims_of(cells: Sequence[Cell], rows: Sequence[Cell]) -> list[Claim]:
     """What comes out of it, model by model."""
     claims = []
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -232,12 +243,30 @@ def claims_of(rows: Sequence[Cell]) -> list[Claim]:
                     f"the best other unit ({NAMES.get(rival, rival)} most often) leaves {ratio.value:.2f} times as"
                     " much",
                     "new",
-                    f"{need_words(ratio)}: at equal parameters, the largest size, {len(linear)} layers; fits within a"
-                    " budget of steps, so that both numbers are upper bounds.",
+                    f"{need_words(ratio)}, at equal parameters, the largest size, {len(linear)} layers. Fits have a"
+                    f" budget of steps, so that both numbers are upper bounds; {start_words(cells, model)}.",
                     interval=ratio.ends(".2f"),
                 )
             )
+            claims.append(gate_claim(rows, model, own))
     return claims
+
+
+def gate_claim(rows: Sequence[Cell], model: str, own: str) -> Claim:
+    """Whether a gated block needs a gated unit, or one without a factor a unit without."""
+    gated = product_unit(own).factors > 0
+    units = units_in([row for row in rows if row["model"] == model])
+    rivals = [unit for unit in units if (product_unit(unit).factors > 0) != gated]
+    ratio, rival = advantage(rows, model, own, rivals)
+    kind = "units without a factor" if gated else "gated units"
+    return Claim(
+        f"{model}: its blocks by {kind}",
+        "nothing",
+        f"the best of them ({label_of(rival)} most often) leaves {ratio.value:.2f} times as much as {label_of(own)}",
+        "new",
+        f"{need_words(ratio)}, at equal parameters and the largest size.",
+        interval=ratio.ends(".2f"),
+    )
 
 
 def need_words(ratio: Interval) -> str:
@@ -262,7 +291,7 @@ def run(request: Request) -> Outcome:
         "root of the share of the variance that is left, against parameters; its interval resamples the sizes."
     )
     tables = {"slopes": pd.DataFrame(rows), "cells": pd.DataFrame(cells)}
-    return Outcome(draw(cells), tables, tuple(claims_of(rows)), tuple(notes))
+    return Outcome(draw(cells), tables, tuple(claims_of(cells, rows)), tuple(notes))
 
 
 def quick_cells(request: Request) -> list[Cell]:
@@ -275,33 +304,36 @@ def quick_cells(request: Request) -> list[Cell]:
 def draw(cells: Sequence[Cell]) -> Figure:
     """A panel a block: what each unit leaves against its parameters, and the linear map as a line across."""
     spots, units = places_of(cells), units_in(cells)
-    shapes = looks(units)
-    columns = min(len(spots), 3)
-    lines = -(-len(spots) // columns)
+    by_model = {model: [layer for name, layer in spots if name == model] for model, _ in spots}
+    columns, shapes = max(map(len, by_model.values())), looks(units)
     with style():
-        figure = new_figure(2.9 * columns + 0.6, 2.5 * lines + 0.7)
-        grid = figure.subplots(lines, columns, squeeze=False, sharey="row")
-        panels = [Panel(axes) for axes in grid.ravel()]
-        for panel, (model, layer) in zip(panels, spots, strict=False):
-            for unit in units:
-                points = curve(cells, model, layer, unit)
-                pen = Pen(shapes[unit].colour, marker=shapes[unit].marker)
-                if points:
-                    panel.line(
-                        [p["parameters"] for p in points], [p["left"] for p in points], pen, label=label_of(unit)
-                    )
-            linear = curve(cells, model, layer, "linear")
-            if linear:
-                panel.rule("y", linear[0]["left"], Pen(GREY, "--"), label="best linear map")
-            panel.set(xscale="log", xlabel="parameters", title=f"{shorten(model, 24)}, layer {layer}")
-            panel.axes.xaxis.set_minor_formatter(NullFormatter())
+        figure = new_figure(2.6 * columns + 0.6, 2.5 * len(by_model) + 0.7)
+        grid = figure.subplots(len(by_model), columns, squeeze=False, sharey="row")
+        panels = []
+        for line, (model, layers) in zip(grid, by_model.items(), strict=True):
+            for axes in line[len(layers) :]:
+                axes.set_visible(False)
+            for axes, layer in zip(line, layers, strict=False):
+                panels.append(draw_block(Panel(axes), cells, model, layer, shapes))
         for axes in grid[:, 0]:
             axes.set_ylabel("share of the variance left")
-        for axes in grid.ravel()[len(spots) :]:
-            axes.set_visible(False)
         entries = {entry.text: entry for panel in panels for entry in panel.labelled()}
-        figure_legend(figure, list(entries.values()), ncols=6)
+        linear = entries.pop("best linear map")
+        figure_legend(figure, [*entries.values(), linear], ncols=6)
     return figure
+
+
+def draw_block(panel: Panel, cells: Sequence[Cell], model: str, layer: int, shapes: Mapping[str, Look]) -> Panel:
+    """One block: a line a unit, and what the best linear map leaves."""
+    for unit, shape in shapes.items():
+        points = curve(cells, model, layer, unit)
+        if points:
+            sizes, left = ([point[name] for point in points] for name in ("parameters", "left"))
+            panel.line(sizes, left, Pen(shape.colour, marker=shape.marker), label=label_of(unit))
+    panel.rule("y", curve(cells, model, layer, "linear")[0]["left"], Pen(GREY, "--"), label="best linear map")
+    panel.set(xscale="log", xlabel="parameters", title=f"{shorten(model, 24)}, layer {layer}")
+    panel.axes.xaxis.set_minor_formatter(NullFormatter())
+    return panel
 
 
 def label_of(unit: str) -> str:
