@@ -343,3 +343,24 @@ def test_a_real_model_is_profiled():
     result = small(model, text, tokenizer=tokenizer, tokens=512, test=128, length=32, widths=(), losses=False)
     assert [(b.unit, b.width, b.d_in) for b in result.blocks] == [("gelu", 1536, 384)] * 6
     assert all(0 < block.linear.value < 1 for block in result.blocks)
+
+
+def test_what_the_page_says_of_smollm2_is_in_its_record():
+    root = Path(__file__).parents[2]
+    record = json.loads((root / "results" / "anatomy" / "smollm2.json").read_text(encoding="utf-8"))
+    page = " ".join((root / "docs" / "rooms" / "anatomy.md").read_text(encoding="utf-8").split())
+    text = " ".join(record["sentences"])
+    for words in (
+        "Layers 3 to 8 are 18 to 33 % linear",
+        "Layers 28 to 29 are 93 to 94 % linear",
+        "In 6 layers a few tokens hold most of the variance (1, 2, 9, 10, 11, 28)",
+        "Layer 11 costs the most when made linear: 1.9 [1.3, 2.4] nats a token.",
+        "1 of 30 blocks cost less than 1 % of perplexity when made linear, one at a time; for 0 of them the interval",
+        "The largest single activation is 458 times the usual size, in layer 11",
+    ):
+        assert words in page and words in text, words
+    blocks_of = {block["number"]: block for block in record["blocks"]}
+    assert (
+        f"{blocks_of[11]['linearised']['value']:.2g}" == "1.9" and round(blocks_of[11]["statistics"]["largest"]) == 458
+    )
+    assert sum(record["tokens"][:2]) == 6144 and record["tokens"][2] == 512

@@ -50,6 +50,7 @@ MEMORY = 2 * 2**30
 DRAWS = 1000
 MOSTLY, HALF = 0.8, 0.5  # shares of the variance from which a block is called mostly and half linear
 SMALL = 0.01  # nats: a percent of perplexity
+APART = 0.2  # shares left of the variance and at the median token that are further apart than this are told
 FOOT = 1e-3  # where the figure draws losses that are as small, or negative
 
 
@@ -647,6 +648,13 @@ def sentences_of(result: Profile) -> Iterator[str]:
             f"{places(first, last)} {span(some)} % linear: so much of the variance of the output is explained by the"
             " best linear map."
         )
+    few = [block for block in result.blocks if abs(block.typical - block.linear.value) > APART]
+    if few:
+        numbers = ", ".join(str(block.number) for block in few)
+        yield (
+            f"In {counted(len(few), 'layer')} a few tokens hold most of the variance ({numbers}): of the output at the"
+            f" median token the linear map leaves {span([block.typical for block in few])} %."
+        )
     unit = "nats a token" if math.isfinite(result.loss) else "of the variance of the model's output"
     linearised = {b.number: b.linearised for b in result.blocks if b.linearised is not None}
     if linearised:
@@ -710,7 +718,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
 
     numbers = [block.number for block in result.blocks]
     with style():
-        place = canvas(11.0, 3.4, 3, ax)
+        place = canvas(11.0, 4.0, 3, ax)
         left, middle, right = place.panels
         series: list[tuple[str, list[float], str]] = [("linear map", [b.linear.value for b in result.blocks], "mlp")]
         if any(math.isfinite(b.bilinear) for b in result.blocks):
@@ -723,7 +731,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
             left.line(numbers, values, Pen(shape.colour, marker=shape.marker), label=name)
         left.set(xlabel="layer", ylabel="share of the variance left", title="What smaller maps leave")
         left.axes.set_ylim(0, None)
-        left.legend()
+        left.legend_below(distance=0.18)
         lost = [b for b in result.blocks if b.skipped is not None and b.linearised is not None]
         for name, key in (("skipped", "gqu"), ("made linear", "mlp")):
             values = [(b.skipped if name == "skipped" else b.linearised) for b in lost]
@@ -735,7 +743,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
         middle.set(xlabel="layer", ylabel=f"{unit} ({FOOT:g} or less at the foot)", title="What the model loses")
         if lost:
             middle.set(yscale="log")
-            middle.legend()
+            middle.legend_below(distance=0.18)
         else:
             middle.text("not measured", 0.5, 0.5)
         known = [b for b in result.blocks if "largest" in b.statistics]
@@ -751,7 +759,7 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
             right.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             right.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             right.axes.yaxis.set_minor_formatter(NullFormatter())
-            right.legend()
+            right.legend_below(distance=0.18)
         else:
             right.text("neurons are not known", 0.5, 0.5)
         place.title(f"Blocks of {result.model}")
