@@ -115,7 +115,7 @@ def test_studies_that_pages_name_are_there(page: Path) -> None:
     for command in re.findall(r"`gatelab reproduce ([^`]*)`", text):
         for word in command.split():
             assert word.startswith("--") or word in known, f"{name(page)}: no study {word}"
-    for word in re.findall(r"`((?:scaling|ntk|linearize)/[a-z0-9-]+)`", text):
+    for word in re.findall(r"`((?:scaling|ntk|linearize|models)/[a-z0-9-]+)`", text):
         assert word in known, f"{name(page)}: no study {word}"
 
 

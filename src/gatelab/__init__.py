@@ -15,6 +15,7 @@
     gl.ladder(["gelu", "swiglu"], "enwik8")                which unit, in a language model: .table() .law() .plot()
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
     gl.plan_encrypted(model, rows, quality=0.999)          a model under encryption: by layer the polynomial it needs
+    gl.profile(model, "book.txt", tokenizer=t)             what the blocks of a given model do: .table() .sentences()
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.load("glu.safetensors").predict(x)                  whatever was saved; no pickle, ever
@@ -27,8 +28,8 @@ it conforms. What they are fitted to are problems: a name (`gl.problems()`), an 
 
 The flow is one way: units x problems -> solve -> scaling | ntk | linearisation -> dynamics | train -> studies ->
 report. Each room is there by its name: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`,
-`gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.estimators`,
-`gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
+`gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
+`gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """
 
 from gatelab._version import __version__
@@ -38,6 +39,7 @@ from gatelab.lazy import import_on_use
 TYPE_CHECKING = False  # as type checkers know it; the module typing would take most of the time of this import
 if TYPE_CHECKING:
     from gatelab import (
+        anatomy,
         data,
         dynamics,
         estimators,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         theory,
         train,
     )
+    from gatelab.anatomy import Profile, profile
     from gatelab.data import Problem, problem, problems
     from gatelab.estimators import GatedRegressor, scaling_curve
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
 import_on_use(
     __name__,
     {
+        "anatomy": ("Profile", "profile"),
         "estimators": ("GatedRegressor", "scaling_curve"),
         "linearization": ("linearize", "plan_encrypted"),
         "data": ("Problem", "problem", "problems"),
@@ -99,6 +103,7 @@ import_on_use(
         "train": ("Ladder", "ladder"),
     },
     modules=(
+        "anatomy",
         "data",
         "dynamics",
         "estimators",
@@ -127,10 +132,12 @@ __all__ = [
     "Ladder",
     "Law",
     "Problem",
+    "Profile",
     "Scaling",
     "Status",
     "Unit",
     "__version__",
+    "anatomy",
     "check_unit",
     "compare",
     "construct",
@@ -154,6 +161,7 @@ __all__ = [
     "plotting",
     "problem",
     "problems",
+    "profile",
     "report",
     "scaling",
     "scaling_curve",

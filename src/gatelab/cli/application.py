@@ -29,6 +29,7 @@ from gatelab.cli import (
     ntk,
     plan,
     predict,
+    profile,
     reproduce,
     results,
     scale,
@@ -135,6 +136,7 @@ app.command("gap", epilog=train.GAP)(train.gap_command)
 app.command("ladder", epilog=ladder.LADDER)(ladder.ladder_command)
 app.command("linearize", epilog=linearize.LINEARIZE)(linearize.linearize_command)
 app.command("plan", epilog=plan.PLAN)(plan.plan_command)
+app.command("profile", epilog=profile.PROFILE)(profile.profile_command)
 app.command("compare", epilog=compare.COMPARE)(compare.compare_command)
 app.command("reproduce", epilog=reproduce.REPRODUCE)(reproduce.reproduce_command)
 app.command("report", epilog=reproduce.REPORT)(reproduce.report_command)

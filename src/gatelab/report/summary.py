@@ -144,6 +144,7 @@ PAPERS = {
     "ntk": ("Condition numbers", "The Devil is in the Condition Numbers"),
     "linearize": ("Linearisation", "Linearization of the Feed-Forward Layers in Neural Networks"),
     "ladder": ("Ladder", "Beyond the papers: units in a language model"),
+    "models": ("Real models", "Blocks of real models"),
 }
 COLUMNS = ("Claim", "Paper", "Ours", "Interval", "Verdict")
 

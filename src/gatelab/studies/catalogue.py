@@ -12,7 +12,7 @@ from gatelab.studies.definition import Study
 # The papers, in the order of the report.
 PAPERS = ("scaling", "ntk", "linearize")
 # The folders of studies: those of the papers, and of what no paper has.
-FOLDERS = (*PAPERS, "ladder")
+FOLDERS = (*PAPERS, "ladder", "models")
 
 
 def all_studies() -> tuple[Study, ...]:

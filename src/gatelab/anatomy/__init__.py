@@ -1,0 +1,27 @@
+"""What the feed-forward blocks of given models do, and smaller ones in their place.
+
+load_model("smollm2")                a folder of Transformers, a GGUF file, llama2.c's format
+windows("book.txt", tokenizer, 256)  a text as rows of tokens; split parts them, log_perplexity measures on them
+profile(model, "book.txt", tokenizer=tokenizer)   what every block does: .table() .sentences() .plot()
+fit_block(rows, "swiglu", 64)        a unit fitted to the rows of a block, within a budget
+"""
+
+from gatelab.anatomy.fits import Affine, BlockFit, BlockRows, fit_block
+from gatelab.anatomy.profiles import BlockProfile, Profile, layer_problem, layer_rows, profile
+from gatelab.anatomy.texts import load_model, log_perplexity, split, windows
+
+__all__ = [
+    "Affine",
+    "BlockFit",
+    "BlockProfile",
+    "BlockRows",
+    "Profile",
+    "fit_block",
+    "layer_problem",
+    "layer_rows",
+    "load_model",
+    "log_perplexity",
+    "profile",
+    "split",
+    "windows",
+]

@@ -1,0 +1,220 @@
+"""Models from disk, texts as windows, and what is said of those that cannot be read."""
+
+import math
+import struct
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from gatelab.anatomy import load_model, log_perplexity, split, windows
+from gatelab.data.archives import data_folder
+from gatelab.errors import GatelabError
+from gatelab.models import GPT2
+
+transformers = pytest.importorskip("transformers")
+
+
+def tiny_llama(seed: int = 0):
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.2,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+class Letters:
+    """A tokenizer of 64 letters."""
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [ord(letter) % 64 for letter in text]}
+
+
+# ---- models
+
+
+def test_a_folder_of_transformers_gives_the_model_that_was_saved(tmp_path: Path):
+    model = tiny_llama()
+    model.save_pretrained(tmp_path)
+    read, tokenizer = load_model(tmp_path)
+    rows = torch.randint(64, (2, 9))
+    assert type(read) is type(model) and tokenizer is None and not read.training
+    assert torch.equal(read(rows).logits, model(rows).logits)
+    by_file, _ = load_model(tmp_path / "model.safetensors")
+    assert torch.equal(by_file(rows).logits, model(rows).logits)
+
+
+def llama2c_bytes(model) -> bytes:
+    """A Llama as llama2.c writes it: neighbours are turned together, where Transformers turns halves."""
+    state, config = model.state_dict(), model.config
+    dim, heads, kv = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
+
+    def interleaved(weight: torch.Tensor) -> torch.Tensor:
+        return weight.view(-1, 2, dim // heads // 2, dim).transpose(1, 2).reshape(weight.shape)
+
+    def stacked(name: str, change=lambda w: w) -> list[torch.Tensor]:
+        return [change(state[f"model.layers.{i}.{name}.weight"]) for i in range(config.num_hidden_layers)]
+
+    arrays = [
+        state["model.embed_tokens.weight"],
+        *stacked("input_layernorm"),
+        *stacked("self_attn.q_proj", interleaved),
+        *stacked("self_attn.k_proj", interleaved),
+        *(w for name in ("self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm") for w in stacked(name)),
+        *(w for name in ("mlp.gate_proj", "mlp.down_proj", "mlp.up_proj") for w in stacked(name)),
+        state["model.norm.weight"],
+        torch.zeros(config.max_position_embeddings, dim // heads),
+    ]
+    sizes = (dim, config.intermediate_size, config.num_hidden_layers, heads, kv, config.vocab_size)
+    head = struct.pack("<7i", *sizes, config.max_position_embeddings)
+    return head + b"".join(w.contiguous().numpy().astype(np.float32).tobytes() for w in arrays)
+
+
+def test_a_file_of_llama2c_gives_the_same_logits(tmp_path: Path):
+    model = tiny_llama()
+    (tmp_path / "story.bin").write_bytes(llama2c_bytes(model))
+    read, tokenizer = load_model(tmp_path / "story.bin")
+    rows = torch.randint(64, (2, 9))
+    assert tokenizer is None
+    # llama2.c's epsilon is 1e-5, that of the configuration 1e-6.
+    read.config.rms_norm_eps = model.config.rms_norm_eps
+    for module in read.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.variance_epsilon = 1e-6
+    assert torch.allclose(read(rows).logits, model(rows).logits, atol=1e-5)
+
+
+@pytest.mark.skipif(data_folder() is None, reason="GATELAB_DATA names no folder of data")
+def test_stories260k_tells_the_story_that_it_is_known_to_tell():
+    model, tokenizer = load_model("stories260k")
+    text = model.generate(torch.tensor([[1]]), max_new_tokens=24, do_sample=False)[0, 1:]
+    assert tokenizer.decode(text).startswith("Once upon a time, there was a little girl named Lily.")
+    assert tokenizer.decode(tokenizer("A café, near the sea")["input_ids"]) == "A café, near the sea"
+    story = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
+    # What llama2.c's own rule joins: again and again the neighbours whose union scores best, the first of equals.
+    assert tokenizer(story)["input_ids"] == joined_by_score(tokenizer, " " + story)
+    assert log_perplexity(model, windows(story, tokenizer, 16)) < 3
+
+
+def joined_by_score(tokenizer, text: str) -> list[int]:
+    vocabulary = tokenizer.get_vocab()  # pieces after the bytes have falling scores
+    pieces = list(text)
+    while True:
+        unions = [vocabulary.get(a + b, math.inf) for a, b in pairwise(pieces)]
+        if not unions or min(unions) == math.inf:
+            return [vocabulary[piece] for piece in pieces]
+        i = unions.index(min(unions))
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth"])
+def test_pickled_weights_are_refused(tmp_path: Path, name: str):
+    (tmp_path / "config.json").write_text("{}")
+    torch.save({"weight": torch.zeros(3)}, tmp_path / name)
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(GatelabError, match=r"pickled.*give safetensors"):
+            load_model(path)
+
+
+def test_paths_without_a_model_are_refused(tmp_path: Path):
+    with pytest.raises(GatelabError, match=r"no folder or file.*not downloaded"):
+        load_model(tmp_path / "none")
+    with pytest.raises(GatelabError, match="holds no weights"):
+        load_model(tmp_path)
+    (tmp_path / "notes.txt").write_text("no model")
+    with pytest.raises(GatelabError, match="no model that gatelab reads"):
+        load_model(tmp_path / "notes.txt")
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(GatelabError, match=r"no config\.json"):
+        load_model(tmp_path)
+    tiny_llama().config.save_pretrained(tmp_path)
+    with pytest.raises(GatelabError, match="cannot be read as a model"):
+        load_model(tmp_path)
+
+
+@pytest.mark.skipif(find_spec("gguf") is None, reason="GGUF files need the package gguf")
+def test_a_damaged_gguf_file_is_refused(tmp_path: Path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF and no more")
+    with pytest.raises(GatelabError, match="cannot be read as a model"):
+        load_model(tmp_path / "model.gguf")
+    (tmp_path / "other.gguf").write_bytes(b"GGUF")
+    with pytest.raises(GatelabError, match=r"2 models: model\.gguf, other\.gguf"):
+        load_model(tmp_path)
+
+
+# ---- texts
+
+
+def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
+    text = "It is a truth universally acknowledged."
+    (tmp_path / "book.txt").write_text(text)
+    rows = windows(text, Letters(), 6)
+    assert rows.shape == (6, 6) and rows.flatten().tolist() == Letters()(text)["input_ids"][:36]
+    for same in (tmp_path / "book.txt", str(tmp_path / "book.txt"), rows.flatten().tolist(), rows.numpy(), rows):
+        assert torch.equal(windows(same, Letters(), 6), rows)
+    assert torch.equal(windows(text, Letters(), 6, most=2), rows[:2])
+    np.save(tmp_path / "tokens.npy", rows.flatten().numpy())
+    assert torch.equal(windows(tmp_path / "tokens.npy", None, 6), rows)
+    (tmp_path / "broken.npy").write_bytes(b"no numbers")
+    with pytest.raises(GatelabError, match="no array of numbers"):
+        windows(str(tmp_path / "broken.npy"), None, 6)
+    images = torch.rand(3, 1, 4, 4)
+    assert torch.equal(windows(images), images)
+
+
+def test_texts_that_cannot_be_windows_are_refused(tmp_path: Path):
+    with pytest.raises(GatelabError, match="5 tokens and a window 8"):
+        windows("short", Letters(), 8)
+    with pytest.raises(GatelabError, match="no tokenizer; give token numbers"):
+        windows("a text", None, 2)
+    with pytest.raises(GatelabError, match="there is no file"):
+        windows(tmp_path / "none.txt", Letters(), 2)
+    with pytest.raises(GatelabError, match="give length=3"):
+        windows([[1, 2, 3]], length=2)
+    for wrong in ([0.5, 1.5], [[[1]]], [True, False], object(), [-1, 2]):
+        with pytest.raises(GatelabError, match="token"):
+            windows(wrong, length=2)
+
+
+def test_calibration_and_test_windows_never_overlap():
+    rows = torch.arange(40).view(10, 4)
+    calibration, test = split(rows, 0.3)
+    assert torch.equal(torch.cat([calibration, test]), rows) and len(test) == 3
+    repeated = torch.cat([rows, rows[:2], rows[:1] + 100])
+    _, fresh = split(repeated, 3 / 13)
+    assert torch.equal(fresh, rows[:1] + 100)
+    with pytest.raises(GatelabError, match="does not repeat itself"):
+        split(torch.zeros(4, 3, dtype=torch.long))
+    with pytest.raises(GatelabError, match="two at least"):
+        split(rows[:1])
+    with pytest.raises(GatelabError, match="between 0 and 1"):
+        split(rows, 1.0)
+
+
+def test_log_perplexity_is_the_mean_loss_of_the_next_token():
+    model, rows = tiny_llama(), torch.randint(64, (5, 12))
+    logits = model(rows).logits
+    losses = [-functional.log_softmax(logits[i, j], dim=0)[rows[i, j + 1]].item() for i in range(5) for j in range(11)]
+    assert log_perplexity(model, rows) == pytest.approx(np.mean(losses), rel=1e-6)
+    own = GPT2("tiny", "swiglu").eval()
+    assert log_perplexity(own, rows) == pytest.approx(
+        functional.cross_entropy(own(rows)[:, :-1].flatten(0, 1), rows[:, 1:].flatten()).item(), rel=1e-6
+    )
+
+
+def test_models_and_tokens_without_a_perplexity_are_refused():
+    config = transformers.BertConfig(
+        vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    rows = torch.randint(64, (2, 8))
+    with pytest.raises(GatelabError, match="gives no logits of next tokens"):
+        log_perplexity(transformers.BertModel(config), rows)
+    with pytest.raises(GatelabError, match="a token is 64"):
+        log_perplexity(tiny_llama(), rows * 0 + 64)
+    with pytest.raises(GatelabError, match="the model reads 64"):
+        log_perplexity(tiny_llama(), torch.zeros(1, 65, dtype=torch.long))
