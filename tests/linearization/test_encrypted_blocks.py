@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import activation
@@ -62,11 +60,12 @@ def test_diagonals_give_the_product_with_the_matrix() -> None:
 def test_blocks_of_models_are_read() -> None:
     plain = BlockWeights.of(blocks(GPT2("tiny", "gelu"))[0])
     assert plain.W1.shape == (96, 32) and plain.U is None
-    gated = SimpleNamespace(gate_proj=nn.Linear(4, 6), up_proj=nn.Linear(4, 6), down_proj=nn.Linear(6, 4))
-    block = BlockWeights.of(gated)
-    x = torch.randn(4)
-    wanted = gated.down_proj.weight @ (torch.tanh(gated.gate_proj.weight @ x) * (gated.up_proj.weight @ x))
-    assert np.allclose(block.output(x.double().numpy(), np.tanh), wanted.detach().numpy(), atol=1e-6)
+    gated = blocks(GPT2("tiny", "swiglu"))[0]
+    x = torch.randn(32)
+    wanted = gated.W2 @ (torch.tanh(gated.W1 @ x) * (gated.factors[0][0] @ x))
+    assert np.allclose(BlockWeights.of(gated).output(x.double().numpy(), np.tanh), wanted.numpy(), atol=1e-6)
+    with pytest.raises(GatelabError, match="has 2 factors"):
+        BlockWeights.of(blocks(GPT2("tiny", "gqu"))[0])
 
 
 def test_bad_input_is_refused_before_anything_is_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:

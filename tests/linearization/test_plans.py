@@ -206,11 +206,11 @@ class GatedModel(nn.Module):
 
     def __init__(self, sentences: bool) -> None:
         super().__init__()
-        self.tokens, self.part, self.sentences = nn.Embedding(256, 16), GatedPart(), sentences
+        self.tokens, self.mlp, self.sentences = nn.Embedding(256, 16), GatedPart(), sentences
 
     def forward(self, ids: Tensor) -> Any:
         x = self.tokens(ids)
-        x = x + self.part(2 * x)
+        x = x + self.mlp(2 * x)
         if self.sentences:
             return SimpleNamespace(last_hidden_state=x)
         return x @ self.tokens.weight.T
@@ -223,7 +223,7 @@ def test_gated_models_and_models_of_sentences_are_planned(sentences: bool) -> No
     plan = plan_encrypted(model, rows(8, 12), quality=0.99, most=5)
     assert plan.measure == ("cosine" if sentences else "perplexity") and plan.layers[0].activation == "silu"
     changed = plan.apply(model)
-    assert isinstance(changed, GatedModel) and isinstance(model.part.act_fn, nn.SiLU)
+    assert isinstance(changed, GatedModel) and isinstance(model.mlp.act_fn, nn.SiLU)
     z = torch.linspace(*plan.layers[0].form.interval, 50)
     assert torch.allclose(activations_of(changed)[0](z), torch.from_numpy(plan.layers[0].form(z)).float(), atol=1e-4)
     assert plan.quality.value > 0.9

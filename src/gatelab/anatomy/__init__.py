@@ -8,7 +8,8 @@ fit_block(rows, "swiglu", 64)        a unit fitted to the rows of a block, withi
 
 from gatelab.anatomy.fits import Affine, BlockFit, BlockRows, fit_block
 from gatelab.anatomy.profiles import BlockProfile, Profile, layer_problem, layer_rows, profile
-from gatelab.anatomy.texts import load_model, log_perplexity, split, windows
+from gatelab.anatomy.texts import log_perplexity, split, windows
+from gatelab.models.pretrained import load_model
 
 __all__ = [
     "Affine",

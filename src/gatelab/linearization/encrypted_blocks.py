@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
@@ -36,6 +37,7 @@ from gatelab.linearization.encryption import (
 )
 from gatelab.linearization.polynomials import Polynomial, values
 from gatelab.linearization.proofs import bound
+from gatelab.models.layouts import Block
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +80,21 @@ class BlockWeights:
         return one_line(self, f"{self.W1.shape[0]} neurons, d = {self.W1.shape[1]}{gated}")
 
     @classmethod
-    def of(cls, block: Any) -> BlockWeights:
-        """Of a block as `gatelab.models.blocks` gives it, or of a module with gate_proj, up_proj and down_proj."""
+    def of(cls, block: Block) -> BlockWeights:
+        """Of a block as `gatelab.models.blocks` gives it, with no factor or with one that has no bias."""
 
-        def plain(tensor: Any) -> Array:
+        def plain(tensor: Tensor) -> Array:
             return np.asarray(tensor.detach().double().cpu().numpy())
 
-        if not hasattr(block, "gate_proj"):
-            return cls(*(plain(getattr(block, name)) for name in ("W1", "b1", "W2", "b2")))
-        G, U, W2 = (plain(getattr(block, name).weight) for name in ("gate_proj", "up_proj", "down_proj"))
-        return cls(G, np.zeros(len(G)), W2, np.zeros(len(W2)), U)
+        if len(block.factors) > 1 or any(bool(u.any()) for _, u in block.factors):
+            raise GatelabError(
+                f"{block} has {counted(len(block.factors), 'factor')}; give a plain block, or one of a factor U x "
+                "without biases"
+            )
+        W1, b1, W2, b2 = map(plain, (block.W1, block.b1, block.W2, block.b2))
+        if block.factors:
+            return cls(W1, b1, W2, b2, plain(block.factors[0][0]))
+        return cls(W1, b1, W2, b2)
 
     def factor(self, x: Array) -> Array:
         """U x, or ones."""

@@ -14,7 +14,6 @@ damaged model happens to do better must not hide the damage.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,8 @@ from gatelab.files import write_whole
 from gatelab.linearization.exchange import find_published
 from gatelab.linearization.forms import CircuitForm, PreActivations, TabulatedForm, candidates
 from gatelab.linearization.polynomials import GELU_TANH, values
-from gatelab.models.replace import Pointwise, blocks, replace_activation
+from gatelab.models.layouts import blocks
+from gatelab.models.replace import replace_activation
 from gatelab.statistics import Interval, bootstrap
 
 FORMAT = "gatelab plan 1"
@@ -44,7 +44,6 @@ TRIED = 3  # assignments of one total that are measured in the whole model
 LEEWAY = 2.0  # times what may be lost: an assignment whose layers alone lose more than that in sum is not measured
 BATCH = 16
 LEAST_ROWS = 8
-_GATED = ("gate_proj", "up_proj", "down_proj", "act_fn")
 _KNOWN = ("gelu", "silu", "tanh", "sigmoid", "relu")
 
 
@@ -64,28 +63,9 @@ class Switch:
         return self.function(z)
 
 
-def gated_parts(model: nn.Module) -> list[Any]:
-    """The modules with gate_proj, up_proj, down_proj and act_fn, as Llama's are."""
-    return [m for m in model.modules() if all(hasattr(m, name) for name in _GATED)]
-
-
 def activations_of(model: nn.Module) -> list[Callable[[Tensor], Tensor]]:
     """The activation of every feed-forward block, gated or plain."""
-    gated = gated_parts(model)
-    if gated:
-        return [part.act_fn for part in gated]
     return [block.activation for block in blocks(model)]
-
-
-def with_activations(model: nn.Module, functions: Mapping[int, Callable[[Tensor], Tensor]]) -> nn.Module:
-    """A copy of the model with other activations in some layers."""
-    if not gated_parts(model):
-        return replace_activation(model, functions)
-    copied = copy.deepcopy(model)
-    parts = gated_parts(copied)
-    for i, function in functions.items():
-        parts[i].act_fn = Pointwise(function)
-    return copied
 
 
 def recognised(function: Callable[[Tensor], Tensor]) -> Activation:
@@ -106,7 +86,7 @@ class Subject:
         functions = activations_of(model)
         self.gates = [recognised(f) for f in functions]
         self.switches = [Switch(f) for f in functions]
-        self.model = with_activations(model, dict(enumerate(self.switches))).eval()
+        self.model = replace_activation(model, dict(enumerate(self.switches))).eval()
 
     def put(self, forms: Mapping[int, Callable[[Tensor], Tensor]]) -> None:
         """Other activations in these layers, its own in all others."""
@@ -260,7 +240,7 @@ class EncryptedPlan:
         count = len(activations_of(model))
         if count != len(self.layers):
             raise GatelabError(f"the plan is of {counted(len(self.layers), 'layer')}, the model has {count}")
-        return with_activations(model, {i: TabulatedForm(layer.form) for i, layer in enumerate(self.layers)})
+        return replace_activation(model, {i: TabulatedForm(layer.form) for i, layer in enumerate(self.layers)})
 
     def document(self) -> dict[str, Any]:
         """All of it in JSON's own types."""

