@@ -189,7 +189,7 @@ def test_a_claim_at_a_place_that_its_paper_has_not_is_an_error(study: str) -> No
         answers({study: [at(place)]}, [ROW])
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", [paper for paper in PAPERS if any(item.paper == paper for item in ITEMS)])
 def test_a_place_that_is_answered_twice_is_an_error(paper: str) -> None:
     item = next(item for item in ITEMS if item.paper == paper)
     claim = at(item.place)
