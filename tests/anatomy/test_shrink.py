@@ -1,0 +1,237 @@
+"""Smaller models: what every method keeps, what a refit gains, and that files come whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from gatelab.anatomy.orders import ORDERS, moments, surgeon
+from gatelab.anatomy.refits import Rows, gradient, joint, last_map, with_weights
+from gatelab.anatomy.refits import weights as weights_of
+from gatelab.anatomy.shrinking import METHODS, narrowed, shrink
+from gatelab.anatomy.streams import Stream, check_order
+from gatelab.anatomy.texts import log_perplexity
+from gatelab.errors import GatelabError
+from gatelab.models.layouts import Block, layers_of
+
+transformers = pytest.importorskip("transformers")
+DENSE = 24  # neurons of the tiny models
+
+
+def tiny(kind: str) -> Any:
+    """A model of random weights, large enough that its blocks matter."""
+    torch.manual_seed(0)
+    if kind == "llama":
+        config = transformers.LlamaConfig(
+            vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=64, initializer_range=0.3,
+        )  # fmt: skip
+        return transformers.LlamaForCausalLM(config).eval()
+    if kind == "gpt2":
+        config = transformers.GPT2Config(
+            vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=DENSE, initializer_range=0.3
+        )
+        return transformers.GPT2LMHeadModel(config).eval()
+    if kind == "vit":
+        config = transformers.ViTConfig(
+            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE, image_size=16,
+            patch_size=4, initializer_range=0.3,
+        )  # fmt: skip
+        return transformers.ViTModel(config).eval()
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
+        max_position_embeddings=64, initializer_range=0.3,
+    )  # fmt: skip
+    return transformers.BertModel(config).eval()
+
+
+def rows_for(kind: str) -> torch.Tensor:
+    """Windows of chance tokens, or images."""
+    generator = torch.Generator().manual_seed(1)
+    if kind == "vit":
+        return torch.rand(20, 3, 16, 16, generator=generator)
+    return torch.randint(40, (20, 32), generator=generator)
+
+
+def random_block(n: int = 12, d: int = 6, factors: int = 1) -> Block:
+    """A block with biases everywhere."""
+    generator = torch.Generator().manual_seed(2)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    pairs = tuple((draw(n, d), draw(n)) for _ in range(factors))
+    return Block("b", draw(n, d), draw(n), draw(d, n), draw(d), functional.silu, pairs)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_in_every_layout(kind: str, method: str) -> None:
+    model = tiny(kind)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small = shrink(model, 0.5, rows_for(kind), method=method, length=32)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert [layer.read().width for layer in layers_of(small.model)] == [DENSE // 2] * 2
+    assert small.bytes_after < small.bytes_before
+    assert len(small.table()) == 2
+    assert small.after == small.after
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+def test_keep_one_changes_nothing(kind: str) -> None:
+    model = tiny(kind)
+    for method in ("magnitude", "wanda", "flap"):
+        small = shrink(model, 1.0, rows_for(kind), method=method, length=32)
+        assert small.after == pytest.approx(small.before, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "method"), [("llama", "ours"), ("llama", "flap"), ("gpt2", "ours"), ("bert", "ours")])
+def test_plain_transformers_loads_what_was_saved(kind: str, method: str, tmp_path: Path) -> None:
+    rows = rows_for(kind)
+    small = shrink(tiny(kind), 0.5, rows, method=method, length=32)
+    folder = small.save(tmp_path / "small")
+    loaded = type(small.model).from_pretrained(str(folder))
+    if small.measure == "log perplexity":
+        assert log_perplexity(loaded.eval(), rows) == pytest.approx(log_perplexity(small.model, rows), abs=1e-6)
+    else:
+        assert torch.allclose(loaded.eval()(rows)[0], small.model(rows)[0], atol=1e-5)
+    assert json.loads((folder / "gatelab.json").read_text())["method"] == method
+
+
+def test_surgeon_order_is_the_greedy_one() -> None:
+    """Its twin refits D for every neuron that could go, from scratch, and takes the one that costs least."""
+    block = random_block()
+    x = torch.randn(200, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    targets = block.hidden(x) @ block.W2.T
+    sums = moments(block, x, targets)
+    left = list(range(block.width))
+    h = block.hidden(x)
+    while len(left) > 5:
+        costs = []
+        for i in left:
+            others = [j for j in left if j != i]
+            solution = torch.linalg.lstsq(h[:, others], targets).solution
+            costs.append(float((targets - h[:, others] @ solution).square().sum()))
+        left.pop(min(range(len(costs)), key=costs.__getitem__))
+    assert surgeon(block, sums, 5, ridge=1e-13).tolist() == left
+
+
+def test_moments_and_last_map_against_rows() -> None:
+    block = random_block()
+    x = torch.randn(300, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    targets = torch.randn(300, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    sums = moments(block, x, targets)
+    assert sums.error(block.W2) == pytest.approx(Rows(x, targets).error(block))
+    D = last_map(block, sums, 1e-12)
+    assert torch.allclose(D, torch.linalg.lstsq(block.hidden(x), targets).solution.T, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("factors", [0, 1, 2])
+def test_gradient_against_differentiation(factors: int) -> None:
+    block = random_block(factors=factors)
+    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    targets = torch.randn(50, 6, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    maps = [W.clone().requires_grad_() for W in weights_of(block)]
+    current = with_weights(block, maps)
+    loss = (targets - current.hidden(x) @ current.W2.T).square().sum() / (2 * len(x))
+    expected = torch.autograd.grad(loss, maps)
+    for ours, theirs in zip(gradient(block, x, targets), expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-10)
+
+
+def test_joint_refit_gains_on_rows_that_it_has_not_seen() -> None:
+    block = random_block(n=24)
+    generator = torch.Generator().manual_seed(8)
+    parts = [torch.randn(2048, 6, generator=generator, dtype=torch.float64) for _ in range(3)]
+    fitted, others, fresh = (Rows(x, block.hidden(x) @ block.W2.T) for x in parts)
+    sums = moments(block, fitted.inputs, fitted.targets)
+    chosen = ORDERS["surgeon"](block, sums, 16)
+    small = narrowed(block, chosen)
+    refitted = replace(small, W2=last_map(small, sums.take(chosen), 1e-4))
+    together = joint(refitted, fitted, others, epochs=8, rate=0.03)
+    assert fresh.error(together) < 0.8 * fresh.error(refitted) < fresh.error(small)
+
+
+def test_a_killed_run_goes_on_from_the_last_layer(tmp_path: Path) -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    whole = shrink(model, 0.5, rows, length=32)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shrink(model, 0.5, rows, length=32, store=tmp_path / "store", progress=stop)
+    assert len(list((tmp_path / "store").glob("*.safetensors"))) == 1
+    steps: list[int] = []
+    again = shrink(
+        model, 0.5, rows, length=32, store=tmp_path / "store", progress=lambda done, total: steps.append(done)
+    )
+    assert again.after == pytest.approx(whole.after, abs=1e-6)
+    with pytest.raises(GatelabError, match="another model, text, keep or method"):
+        shrink(model, 0.6, rows, length=32, store=tmp_path / "store")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+def test_layer_by_layer_is_the_model(kind: str) -> None:
+    """With what passed through a layer at hand, and without; the model itself is the twin of both."""
+    model, rows = tiny(kind), rows_for(kind)
+    check_order(model, rows)
+    quick, plain = Stream.begin(model, rows), Stream.begin(model, rows)
+    for layer in layers_of(model):
+        assert len(list(quick.through(layer))) > 0
+        quick.advance(layer)
+        plain.advance(layer)
+        assert torch.allclose(quick.states, plain.states, atol=1e-5)
+
+
+def test_distillation_brings_the_models_nearer() -> None:
+    rows = rows_for("llama")
+    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=6)
+    assert small.course is not None
+    assert small.course.losses[small.course.best] == min(small.course.losses) < small.course.losses[0]
+
+
+def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = shrink(tiny("llama"), 0.5, rows_for("llama"), method="wanda", length=32)
+
+    def full(folder: str, **_: Any) -> None:
+        (Path(folder) / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(small.model, "save_pretrained", full)
+    with pytest.raises(GatelabError, match="No space left"):
+        small.save(tmp_path / "small")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("mine")
+    with pytest.raises(GatelabError, match="is there already"):
+        small.save(tmp_path / "there")
+
+
+@pytest.mark.parametrize("keep", [0, -0.5, 1.5, True, "half", float("nan")])
+def test_shares_that_there_are_not(keep: Any) -> None:
+    with pytest.raises(GatelabError, match="above 0 and up to 1"):
+        shrink(tiny("llama"), keep, rows_for("llama"))
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    model = tiny("llama")
+    with pytest.raises(GatelabError, match="method"):
+        shrink(model, 0.5, rows_for("llama"), method="wnda")
+    with pytest.raises(GatelabError, match="longer text"):
+        shrink(model, 0.5, range(20), length=32)
+    with pytest.raises(GatelabError, match="no text"):
+        shrink(model, 0.5)
+    with pytest.raises(GatelabError, match="no feed-forward block"):
+        shrink(torch.nn.Linear(3, 3), 0.5, range(200))
+    with pytest.raises(GatelabError, match="no weights"):
+        shrink(tmp_path, 0.5, range(200))
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(GatelabError, match="pickled"):
+        shrink(tmp_path, 0.5, range(200))
