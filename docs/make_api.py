@@ -28,6 +28,7 @@ ROOMS = (
     "gatelab.dynamics",
     "gatelab.models",
     "gatelab.train",
+    "gatelab.anatomy",
     "gatelab.linearization",
     "gatelab.estimators",
     "gatelab.scorecard",

@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 import gatelab as gl
-from gatelab import dynamics, ntk, train
+from gatelab import anatomy, dynamics, models, ntk, train
 from gatelab.data import Data, ImageData, TextData, parse
 from gatelab.data.images import Images
 from gatelab.dynamics import (
@@ -46,6 +46,7 @@ ROOMS = (
     "gatelab.linearization",
     "gatelab.dynamics",
     "gatelab.train",
+    "gatelab.anatomy",
     "gatelab.estimators",
     "gatelab.scorecard",
     "gatelab.sweep",
@@ -69,7 +70,7 @@ def softgate(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 def public_values() -> dict[str, Any]:
     """By name; the long names are there because users have them."""
     found: dict[str, Any] = {}
-    for part in (_fits, _ladder, _kernels, _trainings, _linearisations, _cards, _rest):
+    for part in (_fits, _ladder, _kernels, _trainings, _linearisations, _cards, _anatomy, _rest):
         found |= part()
     return found
 
@@ -241,6 +242,16 @@ def _cards() -> dict[str, Any]:
         "scaling curve": gl.scaling_curve(model, x, y, [1, 2], cv=2),
         "regressor": model.fit(x, y),
     }
+
+
+def _anatomy() -> dict[str, Any]:
+    model = models.GPT2("tiny", "swiglu")
+    tokens = torch.randint(64, (400,), generator=torch.Generator().manual_seed(0))
+    result = gl.profile(model, tokens, tokens=240, test=80, length=16, widths=(2, 4, 8), steps=2, progress=False)
+    (rows,) = anatomy.layer_rows(model, [0], tokens, tokens=240, test=80, length=16)
+    fit = anatomy.fit_block(rows, "glu", 4, steps=2)
+    affine = anatomy.Affine(torch.eye(3), torch.zeros(3), 0.1)
+    return {"profile": result, "block": result.blocks[0], "block rows": rows, "block fit": fit, "affine map": affine}
 
 
 def _rest() -> dict[str, Any]:

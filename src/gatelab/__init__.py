@@ -14,6 +14,8 @@
     gl.train.gap(["silu", "swiglu"], model="gpt2")         the generalisation gap of whole models, with a sound test
     gl.ladder(["gelu", "swiglu"], "enwik8")                which unit, in a language model: .table() .law() .plot()
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
+    gl.shrink("model/", 0.8, "book.txt").save("small/")    a smaller model in place of a given one, the loss stated
+    gl.profile(model, "book.txt", tokenizer=t)             what the blocks of a given model do: .table() .sentences()
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
     gl.load("glu.safetensors").predict(x)                  whatever was saved; no pickle, ever
@@ -26,8 +28,8 @@ it conforms. What they are fitted to are problems: a name (`gl.problems()`), an 
 
 The flow is one way: units x problems -> solve -> scaling | ntk | linearisation -> dynamics | train -> studies ->
 report. Each room is there by its name: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`,
-`gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.estimators`,
-`gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
+`gl.solve`, `gl.scaling_laws`, `gl.ntk`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
+`gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
 """
 
 from gatelab._version import __version__
@@ -37,6 +39,7 @@ from gatelab.lazy import import_on_use
 TYPE_CHECKING = False  # as type checkers know it; the module typing would take most of the time of this import
 if TYPE_CHECKING:
     from gatelab import (
+        anatomy,
         data,
         dynamics,
         estimators,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
         theory,
         train,
     )
+    from gatelab.anatomy import Profile, Shrunk, profile, shrink
     from gatelab.data import Problem, problem, problems
     from gatelab.estimators import GatedRegressor, scaling_curve
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
 import_on_use(
     __name__,
     {
+        "anatomy": ("Profile", "Shrunk", "profile", "shrink"),
         "estimators": ("GatedRegressor", "scaling_curve"),
         "linearization": ("linearize",),
         "data": ("Problem", "problem", "problems"),
@@ -98,6 +103,7 @@ import_on_use(
         "train": ("Ladder", "ladder"),
     },
     modules=(
+        "anatomy",
         "data",
         "dynamics",
         "estimators",
@@ -126,10 +132,13 @@ __all__ = [
     "Ladder",
     "Law",
     "Problem",
+    "Profile",
     "Scaling",
+    "Shrunk",
     "Status",
     "Unit",
     "__version__",
+    "anatomy",
     "check_unit",
     "compare",
     "construct",
@@ -152,11 +161,13 @@ __all__ = [
     "plotting",
     "problem",
     "problems",
+    "profile",
     "report",
     "scaling",
     "scaling_curve",
     "scaling_laws",
     "scorecard",
+    "shrink",
     "slope",
     "solve",
     "spline_baseline",

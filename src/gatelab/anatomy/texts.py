@@ -14,7 +14,9 @@ from __future__ import annotations
 import importlib.util
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,9 +171,10 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
     source = {key: value for key, value in options.items() if key == "gguf_file"}
     tokenizer = None
     try:
-        model = getattr(transformers, name).from_pretrained(
-            str(folder), local_files_only=True, dtype=torch.float32, **options
-        )
+        with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
+            model = getattr(transformers, name).from_pretrained(
+                str(folder), local_files_only=True, dtype=torch.float32, **options
+            )
         if has_tokenizer:
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
             # Texts are cut into windows here, and are meant to be longer than the model reads at once.
@@ -184,7 +187,12 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
         if bars:
             logging.enable_progress_bar()
     if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config  # the weights are plain numbers now, and are saved as such
+        # The weights are plain numbers by now; a model that never was quantised can be changed and saved as such.
+        del model.config.quantization_config
+        plain = type(model)(model.config)
+        plain.load_state_dict(model.state_dict(), assign=True)
+        plain.tie_weights()
+        model = plain
     return Loaded(model.float().eval(), tokenizer)
 
 
@@ -478,7 +486,6 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
         raise GatelabError(f"a window has {rows.shape[1]} tokens and the model reads {longest}; give a smaller length")
 
 
-@torch.no_grad()
 def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> float:
     """The mean loss of the next token in nats: the logarithm of the perplexity.
 
@@ -490,22 +497,50 @@ def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = F
     Returns:
         Nats a token.
     """
+    return float(token_losses(model, rows, progress=progress).double().mean())
+
+
+@torch.no_grad()
+def token_losses(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> Tensor:
+    """The loss of each next token in nats, (windows, length - 1), on the CPU.
+
+    Args:
+        model: a model that gives logits, of Transformers or gatelab's own.
+        rows: (windows, length) tokens; the first token of a window is not predicted.
+        progress: what to show, see `gatelab.display`.
+
+    Returns:
+        A loss for each token but the first of each window.
+    """
     check_tokens(model, rows)
     place = next(model.parameters())
-    total, start, size = 0.0, 0, 1
+    vocabulary = getattr(getattr(model, "config", None), "vocab_size", None) or 2**16
+    losses, start, size = [], 0, max(1, LOGITS // (4 * rows.shape[1] * vocabulary))
     with reporting(progress, "perplexity") as report:
         while start < len(rows):
             batch = rows[start : start + size].to(place.device)
             logits = logits_of(model(batch), model)
-            losses = functional.cross_entropy(
-                logits[:, :-1].reshape(-1, logits.shape[-1]).float(), batch[:, 1:].reshape(-1), reduction="none"
-            )
-            total += float(losses.double().sum())
+            flat = logits[:, :-1].reshape(-1, logits.shape[-1]).float()
+            losses.append(functional.cross_entropy(flat, batch[:, 1:].reshape(-1), reduction="none").cpu())
             start += len(batch)
-            size = max(1, LOGITS // (4 * batch.shape[1] * logits.shape[-1]))
             if report:
                 report(start, len(rows))
-    return total / (len(rows) * (rows.shape[1] - 1))
+    return torch.cat(losses).view(len(rows), -1)
+
+
+@torch.no_grad()
+def is_language_model(model: nn.Module, rows: Tensor) -> bool:
+    """Whether a model predicts the next token: tokens go in, and logits that know no later token come out."""
+    if rows.is_floating_point():
+        return False
+    batch = rows[:1, : min(16, rows.shape[1])].to(next(model.parameters()).device)
+    try:
+        logits = logits_of(model(batch), model)
+    except GatelabError:
+        return False
+    other = batch.clone()
+    other[0, -1] = (other[0, -1] + 1) % logits.shape[-1]
+    return bool(torch.allclose(logits_of(model(other), model)[0, :-1], logits[0, :-1], atol=1e-3))
 
 
 def logits_of(result: Any, model: nn.Module) -> Tensor:

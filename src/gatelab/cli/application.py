@@ -28,9 +28,11 @@ from gatelab.cli import (
     lists,
     ntk,
     predict,
+    profile,
     reproduce,
     results,
     scale,
+    shrink,
     train,
 )
 from gatelab.errors import GatelabError
@@ -133,6 +135,8 @@ app.command("train", epilog=train.TRAIN)(train.train_command)
 app.command("gap", epilog=train.GAP)(train.gap_command)
 app.command("ladder", epilog=ladder.LADDER)(ladder.ladder_command)
 app.command("linearize", epilog=linearize.LINEARIZE)(linearize.linearize_command)
+app.command("shrink", epilog=shrink.SHRINK)(shrink.shrink_command)
+app.command("profile", epilog=profile.PROFILE)(profile.profile_command)
 app.command("compare", epilog=compare.COMPARE)(compare.compare_command)
 app.command("reproduce", epilog=reproduce.REPRODUCE)(reproduce.reproduce_command)
 app.command("report", epilog=reproduce.REPORT)(reproduce.report_command)

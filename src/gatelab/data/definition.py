@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -306,6 +307,26 @@ class Problem:
             )
         except GatelabError as error:
             raise GatelabError(f"{path}: {error}") from error
+
+    @classmethod
+    def from_layer(cls, model: Any, layer: str | int, text: Any, **options: Any) -> Problem:
+        """The inputs and outputs of a feed-forward block of a given model, as a problem for every solver.
+
+        Args:
+            model: a model of Transformers or gatelab's own; see `gatelab.anatomy.load_model`.
+            layer: the number of a layer that holds a block, or the name of any module that maps rows to rows.
+            text: a string, a file, the name of a text, or token numbers.
+            **options: `tokenizer`, `tokens` to train on, `test` tokens, `length` of a window, `memory` in bytes.
+
+        Returns:
+            A `Problem` with as many inputs and outputs as the block has; its test rows are of other windows.
+
+        >>> from gatelab.models import GPT2
+        >>> Problem.from_layer(GPT2("tiny", "swiglu"), 1, range(200), tokens=150, test=50, length=10)
+        Problem(GPT2 blocks.1: 32 inputs, 32 outputs, 150 training and 50 test rows)
+        """
+        # The room of models lies above this one: only who comes through this door needs it.
+        return import_module("gatelab.anatomy.profiles").layer_problem(model, layer, text, **options)
 
     @classmethod
     def from_function(

@@ -1,4 +1,4 @@
-"""The three pages: the report of everything that was reproduced, the demonstration, and a scorecard.
+"""The pages: the report of everything that was reproduced, the demonstration, a scorecard, a profile of a model.
 
 The page of the demonstration has the figure, the slopes beside the paper's, and why they are what they are; that of a
 scorecard says what to take and why, with the numbers side by side, the figure, and how it was measured.
@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from gatelab.anatomy import Profile
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting.chart import chart_of
@@ -340,3 +341,39 @@ def _networks(card: Scorecard) -> Section:
     return Section(
         "networks", "All networks", f"{lead} at the lower end of the last column.", body, tables={"all": frame}
     )
+
+
+def profile_page(profile: Profile, command: str = "") -> str:
+    """The profile of a model as one HTML document that needs nothing else.
+
+    Args:
+        profile: What `gatelab.anatomy.profile` gives.
+        command: The command that makes the page again.
+
+    Returns:
+        The page as text.
+    """
+    fitted, chosen, measured = profile.tokens
+    figure = profile.plot()
+    losses = "nats a token" if math.isfinite(profile.loss) else "shares of the variance of the model's output"
+    notes = (
+        "Left: the share of the variance of a block's output that a map leaves, on test windows; 100 % less it is how "
+        "linear a block is. Units are fitted within a budget of steps: what they leave is an upper bound.",
+        f"Losses are in {losses}, with 95 % intervals over windows, one block changed at a time.",
+        "Effective width and rank are participation ratios: of the neurons' second moments, and of the eigenvalues of "
+        "the covariance. Largest and tail are single activations over their root mean square.",
+    )
+    numbers = Section(
+        "blocks",
+        "Block by block",
+        f"Fitted on {fitted} tokens, chosen by {chosen}, measured on {measured} others.",
+        points(profile.sentences()),
+        chart_of(figure),
+        {"blocks": profile.table(), "curves": profile.curves()},
+        command,
+        notes=notes,
+        origin=f"{profile.seconds:.0f} s.",
+        picture=picture_address(figure),
+    )
+    lead = f"{len(profile.blocks)} feed-forward blocks: what they do, and how hard they are to replace."
+    return page(f"Blocks of {profile.model}", lead, [numbers], kicker="gatelab profile")

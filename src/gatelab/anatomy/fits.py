@@ -1,0 +1,325 @@
+"""Maps fitted to the rows of a block: the best linear one, and units of any kind and width, within a budget.
+
+    linear_fit(moments, rows)                      ridge least squares by Gram matrices
+    fit_block(rows, "swiglu", 64, start=block)     D and d by ridge least squares, G and U by Adam on minibatches
+
+`gl.fit` brings small networks to their optimum. Blocks of real models have hundreds of inputs and outputs and some
+thousand neurons: here the last map is eliminated in the same way, by Gram matrices, and the gates move by some dozens
+to hundreds of steps on parts of the rows. What comes out is an upper bound of the error that the unit can reach.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gatelab.display import one_line
+from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.feedforward import Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.models.layouts import Block
+
+RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # times the mean diagonal of the Gram matrix; validation chooses
+RIDGE = 1e-4  # while gates move
+ROUNDS, EACH = 4, 10  # how often the last map is eliminated again, at most, and after how many steps at least
+RATE = 0.03  # of a step, in root mean squares of the parameters
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRows:
+    """Inputs and outputs of a block: rows to fit on, to choose by, and to measure on.
+
+    Attributes:
+        x: inputs to fit on (N, d_in).
+        y: outputs to fit on (N, d_out).
+        validation: inputs and outputs by which ridges and steps are chosen.
+        test: inputs and outputs that nothing is fitted to or chosen by.
+        windows: for every test row the number of its window, by which intervals resample; None for a row each.
+    """
+
+    x: Tensor
+    y: Tensor
+    validation: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    windows: Tensor | None = None
+
+    def __repr__(self) -> str:
+        rows = f"{len(self.x)} rows to fit on, {len(self.test[0])} to measure on"
+        return one_line(self, f"{self.x.shape[1]} inputs, {self.y.shape[1]} outputs, {rows}")
+
+    def to(self, device: str | torch.device) -> BlockRows:
+        """The same on a device."""
+        pairs = [tuple(part.to(device) for part in pair) for pair in ((self.x, self.y), self.validation, self.test)]
+        (x, y), validation, test = ((a, b) for a, b in pairs)
+        return BlockRows(x, y, validation, test, self.windows)
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """x -> A x + b, and the ridge that validation chose."""
+
+    A: Tensor
+    b: Tensor
+    ridge: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.A.shape[1]} to {self.A.shape[0]}, ridge {self.ridge:g}")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ self.A.mT + self.b
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it has."""
+        return self.A.numel() + self.b.numel()
+
+
+@dataclass(frozen=True, eq=False)
+class BlockFit:
+    """A unit fitted to the rows of a block, and an affine map beside it where there is one.
+
+    Attributes:
+        unit: the unit's name.
+        width: its neurons.
+        parameters: all numbers of it, those of the affine map too.
+        block: the fitted weights.
+        beside: the affine map that is added, None for none.
+        error: the share of the test rows' variance that is left.
+        validation: the same of the rows that chose.
+        seconds: how long it took.
+    """
+
+    unit: str
+    width: int
+    parameters: int
+    block: Block
+    beside: Affine | None
+    error: float
+    validation: float
+    seconds: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.unit}, width {self.width}: {100 * self.error:.2g} % of the variance left")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values = self.block(x)
+        if self.beside is not None:
+            values = values + self.beside(x)
+        return values
+
+
+def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
+    """The share of the variance that is left: the sum of squared errors over that about the mean of the fitted rows.
+
+    >>> y = torch.tensor([[1.0], [3.0]])
+    >>> left_over(y + 0.5, y, torch.tensor([2.0]))
+    0.25
+    """
+    return float((predicted - y).double().square().sum() / (y - centre).double().square().sum())
+
+
+def ridge_maps(xx: Tensor, xy: Tensor, ridges: Sequence[float]) -> list[Tensor]:
+    """For each ridge the matrix A (outputs, inputs) that is best by centred Gram matrices (inputs, inputs or outputs).
+
+    >>> [round(float(A), 4) for A in ridge_maps(torch.eye(1) * 2, torch.eye(1) * 4, [0.0, 1.0])]
+    [2.0, 1.0]
+    """
+    scale = xx.diagonal().mean().clamp_min(torch.finfo(xx.dtype).tiny)
+    maps = []
+    for ridge in ridges:
+        shifted = xx + ridge * scale * torch.eye(len(xx), dtype=xx.dtype, device=xx.device)
+        factor, failed = torch.linalg.cholesky_ex(shifted)
+        if int(failed):
+            maps.append(torch.linalg.lstsq(shifted, xy).solution.mT)
+        else:
+            maps.append(torch.cholesky_solve(xy, factor).mT)
+    return maps
+
+
+def best_affine(
+    grams: tuple[Tensor, Tensor], means: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor],
+    ridges: Sequence[float] = RIDGES,
+) -> Affine:  # fmt: skip
+    """The best affine map by ridge least squares, the ridge chosen on other rows.
+
+    Args:
+        grams: centred Gram matrices, (d_in, d_in) and (d_in, d_out), of the rows to fit on.
+        means: of their inputs and outputs.
+        validation: inputs and outputs of other rows.
+        ridges: those to choose from, in mean diagonals of the Gram matrix.
+
+    Returns:
+        The map in the precision of the validation rows.
+    """
+    x, y = validation
+    candidates = []
+    for ridge, A in zip(ridges, ridge_maps(*grams, ridges), strict=True):
+        candidate = Affine(A.to(x.dtype), (means[1] - A @ means[0]).to(x.dtype), ridge)
+        candidates.append((left_over(candidate(x), y, means[1].to(y.dtype)), candidate))
+    return min(candidates, key=lambda pair: pair[0])[1]
+
+
+def affine_of_rows(x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor], ridges: Sequence[float] = RIDGES) -> Affine:
+    """`best_affine` of rows that are there as a whole."""
+    mean_x, mean_y = x.double().mean(0), y.double().mean(0)
+    a, b = x - mean_x.to(x.dtype), y - mean_y.to(y.dtype)
+    return best_affine(((a.mT @ a).double(), (a.mT @ b).double()), (mean_x, mean_y), validation, ridges)
+
+
+def fit_block(
+    rows: BlockRows,
+    unit: str | Unit,
+    width: int,
+    *,
+    start: Block | None = None,
+    beside: Affine | None = None,
+    steps: int = 200,
+    batch: int = 512,
+    rate: float = RATE,
+    seed: int = 0,
+    report: Callable[[int, int], object] | None = None,
+) -> BlockFit:
+    """Fit a unit to the rows of a block.
+
+    Args:
+        rows: inputs and outputs of the block, on the device to compute on.
+        unit: a product unit or its name.
+        width: how many neurons it has.
+        start: a block, the neurons of which with the largest share in the output the gates begin with; without it
+            they begin at random.
+        beside: an affine map that the unit is added to, and which stays as it is.
+        steps: of Adam; 0 for the start with its last map fitted.
+        batch: rows a step.
+        rate: of a step at first, in root mean squares of the parameters; it falls to zero along a cosine.
+        seed: of random starts and batches.
+        report: called with (done, steps).
+
+    Returns:
+        The fit that was best on the validation rows, with its error on the test rows.
+    """
+    unit = product_unit(unit)
+    width, steps = whole_number("width", width, 1, of="neurons"), whole_number("steps", steps, 0)
+    began, generator = time.perf_counter(), torch.Generator().manual_seed(check_seed(seed))
+    x, centre = rows.x, rows.y.double().mean(0).to(rows.y.dtype)
+    target, checked = rows.y, rows.validation
+    if beside is not None:
+        target, checked = target - beside(x), (checked[0], checked[1] - beside(checked[0]))
+    gates = starting_maps(unit, width, rows, start, generator)
+    best = eliminated(unit, gates, x, target, checked)
+    least, block = validation_error(best, rows, beside, centre), best
+    rounds = min(ROUNDS, math.ceil(steps / EACH))
+    for r in range(rounds):
+        counts = range(r * steps // rounds, (r + 1) * steps // rounds)
+        moved = moved_by_adam(unit, block, x, target, [falling(rate, i, steps) for i in counts], batch, generator)
+        block = eliminated(unit, moved, x, target, checked)
+        error = validation_error(block, rows, beside, centre)
+        if error < least:
+            least, best = error, block
+        if not math.isfinite(error):
+            break
+        if report:
+            report(counts.stop, steps)
+    predicted = best(rows.test[0])
+    numbers = best.parameters + best.b1.numel() * (1 + unit.factors) + best.b2.numel()
+    if beside is not None:
+        predicted, numbers = predicted + beside(rows.test[0]), numbers + beside.parameters
+    error = left_over(predicted, rows.test[1], centre)
+    return BlockFit(unit.name, width, numbers, best, beside, error, least, time.perf_counter() - began)
+
+
+def product_unit(unit: str | Unit) -> Unit:
+    """The unit of a name; units of one's own, which need not be a gate times factors, are refused."""
+    known = as_unit(unit)
+    if not isinstance(known, Unit):
+        raise GatelabError(f"{unit!r} is no gate times factors; give a name such as 'swiglu', or gl.Unit(...)")
+    return known
+
+
+def falling(rate: float, i: int, steps: int) -> float:
+    """A cosine from the rate to zero."""
+    return 0.5 * rate * (1 + math.cos(math.pi * i / steps))
+
+
+def validation_error(block: Block, rows: BlockRows, beside: Affine | None, centre: Tensor) -> float:
+    """The share of the variance of the validation rows that a fit leaves; infinite where it is no number."""
+    x, y = rows.validation
+    predicted = block(x)
+    if beside is not None:
+        predicted = predicted + beside(x)
+    error = left_over(predicted, y, centre)
+    return error if math.isfinite(error) else math.inf
+
+
+Maps = list[tuple[Tensor, Tensor]]
+
+
+def starting_maps(unit: Unit, width: int, rows: BlockRows, start: Block | None, generator: torch.Generator) -> Maps:
+    """Gate and factors to begin with: those of the strongest neurons, and random ones beyond them."""
+    d, sample = rows.x.shape[1], rows.x[:2048]
+    scale = float(sample.double().square().sum(1).mean().sqrt()) or 1.0
+
+    def random_maps(count: int) -> Maps:
+        return [
+            (
+                (torch.randn(count, d, generator=generator) / scale).to(sample),
+                (0.1 * torch.randn(count, generator=generator)).to(sample),
+            )
+            for _ in range(1 + unit.factors)
+        ]
+
+    if start is None:
+        return random_maps(width)
+    shares = start.hidden(sample).square().mean(0) * start.W2.square().sum(0)
+    chosen = shares.argsort(descending=True)[:width]
+    own = [(start.W1, start.b1), *start.factors]
+    own = [own[min(i, len(own) - 1)] for i in range(1 + unit.factors)]
+    others = random_maps(width - len(chosen))
+    return [
+        (torch.cat([W[chosen], V]).clone(), torch.cat([b[chosen], c]).clone())
+        for (W, b), (V, c) in zip(own, others, strict=True)
+    ]
+
+
+def eliminated(unit: Unit, gates: Maps, x: Tensor, y: Tensor, validation: tuple[Tensor, Tensor]) -> Block:
+    """The block with these gates whose last map is the best by ridge least squares."""
+    n, d_out = len(gates[0][0]), y.shape[1]
+    blank = Block("", *gates[0], y.new_zeros(d_out, n), y.new_zeros(d_out), unit.gate, tuple(gates[1:]))
+    with torch.no_grad():
+        hidden = blank.hidden(x)
+        last = affine_of_rows(hidden, y, (blank.hidden(validation[0]), validation[1]))
+    return Block("", *gates[0], last.A, last.b, unit.gate, tuple(gates[1:]))
+
+
+def moved_by_adam(
+    unit: Unit, block: Block, x: Tensor, y: Tensor, rates: Sequence[float], batch: int, generator: torch.Generator
+) -> Maps:
+    """Gates and factors after a step of Adam for each rate, the last map moving with them."""
+    weights = [block.W1, *(U for U, _ in block.factors), block.W2]
+    biases = [block.b1, *(u for _, u in block.factors), block.b2]
+    scales = [float(W.double().square().mean().sqrt()) or 1.0 for W in weights]
+    size = float(y.double().square().mean().sqrt()) or 1.0
+    length = float(x.double().square().sum(1).mean().sqrt()) or 1.0
+    weights = [W.detach().clone().requires_grad_() for W in weights]
+    biases = [b.detach().clone().requires_grad_() for b in biases]
+    # A bias moves as much as a weight does on an input of usual size: by the length of x over the root of d.
+    steps = [scale * length / x.shape[1] ** 0.5 for scale in scales[:-1]] + [size]
+    groups = [{"params": [p], "scale": s} for p, s in zip([*weights, *biases], [*scales, *steps], strict=True)]
+    adam = torch.optim.Adam(groups, lr=1.0, betas=(0.9, 0.99))
+    for rate in rates:
+        for group in adam.param_groups:
+            group["lr"] = rate * group["scale"]
+        chosen = torch.randint(len(x), (min(batch, len(x)),), generator=generator).to(x.device)
+        values = unit.gate(torch.nn.functional.linear(x[chosen], weights[0], biases[0]))
+        for U, u in zip(weights[1:-1], biases[1:-1], strict=True):
+            values = values * torch.nn.functional.linear(x[chosen], U, u)
+        predicted = torch.nn.functional.linear(values, weights[-1], biases[-1])
+        loss = ((predicted - y[chosen]) / size).square().mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return [(W.detach(), b.detach()) for W, b in zip(weights[:-1], biases[:-1], strict=True)]

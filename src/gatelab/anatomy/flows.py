@@ -1,0 +1,273 @@
+"""What flows through the blocks of a model, a batch at a time: counters and Gram matrices, never all rows.
+
+Taps are put where a block begins, where its gates are, where its neurons are and where it ends; whoever listens gets
+the rows of one batch of one block at a time. The model computes nothing twice, and is left as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gatelab.display import one_line
+from gatelab.errors import GatelabError
+from gatelab.models.layouts import OWN, Block, Layer, layers_of, part
+
+TAIL = 1e-4  # the share of activations that lie above the quantile
+
+
+@dataclass(frozen=True, eq=False)
+class Tap:
+    """A block in a model: what is called with its input, what gives its output; any module by name has no more.
+
+    Attributes:
+        name: in the model.
+        entrance: the module that is called with the input.
+        exit: the module that gives the output.
+        layer: the layer around it; None for a module given by name.
+        block: its weights; None likewise.
+    """
+
+    name: str
+    entrance: nn.Module
+    exit: nn.Module
+    layer: Layer | None = None
+    block: Block | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Rows of one batch: inputs x, outputs y; pre-activations z and neurons h; the residual stream after the block."""
+
+    x: Tensor
+    y: Tensor
+    z: Tensor | None = None
+    h: Tensor | None = None
+    stream: Tensor | None = None
+
+
+def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]:
+    """Where the blocks of a model are.
+
+    Args:
+        model: the model.
+        modules: names of modules, or of layers that hold a block; None for every block of a known layout.
+
+    Returns:
+        A `Tap` for each.
+    """
+    if modules is None:
+        return [layer_tap(layer) for layer in layers_of(model)]
+    if isinstance(modules, str) or not modules:
+        raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
+    known = dict(model.named_modules())
+    try:
+        layers = {
+            name: layer for layer in layers_of(model) for name in (layer.name, f"{layer.name}.{layer.layout.exit}")
+        }
+    except GatelabError:
+        layers = {}  # any module will do
+    taps = []
+    for name in modules:
+        if name in layers:
+            taps.append(layer_tap(layers[name]))
+        elif name in known and name:
+            taps.append(Tap(name, known[name], known[name]))
+        else:
+            near = [other for other in known if other and (name in other or other.endswith(name.rpartition(".")[2]))]
+            advice = (
+                f"; did you mean {', '.join(map(repr, near[:3]))}?" if near else "; model.named_modules() lists them"
+            )
+            raise GatelabError(f"{type(model).__name__} has no module {name!r}{advice}")
+    return taps
+
+
+def layer_tap(layer: Layer) -> Tap:
+    """The tap of a layer that holds a block."""
+    return Tap(layer.name, layer.entrance, layer.exit, layer, layer.read())
+
+
+def first_tensor(value: Any) -> Tensor:
+    """What a module gives, of several things the first."""
+    if isinstance(value, tuple | list):
+        value = value[0]
+    value = getattr(value, "last_hidden_state", value)
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise GatelabError(f"a module by name must map a tensor of numbers to one, not to a {type(value).__name__}")
+    return value
+
+
+def as_rows(value: Any) -> Tensor:
+    """(..., d) as (rows, d)."""
+    tensor = first_tensor(value).detach()
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+@contextmanager
+def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator[None]:
+    """Whoever listens is called with the number of a block and its rows, each time that the model calls the block.
+
+    Args:
+        taps: where the blocks are.
+        listen: called with the number of the tap and a `Flow`.
+
+    Yields:
+        Nothing: the model is tapped within the block.
+    """
+    parts: list[dict[str, Tensor]] = [{} for _ in taps]
+    hooks = []
+
+    def keep(module: nn.Module, i: int, name: str, *, entering: bool) -> None:
+        if entering:
+            hooks.append(module.register_forward_pre_hook(lambda _, a: parts[i].update({name: as_rows(a)})))
+        else:
+            hooks.append(module.register_forward_hook(lambda _, __, result: parts[i].update({name: as_rows(result)})))
+
+    def end(module: nn.Module, i: int) -> None:
+        def leave(_: nn.Module, __: Any, result: Any) -> None:
+            values = parts[i]
+            if "x" not in values:
+                raise GatelabError(f"{taps[i].name} is called without a tensor in first place; give another module")
+            block, layer = taps[i].block, taps[i].layer
+            if block is None or layer is None:
+                listen(i, Flow(values["x"], as_rows(result)))
+            else:
+                if layer.layout is OWN:
+                    values |= {"z": block.before(values["x"]), "h": block.hidden(values["x"])}
+                stream = as_rows(result)
+                if layer.layout.name == "bert":
+                    stream = values["x"] + values["y"]  # what comes out of the layer has passed its norm
+                listen(i, Flow(values["x"], values["y"], values["z"], values["h"], stream))
+            values.clear()
+
+        hooks.append(module.register_forward_hook(leave))
+
+    for i, tap in enumerate(taps):
+        keep(tap.entrance, i, "x", entering=True)
+        if tap.layer is None:
+            end(tap.exit, i)
+            continue
+        keep(tap.exit, i, "y", entering=False)
+        if tap.layer.layout is not OWN:
+            keep(part(tap.layer.module, tap.layer.layout.first), i, "z", entering=False)
+            keep(part(tap.layer.module, tap.layer.layout.last), i, "h", entering=True)
+        end(tap.layer.module, i)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def without_head(model: nn.Module) -> nn.Module:
+    """The model without what makes logits of its stream, where it can be called so."""
+    return getattr(model, "base_model", model)
+
+
+def quantile_of_top(values: Tensor, count: int, share: float) -> float:
+    """The nearest-rank quantile of `count` numbers, `share` of which lie above it, by their largest ones.
+
+    >>> quantile_of_top(torch.tensor([9.0, 8.0, 7.0]), 100, 0.02)
+    8.0
+    """
+    rank = max(1, math.ceil(share * count))
+    return float(values.sort(descending=True).values[rank - 1])
+
+
+class Moments:
+    """Counters and Gram matrices of one block, added up batch by batch in float64."""
+
+    def __init__(self, tap: Tap, rows: int) -> None:
+        self.tap, self.rows, self.count = tap, rows, 0
+        self.sums: dict[str, Tensor] = {}
+        self.largest = torch.zeros(0)
+        self.stream_share = 0.0
+
+    def add(self, flow: Flow) -> None:
+        """Add the rows of a batch."""
+        self.count += len(flow.x)
+        x, y = flow.x, flow.y
+        self.sum("x", x.sum(0))
+        self.sum("y", y.sum(0))
+        self.sum("xx", x.mT @ x)
+        self.sum("xy", x.mT @ y)
+        if flow.h is None or flow.z is None or flow.stream is None:
+            self.sum("yy", y.mT @ y)
+            return
+        self.sum("h", flow.h.sum(0))
+        self.sum("hh", flow.h.mT @ flow.h)
+        self.sum("open", (flow.z > 0).sum(0))
+        sizes = flow.h.abs().flatten()
+        most = math.ceil(TAIL * self.rows * flow.h.shape[1])
+        if len(self.largest):
+            sizes = sizes[sizes > self.largest[-1]] if len(self.largest) >= most else sizes
+        top = torch.cat([self.largest, sizes.topk(min(most, len(sizes))).values.cpu()])
+        self.largest = top.sort(descending=True).values[:most]
+        share = flow.y.norm(dim=1) / flow.stream.norm(dim=1).clamp_min(torch.finfo(torch.float32).tiny)
+        self.stream_share += float(share.double().sum())
+
+    def sum(self, name: str, value: Tensor) -> None:
+        """Add to a sum."""
+        value = value.double()
+        self.sums[name] = self.sums[name].add_(value) if name in self.sums else value.clone()
+
+    def mean(self, name: str) -> Tensor:
+        """The mean of x, y or h."""
+        return self.sums[name] / self.count
+
+    def centred(self, a: str, b: str) -> Tensor:
+        """The centred Gram matrix of two of x, y and h."""
+        return self.sums[a + b] - torch.outer(self.sums[a], self.sums[b]) / self.count
+
+    def effective_rank(self, name: str) -> float:
+        """The participation ratio of the eigenvalues of a covariance: (sum of them)^2 / sum of their squares."""
+        block = self.tap.block
+        if name == "y" and block is not None:
+            W2 = block.W2.double()
+            C = W2 @ self.centred("h", "h") @ W2.mT  # y is W2 h + b2
+        else:
+            C = self.centred(name, name)
+        return float(C.trace() ** 2 / C.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
+
+    def statistics(self) -> dict[str, float]:
+        """What the counters say of the block, by names of columns."""
+        values = {"rank in": self.effective_rank("x"), "rank out": self.effective_rank("y")}
+        block = self.tap.block
+        if block is None or "hh" not in self.sums:
+            return values
+        energy = self.sums["hh"].diagonal() / self.count
+        root = float(energy.mean().sqrt()) or 1.0
+        open_share = self.sums["open"] / self.count
+        values |= {
+            "open gates": float(open_share.mean()),
+            "never open": int((open_share == 0).sum()),
+            "dead": int((energy < 1e-6 * energy.mean()).sum()),
+            "effective width": float(energy.sum() ** 2 / energy.square().sum().clamp_min(1e-300)),
+            "rank hidden": self.effective_rank("h"),
+            "largest": float(self.largest[0]) / root,
+            "tail": quantile_of_top(self.largest, self.count * block.width, TAIL) / root,
+            "alignment": alignment(block),
+            "stream share": self.stream_share / self.count,
+        }
+        return values
+
+
+def alignment(block: Block) -> float:
+    """The mean size of the cosine between a neuron's gate row and its up row; nan without factors.
+
+    >>> W = torch.eye(2)
+    >>> alignment(Block("", W, W[0], W, W[0], torch.relu, ((-W, W[0]),)))
+    1.0
+    """
+    if not block.factors:
+        return math.nan
+    return float(nn.functional.cosine_similarity(block.W1, block.factors[0][0], dim=1).abs().mean())

@@ -1,0 +1,752 @@
+"""`profile`: what every feed-forward block of a given model does, and how hard it is to replace.
+
+    gl.profile(model, text, tokenizer=tokenizer)      .table() .sentences() .plot() .save("profile.json")
+
+The text is cut into windows: some to fit on, some to choose by, the last ones to measure on. One pass over each part
+collects counters, Gram matrices and as many rows as the memory allows; then every block is held against the best linear
+map, a bilinear unit beside it and units of its own kind of growing width, all measured on rows that they have not seen;
+at last the model itself is run on the test windows with one block at a time skipped or made linear.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
+from gatelab.anatomy.flows import Flow, Moments, Tap, first_tensor, tapped, taps_of, without_head
+from gatelab.anatomy.texts import check_tokens, is_language_model, split, token_losses, windows
+from gatelab.data import Problem
+from gatelab.display import ProgressLike, counted, one_line, reporting
+from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward import Unit, units
+from gatelab.feedforward.gates import activation
+from gatelab.files import write_whole
+from gatelab.memory import check_memory
+from gatelab.models.layouts import Block, layers_of
+from gatelab.scaling_laws import Slope, slope
+from gatelab.statistics import Interval, percentile_interval, resampled, t_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+TOKENS, TEST, LENGTH = 6144, 512, 128
+VALIDATION = 0.125  # of the windows that are not for the test
+WIDTHS = (16, 32, 64, 128)
+STEPS = 20
+BILINEAR = 64
+MEMORY = 2 * 2**30
+DRAWS = 1000
+MOSTLY, HALF = 0.8, 0.5  # shares of the variance from which a block is called mostly and half linear
+SMALL = 0.01  # nats: a percent of perplexity
+
+
+@dataclass(frozen=True)
+class BlockProfile:
+    """What one block does.
+
+    Attributes:
+        number: its place among those that were profiled.
+        name: of the layer, or of the module that was given.
+        unit: the name of its unit, such as swiglu; empty where it is not known.
+        width: its neurons, 0 where they are not known.
+        d_in: its inputs.
+        d_out: its outputs.
+        statistics: what counters say: open gates, dead neurons, ranks, tails, alignment, share of the stream.
+        linear: the share of the variance of its output that the best linear map leaves, on test windows.
+        typical: the same for the median token.
+        bilinear: the same where a bilinear unit is added to that map; nan where it was not fitted.
+        curve: (width, parameters, share left) of units of its own kind, by width.
+        slope: of the root of the share left against parameters; None with fewer than three widths.
+        skipped: what the model loses without the block: nats a token, or for a model without logits the share of the
+            variance of its output; None where it was not measured.
+        linearised: what it loses with the linear map in the place of the block; likewise.
+    """
+
+    number: int
+    name: str
+    unit: str
+    width: int
+    d_in: int
+    d_out: int
+    statistics: dict[str, float]
+    linear: Interval
+    typical: float
+    bilinear: float
+    curve: tuple[tuple[int, int, float], ...]
+    slope: Slope | None
+    skipped: Interval | None
+    linearised: Interval | None
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{self.name}: {self.unit or 'a module'}, {100 * (1 - self.linear.value):.0f} % linear")
+
+    def as_row(self) -> dict[str, Any]:
+        """A row of the table."""
+        row: dict[str, Any] = {"layer": self.number, "name": self.name, "unit": self.unit, "width": self.width}
+        row |= {"d_in": self.d_in, "d_out": self.d_out, **self.statistics}
+        row |= {"left by linear": self.linear.value, "low": self.linear.low, "high": self.linear.high}
+        row |= {"typical": self.typical, "left by bilinear": self.bilinear}
+        row |= {f"left by width {width}": error for width, _, error in self.curve}
+        for name, value in (("slope", self.slope), ("skipped", self.skipped), ("linearised", self.linearised)):
+            if value is not None:
+                row |= {name: value.value, f"{name} low": value.low, f"{name} high": value.high}
+        return row
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What the blocks of a model do.
+
+    Attributes:
+        model: the class of the model.
+        blocks: a `BlockProfile` each.
+        tokens: how many tokens, or patches of images, were fitted on, chosen by and measured on.
+        loss: of the model on the test windows, nats a token; nan for a model without logits.
+        seconds: how long it took.
+    """
+
+    model: str
+    blocks: tuple[BlockProfile, ...]
+    tokens: tuple[int, int, int]
+    loss: float
+    seconds: float
+
+    def __repr__(self) -> str:
+        shares = [1 - block.linear.value for block in self.blocks]
+        return one_line(
+            self,
+            f"{self.model}, {counted(len(self.blocks), 'block')}: {percent(min(shares))} to {percent(max(shares))} %"
+            " linear",
+        )
+
+    def table(self) -> pd.DataFrame:
+        """A row a block."""
+        import pandas as pd
+
+        return pd.DataFrame([block.as_row() for block in self.blocks])
+
+    def curves(self) -> pd.DataFrame:
+        """The error of units of growing width: a row a block and width."""
+        import pandas as pd
+
+        rows = [
+            {"layer": b.number, "unit": b.unit, "width": width, "parameters": parameters, "left": error}
+            for b in self.blocks
+            for width, parameters, error in b.curve
+        ]
+        return pd.DataFrame(rows, columns=["layer", "unit", "width", "parameters", "left"])
+
+    def sentences(self) -> tuple[str, ...]:
+        """What the table says, in words, by fixed rules."""
+        return tuple(sentences_of(self))
+
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
+        """How nonlinear the blocks are, what they do to the model, and how single activations grow, by layer.
+
+        Written to `path` (.png, .svg or .pdf) if given, and drawn into three axes of your own with `ax`.
+        """
+        from gatelab.plotting import saved
+
+        return saved(figure_of(self, ax), path)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        return {**asdict(self), "sentences": list(self.sentences())}
+
+    def save(self, path: str | Path) -> Path:
+        """Write all of it as JSON."""
+        return write_whole(Path(path), json.dumps(without_nan(self.plain()), indent=1).encode())
+
+    def _repr_html_(self) -> str:
+        from gatelab.plotting.theme import html
+
+        rows = [(sentence,) for sentence in self.sentences()]
+        return html(f"Blocks of {self.model}", rows, figure=self.plot())
+
+
+def percent(share: float) -> str:
+    """A share as a whole percent.
+
+    >>> percent(0.804)
+    '80'
+    """
+    return f"{100 * share:.0f}"
+
+
+def without_nan(value: Any) -> Any:
+    """Plain values in which what is no number is None, as JSON has it."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+# ---- the profile
+
+
+def profile(
+    model: nn.Module,
+    text: Any,
+    *,
+    tokenizer: Any = None,
+    modules: Sequence[str] | None = None,
+    tokens: int = TOKENS,
+    test: int = TEST,
+    length: int = LENGTH,
+    widths: Sequence[int] = WIDTHS,
+    steps: int = STEPS,
+    losses: bool = True,
+    memory: float = MEMORY,
+    progress: ProgressLike = None,
+) -> Profile:
+    """What every feed-forward block of a model does, and how hard it is to replace.
+
+    Args:
+        model: a model of Transformers in a known layout (Llama and its kin, GPT-2, BERT, ViT, GPT-NeoX), or gatelab's
+            own; with `modules` any module.
+        text: a string, a file, the name of a text, token numbers, or images for models of images.
+        tokenizer: of the model, where the text is a string or a file.
+        modules: names of modules that stand for blocks; None for all blocks of the layout.
+        tokens: how many to fit on and to choose by.
+        test: how many to measure on, never the same ones.
+        length: tokens a window.
+        widths: of the units that are fitted to every block; none for no curve and no bilinear unit.
+        steps: of Adam for every such unit.
+        losses: whether the model is run with blocks skipped and made linear.
+        memory: bytes for Gram matrices and rows; of rows fewer are kept where they would need more.
+        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
+
+    Returns:
+        A `Profile`.
+    """
+    began = time.perf_counter()
+    widths = tuple(whole_number("widths", width, 1, of="neurons") for width in widths)
+    tokens, test = whole_number("tokens", tokens, 2), whole_number("test", test, 1)
+    taps = taps_of(model, modules)
+    parts = parts_of(text, tokenizer, tokens, test, length)
+    for rows in parts:
+        check_tokens(model, rows)
+    with ready(model), reporting(progress, "profiling") as report:
+        work = Work(report, len(taps), [len(part) for part in parts], len(widths), losses)
+        moments, kept, measured = collected(model, taps, parts, memory, work)
+        blocks, maps = [], []
+        for i, tap in enumerate(taps):
+            affine = best_affine(
+                (moments[i].centred("x", "x"), moments[i].centred("x", "y")),
+                (moments[i].mean("x"), moments[i].mean("y")),
+                kept[i].validation,
+            )
+            maps.append(affine)
+            blocks.append(block_profile(i, tap, moments[i], kept[i], affine, widths, steps))
+            work.fitted()
+        costs: Sequence[tuple[Interval | None, Interval | None]] = [(None, None)] * len(taps)
+        loss = math.nan
+        if losses:
+            costs, loss = measured_costs(model, taps, parts[2], maps, work)
+    complete = [replace(b, skipped=without, linearised=line) for b, (without, line) in zip(blocks, costs, strict=True)]
+    return Profile(type(model).__name__, tuple(complete), measured, loss, time.perf_counter() - began)
+
+
+class Work:
+    """How much is done of the passes, the fits and the runs of the changed model, in windows that a layer reads."""
+
+    def __init__(self, report: Any, blocks: int, counts: Sequence[int], fits: int, losses: bool) -> None:
+        self.report, self.done, self.blocks = report, 0, blocks
+        self.fit = 1 + 10 * fits
+        self.total = blocks * (sum(counts) + self.fit + 2 * counts[2] * losses)
+
+    def step(self, amount: int = 1) -> None:
+        """So much more is done."""
+        self.done += amount
+        if self.report:
+            self.report(min(self.done, self.total), self.total)
+
+    def fitted(self) -> None:
+        """A block more is fitted."""
+        self.step(self.fit)
+
+
+def parts_of(text: Any, tokenizer: Any, tokens: int, test: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Windows to fit on, to choose by and to measure on."""
+    rows = windows(text, tokenizer, length, most=max(1, tokens // length) + max(1, test // length))
+    if len(rows) < 3:
+        raise GatelabError(
+            f"the text has {counted(len(rows), 'window')} of {length} tokens; three at least are needed, to fit on, to"
+            " choose by and to measure on: give a longer text or a smaller length"
+        )
+    share = max(1, test // length) / (max(1, tokens // length) + max(1, test // length))
+    calibration, measured = split(rows, min(max(share, 1 / len(rows)), 1 - 2 / len(rows)))
+    fitted, chosen = split(calibration, max(VALIDATION, 1 / len(calibration)))
+    return fitted, chosen, measured
+
+
+@contextmanager
+def ready(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, without gradients and without a cache of keys; afterwards as it was."""
+    training, config = model.training, getattr(model, "config", None)
+    cache = getattr(config, "use_cache", None)
+    model.eval()
+    if cache is not None and config is not None:
+        config.use_cache = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+        if cache is not None and config is not None:
+            config.use_cache = cache
+
+
+def batches(rows: Tensor, size: int = 512) -> Iterator[Tensor]:
+    """Windows, some hundred tokens at a time."""
+    count = max(1, size // rows.shape[1]) if not rows.is_floating_point() else 8
+    for start in range(0, len(rows), count):
+        yield rows[start : start + count]
+
+
+def collected(
+    model: nn.Module, taps: Sequence[Tap], parts: tuple[Tensor, Tensor, Tensor], memory: float, work: Work
+) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
+    """Counters and Gram matrices of the rows to fit on; the rows themselves of all three parts, or some of them."""
+    place, bare = next(model.parameters()).device, without_head(model)
+    stored: list[list[list[tuple[Tensor, Tensor]]]] = [[[] for _ in taps] for _ in parts]
+    sizes = [0, 0, 0]
+    moments, keep = prepared(bare, taps, parts[0][:1].to(place), parts, memory)
+    for p, rows in enumerate(parts):
+        for batch in batches(rows):
+
+            def listen(i: int, flow: Flow, p: int = p) -> None:
+                if p == 0:
+                    moments[i].add(flow)
+                stored[p][i].append((flow.x[::keep].clone(), flow.y[::keep].clone()))
+                sizes[p] += len(flow.x) * (i == 0)
+
+            with tapped(taps, listen):
+                bare(batch.to(place))
+            work.step(len(taps) * len(batch))
+    rows_kept = []
+    for i in range(len(taps)):
+        (x, y), validation, test = (tuple(torch.cat(p) for p in zip(*stored[p][i], strict=True)) for p in range(3))
+        each = len(test[0]) // len(parts[2])
+        numbers = torch.arange(len(test[0])) // max(1, each)
+        rows_kept.append(BlockRows(x, y, (validation[0], validation[1]), (test[0], test[1]), numbers))
+    return moments, rows_kept, (sizes[0], sizes[1], sizes[2])
+
+
+def prepared(
+    model: nn.Module, taps: Sequence[Tap], batch: Tensor, parts: Sequence[Tensor], memory: float
+) -> tuple[list[Moments], int]:
+    """Empty counters of every block, and of how many rows one is kept, by what the sizes need of memory."""
+    shapes: dict[int, tuple[int, int, int]] = {}
+
+    def listen(i: int, flow: Flow) -> None:
+        shapes[i] = (len(flow.x), flow.x.shape[1], flow.y.shape[1])
+
+    with tapped(taps, listen):
+        model(batch[:1])
+    if len(shapes) < len(taps):
+        missing = next(tap.name for i, tap in enumerate(taps) if i not in shapes)
+        raise GatelabError(f"the model does not call {missing}; give other modules")
+    counts = [sum(map(len, parts)) * rows for rows, _, _ in shapes.values()]
+    grams = sum(
+        8 * (d_in**2 + d_in * d_out + d_out**2 + (0 if tap.block is None else tap.block.width**2))
+        for tap, (_, d_in, d_out) in zip(taps, (shapes[i] for i in range(len(taps))), strict=True)
+    )
+    rows = sum(4 * count * (d_in + d_out) for count, (_, d_in, d_out) in zip(counts, shapes.values(), strict=True))
+    if grams > memory:
+        raise GatelabError(
+            f"Gram matrices of {counted(len(taps), 'block')} need {grams / 2**30:.2g} GiB and memory is"
+            f" {memory / 2**30:.2g} GiB; give more memory, or some blocks at a time by modules=[...]"
+        )
+    keep = max(1, math.ceil(rows / max(memory - grams, rows / 64)))
+    check_memory(grams + rows / keep, "a profile", "give fewer tokens or some blocks at a time by modules=[...]")
+    return [Moments(tap, len(parts[0]) * shapes[i][0]) for i, tap in enumerate(taps)], keep
+
+
+def block_profile(
+    number: int, tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
+) -> BlockProfile:
+    """What one block does, but for the losses of the model."""
+    x, y = rows.test
+    centre = moments.mean("y").to(y.dtype)
+    wrong, whole = (affine(x) - y).double().square().sum(1), (y - centre).double().square().sum(1)
+    linear = share_interval(wrong, whole, rows.windows)
+    typical = float((wrong / whole.clamp_min(1e-300)).median())
+    unit, name, width = None, "", 0
+    if tap.block is not None:
+        unit, width = unit_of(tap.block), tap.block.width
+        name = unit.name
+    curve, bilinear, line = [], math.nan, None
+    if widths:
+        with torch.enable_grad():
+            for w in widths:
+                fit = fit_block(rows, unit or "swiglu", w, start=tap.block, steps=steps, seed=0)
+                curve.append((w, fit.parameters, fit.error))
+            bilinear = fit_block(rows, "bilinear", BILINEAR, start=None, beside=affine, steps=steps).error
+    if len(curve) > 2:
+        line = slope(np.array([p for _, p, _ in curve]), np.sqrt([e for _, _, e in curve]))
+    return BlockProfile(
+        number=number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
+        statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear, curve=tuple(curve),
+        slope=line, skipped=None, linearised=None,
+    )  # fmt: skip
+
+
+def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Interval:
+    """The sum of squared errors over that of the squares, with an interval that draws windows with replacement."""
+    value = float(wrong.sum() / whole.sum())
+    if groups is None:
+        groups = torch.arange(len(wrong))
+    count = int(groups.max()) + 1
+    sums = [
+        torch.zeros(count, dtype=torch.float64).index_add_(0, groups, part.cpu()).numpy() for part in (wrong, whole)
+    ]
+    drawn = resampled(count, DRAWS, np.random.default_rng(0))
+    if count < 3:
+        return Interval(value, math.nan, math.nan)
+    return percentile_interval(value, sums[0][drawn].sum(1) / sums[1][drawn].sum(1))
+
+
+def unit_of(block: Block) -> Unit:
+    """The unit that a block is: the one whose gate has the same values and which has as many factors.
+
+    >>> W = torch.eye(2)
+    >>> unit_of(Block("", W, W[0], W, W[0], nn.SiLU(), ((W, W[0]),))).name
+    'swiglu'
+    """
+    z = torch.linspace(-6, 6, 49)
+    values = block.activation(z.to(block.W1)).to(z)
+    for known in units():
+        same = isinstance(known, Unit) and known.factors == len(block.factors)
+        # The formula of GELU by tanh is within 5e-4 of the one by erf.
+        if same and torch.allclose(known.gate(z), values, atol=2e-3):
+            return known
+    gate = activation(block.activation)
+    return Unit(activation=gate, factors=len(block.factors))
+
+
+def layer_rows(
+    model: nn.Module,
+    layers: Sequence[str | int],
+    text: Any,
+    *,
+    tokenizer: Any = None,
+    tokens: int = TOKENS,
+    test: int = TEST,
+    length: int = LENGTH,
+    memory: float = MEMORY,
+) -> list[BlockRows]:
+    """Inputs and outputs of some blocks of a model, in three parts that share no window.
+
+    Args:
+        model: as in `profile`.
+        layers: numbers of layers that hold a block, or names of modules.
+        text: as in `profile`.
+        tokenizer: likewise.
+        tokens: how many to fit on and to choose by.
+        test: how many to measure on.
+        length: tokens a window.
+        memory: bytes for all of it; of rows fewer are kept where they would need more.
+
+    Returns:
+        The rows of each block.
+    """
+    parts = parts_of(text, tokenizer, whole_number("tokens", tokens, 2), whole_number("test", test, 1), length)
+    for rows in parts:
+        check_tokens(model, rows)
+    taps = taps_of(model, [layer_name(model, layer) for layer in layers])
+    with ready(model):
+        return collected(model, taps, parts, memory, Work(None, len(taps), [1, 1, 1], 0, False))[1]
+
+
+def layer_name(model: nn.Module, layer: str | int) -> str:
+    """The name of a layer that was given by its number among those that hold a block; names stay as they are."""
+    if isinstance(layer, str):
+        return layer
+    layers = layers_of(model)
+    return layers[whole_number("layer", layer, 0, len(layers) - 1)].name
+
+
+def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any) -> Problem:
+    """Inputs and outputs of a block as a problem for every solver.
+
+    Args:
+        model: as in `profile`.
+        layer: the number of a layer that holds a block, or the name of a module.
+        text: as in `profile`.
+        **options: further ones of `layer_rows`.
+
+    Returns:
+        A problem with as many inputs and outputs as the block has; its test rows are of other windows.
+    """
+    (rows,) = layer_rows(model, [layer], text, **options)
+    x, y = (torch.cat(pair).cpu().numpy() for pair in zip((rows.x, rows.y), rows.validation, strict=True))
+    x_test, y_test = (part.cpu().numpy() for part in rows.test)
+    # Windows that begin with the same token begin with the same row.
+    known = {row.tobytes() for row in x}
+    fresh = np.array([row.tobytes() not in known for row in x_test])
+    name = f"{type(model).__name__} {layer_name(model, layer)}"
+    return Problem.from_arrays(x, y, test=(x_test[fresh], y_test[fresh]), name=name)
+
+
+# ---- losses of the model
+
+
+def measured_costs(
+    model: nn.Module, taps: Sequence[Tap], rows: Tensor, maps: Sequence[Affine], work: Work
+) -> tuple[Sequence[tuple[Interval, Interval]], float]:
+    """What the model loses without each block, and with a linear map in its place, window by window."""
+    speaks = is_language_model(model, rows)
+    lost: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in taps]
+    losses, device = [], next(model.parameters()).device
+    for batch in batches(rows):
+        batch = batch.to(device)
+        with remembered(taps) as outputs:
+            clean = outcome(model, batch, speaks)
+        losses.append(clean)
+        for i, tap in enumerate(taps):
+            for costs, function in zip(lost[i], (None, maps[i]), strict=True):
+                with recalled(taps[:i], outputs), replaced(tap, function):
+                    costs.append(cost(outcome(model, batch, speaks), clean, speaks))
+                work.step(len(batch))
+    loss = math.nan
+    if speaks:
+        loss = float(torch.cat(losses).mean())
+    intervals = [(t_interval(torch.cat(a).numpy()), t_interval(torch.cat(b).numpy())) for a, b in lost]
+    return intervals, loss
+
+
+def outcome(model: nn.Module, batch: Tensor, speaks: bool) -> Tensor:
+    """The loss of each window, or what the model gives."""
+    if speaks:
+        return token_losses(model, batch).mean(1).double().cpu()
+    return first_tensor(without_head(model)(batch)).double().cpu()
+
+
+def cost(changed: Tensor, clean: Tensor, speaks: bool) -> Tensor:
+    """Nats more a token in each window; or the share of the variance of each output that is wrong."""
+    if speaks:
+        return changed - clean
+    wrong = (changed - clean).flatten(1).square().sum(1)
+    return wrong / (clean - clean.mean(dim=tuple(range(clean.ndim - 1)))).flatten(1).square().sum(1)
+
+
+@contextmanager
+def replaced(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
+    """The model with another function in the place of a block, None for zeros."""
+    inputs: list[Tensor] = []
+
+    def enter(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        inputs[:] = [first_tensor(arguments)]
+
+    def leave(_: nn.Module, __: Any, result: Any) -> Any:
+        values = torch.zeros_like(first_tensor(result)) if function is None else function(inputs[0])
+        return (values, *result[1:]) if isinstance(result, tuple) else values
+
+    hooks = [tap.entrance.register_forward_pre_hook(enter), tap.exit.register_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def remembered(taps: Sequence[Tap]) -> Iterator[dict[int, Any]]:
+    """What the layers around the blocks give while the model runs, by their places."""
+    outputs: dict[int, Any] = {}
+    hooks = [
+        tap.layer.module.register_forward_hook(lambda _, __, result, i=i: outputs.update({i: result}))
+        for i, tap in enumerate(taps)
+        if tap.layer is not None
+    ]
+    try:
+        yield outputs
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def recalled(taps: Sequence[Tap], outputs: dict[int, Any]) -> Iterator[None]:
+    """The model in which these layers, on which nothing changed, give at once what they gave before."""
+    modules = [tap.layer.module for tap in taps if tap.layer is not None]
+    for i, module in enumerate(modules):
+        module.forward = lambda *_, i=i, **__: outputs[i]
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+# ---- words
+
+
+def runs(flags: Sequence[Any]) -> Iterator[tuple[Any, int, int]]:
+    """Neighbours that are equal: the value, the first and the last place.
+
+    >>> list(runs("aab"))
+    [('a', 0, 1), ('b', 2, 2)]
+    """
+    first = 0
+    for i in range(1, len(flags) + 1):
+        if i == len(flags) or flags[i] != flags[first]:
+            yield flags[first], first, i - 1
+            first = i
+
+
+def places(first: int, last: int) -> str:
+    """Layers by their numbers.
+
+    >>> places(3, 9), places(4, 4)
+    ('Layers 3 to 9 are', 'Layer 4 is')
+    """
+    if first == last:
+        return f"Layer {first} is"
+    return f"Layers {first} to {last} are"
+
+
+def band(share: float) -> str:
+    """How linear a block is, in a word."""
+    if share >= MOSTLY:
+        return "mostly"
+    if share >= HALF:
+        return "half"
+    return "hardly"
+
+
+def span(values: Sequence[float]) -> str:
+    """Shares as percents, from the least to the largest."""
+    low, high = percent(min(values)), percent(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def sentences_of(result: Profile) -> Iterator[str]:
+    """The sentences of a profile."""
+    shares = [1 - block.linear.value for block in result.blocks]
+    for _, first, last in runs([band(share) for share in shares]):
+        some = shares[first : last + 1]
+        yield (
+            f"{places(first, last)} {span(some)} % linear: so much of the variance of the output is explained by the"
+            " best linear map."
+        )
+    unit = "nats a token" if math.isfinite(result.loss) else "of the variance of the model's output"
+    linearised = {b.number: b.linearised for b in result.blocks if b.linearised is not None}
+    if linearised:
+        cheap = [number for number, lost in linearised.items() if lost.value < SMALL]
+        sure = [number for number, lost in linearised.items() if lost.high < SMALL]
+        bound = "1 % of perplexity" if math.isfinite(result.loss) else "1 % of the variance of the model's output"
+        yield (
+            f"{len(cheap)} of {counted(len(linearised), 'block')} cost less than {bound} when made linear, one at a"
+            f" time; for {len(sure)} of them the interval decides it."
+        )
+        worst = max(linearised, key=lambda i: linearised[i].value)
+        if linearised[worst].value > 0:
+            yield f"Layer {worst} costs the most when made linear: {linearised[worst]:.2g} {unit}."
+    skipped = {b.number: b.skipped for b in result.blocks if b.skipped is not None}
+    if skipped:
+        worst = max(skipped, key=lambda i: skipped[i].value)
+        yield f"Layer {worst} is needed most: without it the model loses {skipped[worst]:.2g} {unit}."
+    yield from words_of_statistics(result)
+
+
+def words_of_statistics(result: Profile) -> Iterator[str]:
+    """What the counters say."""
+    known = [block for block in result.blocks if block.statistics.get("largest") is not None]
+    if not known:
+        return
+    dead = sum(int(block.statistics["dead"]) for block in known)
+    neurons = sum(block.width for block in known)
+    if dead:
+        worst = max(known, key=lambda block: block.statistics["dead"])
+        number = (
+            f"{dead} of {neurons} neurons are dead, {int(worst.statistics['dead'])} of them in layer {worst.number}"
+        )
+        yield f"{number}: on this text they stay below a thousandth of the usual size."
+    else:
+        yield f"None of the {neurons} neurons is dead on this text."
+    worst = max(known, key=lambda block: block.statistics["largest"])
+    yield (
+        f"The largest single activation is {worst.statistics['largest']:.0f} times the usual size, in layer"
+        f" {worst.number}; one in ten thousand is beyond {worst.statistics['tail']:.0f} times."
+    )
+    widths = [block.statistics["effective width"] / block.width for block in known]
+    yield f"The energy of a block is that of {span(widths)} % of its neurons (participation ratio)."
+    aligned = [block for block in known if math.isfinite(block.statistics["alignment"])]
+    if aligned:
+        mean = sum(block.statistics["alignment"] for block in aligned) / len(aligned)
+        chance = sum(math.sqrt(2 / (math.pi * block.d_in)) for block in aligned) / len(aligned)
+        how = "aligned" if mean > 2 * chance else "hardly more aligned than by chance"
+        sizes = f"their cosines have the mean size {mean:.2g}, those of random rows {chance:.2g}"
+        yield f"Gate and up rows are {how}: {sizes}."
+
+
+# ---- the figure
+
+
+def figure_of(result: Profile, ax: Any = None) -> Figure:
+    """Three panels by layer: variance left, losses of the model, sizes of activations."""
+    from gatelab.plotting.panel import Pen, canvas
+    from gatelab.plotting.theme import look, style
+
+    numbers = [block.number for block in result.blocks]
+    with style():
+        place = canvas(11.0, 3.4, 3, ax)
+        left, middle, right = place.panels
+        series: list[tuple[str, list[float], str]] = [("linear map", [b.linear.value for b in result.blocks], "mlp")]
+        if any(math.isfinite(b.bilinear) for b in result.blocks):
+            series.append((f"and bilinear, width {BILINEAR}", [b.bilinear for b in result.blocks], "relu3"))
+        if all(b.curve for b in result.blocks):
+            w = result.blocks[0].curve[-1][0]
+            series.append((f"own unit, width {w}", [b.curve[-1][2] for b in result.blocks], "glu"))
+        for name, values, key in series:
+            shape = look(key)
+            left.line(numbers, values, Pen(shape.colour, marker=shape.marker), label=name)
+        left.set(xlabel="layer", ylabel="share of the variance left", title="What smaller maps leave")
+        left.axes.set_ylim(0, None)
+        left.legend()
+        lost = [b for b in result.blocks if b.skipped is not None and b.linearised is not None]
+        for name, key in (("skipped", "gqu"), ("made linear", "mlp")):
+            values = [(b.skipped if name == "skipped" else b.linearised) for b in lost]
+            shape = look(key)
+            if lost:
+                points = [max(v.value, 1e-5) for v in values if v is not None]
+                middle.line([b.number for b in lost], points, Pen(shape.colour, marker=shape.marker), label=name)
+        unit = "nats a token" if math.isfinite(result.loss) else "share of the output's variance"
+        middle.set(xlabel="layer", ylabel=unit, title="What the model loses")
+        if lost:
+            middle.set(yscale="log")
+            middle.legend()
+        else:
+            middle.text("not measured", 0.5, 0.5)
+        known = [b for b in result.blocks if "largest" in b.statistics]
+        for name, key in (("largest", "glu"), ("tail", "relu2")):
+            shape = look(key)
+            if known:
+                label = "largest" if name == "largest" else "one in 10 000 beyond"
+                sizes = [max(b.statistics[name], 1e-3) for b in known]
+                right.line([b.number for b in known], sizes, Pen(shape.colour, marker=shape.marker), label=label)
+        right.set(xlabel="layer", ylabel="times the usual size", title="Single activations")
+        if known:
+            right.set(yscale="log")
+            right.legend()
+        else:
+            right.text("neurons are not known", 0.5, 0.5)
+        place.title(f"Blocks of {result.model}")
+    return place.figure

@@ -1,0 +1,334 @@
+"""What profiles say of blocks, held against slow and obvious twins, for every layout."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gatelab as gl
+from gatelab.anatomy import BlockRows, fit_block, log_perplexity, profile
+from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
+from gatelab.anatomy.flows import Moments, tapped, taps_of, without_head
+from gatelab.anatomy.profiles import Profile, measured_costs, parts_of, ready, recalled, remembered, replaced, unit_of
+from gatelab.errors import GatelabError
+from gatelab.models import GPT2, blocks, replace_map
+from gatelab.models.layouts import Block
+
+transformers = pytest.importorskip("transformers")
+TOKENS = torch.randint(64, (1200,), generator=torch.Generator().manual_seed(0))
+
+
+def tiny(kind: str):
+    """A small model of each layout with random weights, large enough to be nonlinear."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    wide = {"intermediate_size": 40, "initializer_range": 0.3, "max_position_embeddings": 64}
+    if kind == "llama":
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **wide))
+    elif kind == "bert":
+        model = transformers.BertModel(transformers.BertConfig(**sizes, **wide), add_pooling_layer=False)
+    elif kind == "gpt2":
+        config = transformers.GPT2Config(
+            vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_inner=40, n_positions=64, initializer_range=0.3
+        )
+        model = transformers.GPT2LMHeadModel(config)
+    elif kind == "neox":
+        model = transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**sizes, **wide))
+    elif kind == "own":
+        model = GPT2("tiny", "swiglu")
+    else:
+        config = transformers.ViTConfig(
+            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40, image_size=8,
+            patch_size=4, initializer_range=0.3,
+        )  # fmt: skip
+        model = transformers.ViTModel(config, add_pooling_layer=False)
+    return model.eval()
+
+
+def small(model: nn.Module, text=TOKENS, **options) -> Profile:
+    options = {"tokens": 960, "test": 240, "length": 16, "widths": (2, 4, 8), "steps": 4, "progress": False, **options}
+    return profile(model, text, **options)
+
+
+def test_counters_are_those_of_all_rows_at_once():
+    model = tiny("llama")
+    windows = TOKENS[:320].view(20, 16)
+    taps = taps_of(model)
+    moments = [Moments(tap, 320) for tap in taps]
+    streams = []
+    hook = model.model.layers[1].register_forward_hook(lambda _, __, out: streams.append(out.reshape(-1, 16)))
+    rows = []
+    entrance = model.model.layers[1].mlp.register_forward_pre_hook(lambda _, a: rows.append(a[0].reshape(-1, 16)))
+    with torch.no_grad(), tapped(taps, lambda i, flow: moments[i].add(flow)):
+        for batch in windows.split(3):
+            without_head(model)(batch)
+    hook.remove()
+    entrance.remove()
+    x, block, stream = torch.cat(rows).double(), blocks(model)[1], torch.cat(streams)
+    block = Block("", *(t.double() for t in (block.W1, block.b1, block.W2, block.b2)), block.activation,
+                  tuple((U.double(), u.double()) for U, u in block.factors))  # fmt: skip
+    h, y, z = block.hidden(x), block(x), block.before(x)
+    values = moments[1].statistics()
+
+    def rank(rows):
+        eigenvalues = np.linalg.eigvalsh(np.cov(rows.numpy().T))
+        return eigenvalues.sum() ** 2 / (eigenvalues**2).sum()
+
+    usual = h.square().mean().sqrt().item()
+    energy = h.square().mean(0)
+    sizes = h.abs().flatten().sort(descending=True).values
+    cosines = [
+        abs(float(g @ u) / float(g.norm() * u.norm())) for g, u in zip(block.W1, block.factors[0][0], strict=True)
+    ]
+    expected = {
+        "rank in": rank(x), "rank hidden": rank(h), "rank out": rank(y), "open gates": (z > 0).double().mean().item(),
+        "never open": ((z > 0).sum(0) == 0).sum().item(), "dead": 0,
+        "effective width": (energy.sum() ** 2 / energy.square().sum()).item(), "largest": sizes[0].item() / usual,
+        "tail": sizes[math.ceil(1e-4 * len(sizes)) - 1].item() / usual, "alignment": np.mean(cosines),
+        "stream share": (y.norm(dim=1) / stream.norm(dim=1)).mean().item(),
+    }  # fmt: skip
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
+        assert values[name] == pytest.approx(value, rel=1e-4), name
+    assert moments[1].count == 320
+
+
+def test_dead_neurons_are_counted():
+    model = tiny("gpt2")
+    with torch.no_grad():
+        model.transformer.h[0].mlp.c_fc.weight[:, :3] = 0
+        model.transformer.h[0].mlp.c_fc.bias[:3] = -30.0
+    values = small(model, widths=(), losses=False).blocks[0].statistics
+    assert values["dead"] == 3 and values["never open"] >= 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [("llama", "swiglu"), ("gpt2", "gelu"), ("bert", "gelu"), ("neox", "gelu"), ("vit", "gelu"), ("own", "swiglu")],
+)
+def test_every_layout_is_profiled(kind: str, unit: str):
+    model = tiny(kind)
+    text = torch.randn(24, 3, 8, 8, generator=torch.Generator().manual_seed(0)) if kind == "vit" else TOKENS
+    result = small(model, text, tokens=480 if kind != "vit" else 18 * 16, test=96)
+    table = result.table()
+    assert list(table["unit"]) == [unit] * len(table) and len(table) == 2
+    assert (table["left by linear"] > 0).all() and (table["left by linear"] < 2).all()
+    assert math.isfinite(result.loss) == (kind not in ("bert", "vit"))
+    assert table["skipped"].notna().all() and table["linearised"].notna().all()
+    assert len(result.curves()) == 6 and result.sentences()
+    assert not model.training and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert not any("forward" in m.__dict__ for m in model.modules())
+
+
+def test_losses_are_those_of_replaced_maps():
+    """The layers before a block are not run again, which changes no number."""
+    model = tiny("llama")
+    test = parts_of(TOKENS, None, 960, 240, 16)[2]
+    torch.manual_seed(1)
+    maps = [Affine(0.1 * torch.randn(16, 16), torch.randn(16), 0.0) for _ in range(2)]
+
+    class Zero(nn.Module):
+        def forward(self, x):
+            return torch.zeros_like(x)
+
+    class Map(nn.Module):
+        def __init__(self, affine):
+            super().__init__()
+            self.affine = affine
+
+        def forward(self, x):
+            return self.affine(x)
+
+    class Silent:
+        def step(self, amount=1):
+            pass
+
+    with ready(model):
+        costs, loss = measured_costs(model, taps_of(model), test, maps, Silent())
+    clean = log_perplexity(model, test)
+    assert loss == pytest.approx(clean, abs=1e-6)
+    for i, (skipped, linearised) in enumerate(costs):
+        for cost, module in ((skipped, Zero()), (linearised, Map(maps[i]))):
+            assert cost.value == pytest.approx(log_perplexity(replace_map(model, {i: module}), test) - clean, abs=1e-5)
+            assert cost.low < cost.value < cost.high
+
+
+def test_what_is_recalled_leaves_the_model_as_it_was():
+    model, rows = tiny("gpt2"), TOKENS[:32].view(2, 16)
+    taps = taps_of(model)
+    with torch.no_grad():
+        with remembered(taps) as outputs:
+            clean = model(rows).logits
+        with recalled(taps, outputs):
+            assert torch.equal(model(rows).logits, clean)
+        with replaced(taps[0], None):
+            assert not torch.allclose(model(rows).logits, clean)
+        assert torch.equal(model(rows).logits, clean)
+
+
+def test_linear_blocks_are_wholly_linear():
+    model = tiny("gpt2")
+    for block in model.transformer.h:
+        block.mlp.act = nn.Identity()
+    result = small(model)
+    assert all(block.linear.value < 1e-4 for block in result.blocks)
+    assert "Layers 0 to 1 are 100 % linear" in result.sentences()[0]
+    assert all(abs(block.linearised.value) < 1e-3 for block in result.blocks)
+    assert "2 of 2 blocks cost less than 1 % of perplexity when made linear" in " ".join(result.sentences())
+
+
+def test_modules_by_name_need_no_layout():
+    class Strange(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(64, 8)
+            self.body = nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 8))
+            self.head = nn.Linear(8, 64)
+
+        def forward(self, tokens):
+            x = self.embed(tokens)
+            return self.head(x + self.body(x))
+
+    torch.manual_seed(0)
+    model = Strange()
+    result = small(model, modules=["body"])
+    assert result.blocks[0].unit == "" and result.blocks[0].skipped is not None and math.isfinite(result.loss)
+    assert model.training
+    with pytest.raises(GatelabError, match=r"looks like a block: 'body'.*modules="):
+        small(model)
+    with pytest.raises(GatelabError, match=r"no module 'bodi'"):
+        small(model, modules=["bodi"])
+    llama = tiny("llama")
+    named = small(llama, modules=["model.layers.1.mlp"])
+    assert named.blocks[0].unit == "swiglu" and named.blocks[0].linear == small(llama).blocks[1].linear
+
+
+def test_texts_that_are_too_short_are_refused():
+    model = tiny("llama")
+    with pytest.raises(GatelabError, match="20 tokens and a window 32"):
+        small(model, TOKENS[:20], length=32)
+    with pytest.raises(GatelabError, match="three at least"):
+        small(model, TOKENS[:32])
+    with pytest.raises(GatelabError, match="a token is 64"):
+        small(model, TOKENS + 1)
+    with pytest.raises(GatelabError, match="no tokenizer"):
+        small(model, "Once upon a time")
+    with pytest.raises(GatelabError, match="GiB and memory is"):
+        small(model, memory=1000)
+
+
+def test_parts_of_a_text_never_overlap():
+    fit, chosen, test = parts_of(torch.arange(1600), None, 960, 240, 16)
+    assert [len(part) for part in (fit, chosen, test)] == [52, 8, 15]
+    assert len(torch.cat([fit, chosen, test]).flatten().unique()) == 75 * 16
+
+
+def test_a_profile_is_a_value(tmp_path: Path):
+    result = small(tiny("llama"))
+    assert repr(result).startswith("Profile(LlamaForCausalLM, 2 blocks: ") and len(repr(result)) < 120
+    assert "<table>" in result._repr_html_() and len(repr(result.blocks[0])) < 120
+    plain = json.loads(result.save(tmp_path / "profile.json").read_text())
+    assert plain["blocks"][1]["linear"]["value"] == result.blocks[1].linear.value
+    assert plain["sentences"] == list(result.sentences())
+    assert result.plot(tmp_path / "profile.png") and (tmp_path / "profile.png").stat().st_size > 1000
+    calls = []
+    small(tiny("llama"), progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1][0] == calls[-1][1] and [d for d, _ in calls] == sorted(d for d, _ in calls)
+
+
+# ---- fits
+
+
+def toy_rows(width: int = 3, d: int = 3, outputs: int = 2) -> BlockRows:
+    torch.manual_seed(0)
+    W, V, D = torch.randn(width, d), torch.randn(width, d), torch.randn(outputs, width)
+    truth = Block("", W, torch.randn(width), D, torch.randn(outputs), torch.relu, ((V, torch.randn(width)),))
+    x = torch.randn(900, d)
+    y = truth(x)
+    return BlockRows(x[:600], y[:600], (x[600:750], y[600:750]), (x[750:], y[750:]))
+
+
+def test_ridge_maps_are_least_squares():
+    rows = toy_rows()
+    affine = affine_of_rows(rows.x, rows.y, rows.validation, ridges=(0.0,))
+    design = torch.cat([rows.x, torch.ones(600, 1)], 1).double()
+    solution = torch.linalg.lstsq(design, rows.y.double()).solution
+    assert torch.allclose(torch.cat([affine.A, affine.b[:, None]], 1), solution.T.float(), atol=1e-4)
+    xx = (rows.x.T @ rows.x).double()
+    (A,) = ridge_maps(xx, (rows.x.T @ rows.y).double(), [0.5])
+    scaled = torch.linalg.inv(xx + 0.5 * xx.diagonal().mean() * torch.eye(3)) @ (rows.x.T @ rows.y).double()
+    assert torch.allclose(A.T, scaled)
+
+
+def test_fits_come_near_those_of_the_solver():
+    """`gl.fit` trains to the optimum; the fit of blocks is an upper bound, here within a factor of 1.5 in the error."""
+    rows = toy_rows()
+    problem = gl.Problem.from_arrays(rows.x.numpy(), rows.y.numpy(), test=tuple(t.numpy() for t in rows.test))
+    best = gl.fit("glu", problem, 2, progress=False)
+    least = float(np.square(best.predict(rows.test[0].numpy()) - rows.test[1].numpy()).sum())
+    least /= float((rows.test[1] - rows.y.mean(0)).square().sum())
+    fits = [fit_block(rows, "glu", 2, steps=300, batch=256, seed=seed) for seed in range(3)]
+    fit = min(fits, key=lambda one: one.validation)
+    assert 0.9 * math.sqrt(least) < math.sqrt(fit.error) < 1.5 * math.sqrt(least)
+    assert fit.error == pytest.approx(left_over(fit(rows.test[0]), rows.test[1], rows.y.mean(0)), rel=1e-5)
+    assert fit.parameters == gl.unit("glu").parameter_count(2, 3, 2)
+
+
+def test_a_block_starts_as_itself():
+    rows = toy_rows(width=5)
+    model = tiny("llama")
+    block = blocks(model)[0]
+    x = torch.randn(900, 16)
+    y = block(x)
+    whole = BlockRows(x[:600], y[:600], (x[600:750], y[600:750]), (x[750:], y[750:]))
+    assert fit_block(whole, "swiglu", block.width, start=block, steps=0).error < 1e-6
+    assert fit_block(whole, "swiglu", 8, start=block, steps=0).error > 1e-3
+    affine = affine_of_rows(rows.x, rows.y, rows.validation)
+    alone = left_over(affine(rows.test[0]), rows.test[1], rows.y.mean(0))
+    assert fit_block(rows, "bilinear", 4, beside=affine, steps=50).error < alone
+
+    class Mine(nn.Module):
+        def __init__(self, d_in: int, width: int, d_out: int):
+            super().__init__()
+            self.D = nn.Linear(d_in, d_out)
+
+        def forward(self, x):
+            return self.D(x)
+
+    with pytest.raises(GatelabError, match="no gate times factors"):
+        fit_block(rows, Mine, 4)
+
+
+def test_units_are_known_by_their_gates():
+    W = torch.eye(3)
+    plain = [(nn.ReLU(), "mlp"), (nn.GELU("tanh"), "gelu"), (nn.SiLU(), "silu"), (lambda z: z.relu() ** 2, "relu2")]
+    for gate, name in plain:
+        assert unit_of(Block("", W, W[0], W, W[0], gate)).name == name
+    for gate, name in [
+        (nn.ReLU(), "glu"),
+        (nn.GELU(), "geglu"),
+        (nn.Sigmoid(), "sigmoid-glu"),
+        (nn.Identity(), "bilinear"),
+    ]:
+        assert unit_of(Block("", W, W[0], W, W[0], gate, ((W, W[0]),))).name == name
+    assert unit_of(Block("", W, W[0], W, W[0], torch.sin)).name not in {name for _, name in plain}
+
+
+def test_a_layer_is_a_problem_for_every_solver():
+    model = tiny("llama")
+    problem = gl.Problem.from_layer(model, 1, TOKENS, tokens=640, test=160, length=16)
+    assert (problem.d_in, problem.d_out, problem.name) == (16, 16, "LlamaForCausalLM model.layers.1")
+    block = blocks(model)[1]
+    for rows in (problem.train, problem.test):
+        assert np.allclose(block(torch.tensor(rows.x).float()).numpy(), rows.y, atol=1e-5)
+    assert not {row.tobytes() for row in problem.train.x} & {row.tobytes() for row in problem.test.x}
+    fit = gl.fit("swiglu", problem, 2, solver="adam", steps=5, progress=False)
+    assert fit.network(torch.zeros(1, 16, dtype=torch.float64)).shape == (1, 16)
+    same = gl.Problem.from_layer(model, "model.layers.1.mlp", TOKENS, tokens=640, test=160, length=16)
+    assert np.array_equal(same.train.x, problem.train.x)
+    with pytest.raises(GatelabError, match="layer is 2"):
+        gl.Problem.from_layer(model, 2, TOKENS, length=16)
