@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from typer.testing import CliRunner
 
 from gatelab.anatomy.orders import ORDERS, moments, surgeon
-from gatelab.anatomy.refits import Rows, gradient, joint, last_map, with_weights
+from gatelab.anatomy.refits import Rows, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
 from gatelab.anatomy.shrinking import METHODS, narrowed, shrink
 from gatelab.anatomy.streams import Stream, check_order
 from gatelab.anatomy.texts import log_perplexity
+from gatelab.cli.application import app
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Block, layers_of
 
 transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
 DENSE = 24  # neurons of the tiny models
 
 
@@ -235,3 +238,62 @@ def test_bad_input(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(GatelabError, match="pickled"):
         shrink(tmp_path, 0.5, range(200))
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("gpt2", "swiglu"), ("bert", "relu2")]
+)
+def test_another_unit(kind: str, unit: str, tmp_path: Path) -> None:
+    model, rows = tiny(kind), rows_for(kind)
+    small = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
+    assert small.bytes_after < small.bytes_before
+    assert all(0 < layer.error < 1 for layer in small.layers)
+    with pytest.raises(GatelabError, match="no usual format"):
+        small.save(tmp_path / "small")
+    again = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
+    assert again.after == pytest.approx(small.after, abs=1e-6)
+
+
+def test_relu2_holds_a_product_of_lines() -> None:
+    """g u = ((g + u)^2 - (g - u)^2) / 4: with four directions a neuron, an exact start."""
+    block = replace(random_block(n=5), activation=lambda z: z)
+    x = torch.randn(400, 6, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    start = another_unit(block, torch.square, 0, 10, torch.arange(5))
+    rows = Rows(x, block.hidden(x) @ block.W2.T)
+    # Of three directions a neuron, the first ten are those of three neurons and one more: 15 hold all five.
+    whole = another_unit(block, torch.square, 0, 15, torch.arange(5))
+    for wanted, candidate in ((False, start), (True, whole)):
+        sums = moments(candidate, rows.inputs, rows.targets)
+        error = sums.error(last_map(candidate, sums, 1e-14)) / rows.size()
+        assert (error < 1e-8) is wanted
+
+
+def test_units_that_no_block_can_be(tmp_path: Path) -> None:
+    with pytest.raises(GatelabError, match="only drops neurons"):
+        shrink(tiny("llama"), 0.5, rows_for("llama"), unit="relu2", method="wanda", length=32)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """From a folder of Transformers to another one, and its errors in one line."""
+    tiny("llama").save_pretrained(tmp_path / "model")
+    tokens = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(i): i for i in range(40)}, unk_token="0"))
+    tokens.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokens).save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(" ".join(str(int(i)) for i in rows_for("llama").flatten()))
+    words = ["shrink", str(tmp_path / "model"), "--text", str(tmp_path / "text.txt"), "--length", "32"]
+    result = CliRunner().invoke(app, [*words, "--keep", "0.5", "--out", str(tmp_path / "small"), "--json"])
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["measure"] == "log perplexity"
+    assert [layer["width"] for layer in document["layers"]] == [DENSE // 2] * 2
+    config = json.loads((tmp_path / "small" / "config.json").read_text())
+    assert config["intermediate_size"] == DENSE // 2
+    for wrong, message in (
+        (["--keep", "1.5"], "above 0 and up to 1"),
+        (["--method", "wnda"], "did you mean 'wanda'"),
+        (["--out", str(tmp_path / "small")], "is there already"),
+        (["--length", "500"], "longer text"),
+    ):
+        result = CliRunner().invoke(app, [*words, *wrong])
+        assert result.exit_code == 2
+        assert message in result.stderr

@@ -19,7 +19,7 @@ from torch.nn import functional
 from gatelab.anatomy.streams import first_of
 from gatelab.anatomy.texts import logits_of
 from gatelab.display import Listener
-from gatelab.models.layouts import Layer, layers_of
+from gatelab.models.layouts import Layer, Replaced, layers_of
 
 TOKENS = 1024  # of a step
 WARM = 10  # steps until the rate is what it is to be
@@ -105,8 +105,13 @@ def distil(
 
 def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
     """The weights and biases of all blocks."""
-    linears = [layer.module.get_submodule(name) for layer in layers for name in layer.linear_names()]
-    return [p for linear in linears for p in linear.parameters()]
+    modules: list[nn.Module] = []
+    for layer in layers:
+        if isinstance(layer.entrance, Replaced):
+            modules.append(layer.entrance)
+        else:
+            modules += [layer.module.get_submodule(name) for name in layer.linear_names()]
+    return [p for module in modules for p in module.parameters()]
 
 
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:

@@ -11,13 +11,13 @@ decided on windows that nothing is fitted to.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gatelab.anatomy.orders import CHUNK, Moments, damped, moments
+from gatelab.errors import GatelabError
 from gatelab.models.layouts import Block, Elementwise
 
 RIDGES = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
@@ -119,6 +119,44 @@ def joint(block: Block, fitted: Rows, held_out: Rows, *, epochs: int, rate: floa
     return replace(best, W2=D)
 
 
+def another_unit(block: Block, gate: Elementwise, factors: int, width: int, neurons: Tensor) -> Block:
+    """A block of another unit to begin a refit with: directions of the old one, and a last map of zeros.
+
+    Gates look along the old gates and, where factors go, along sums and differences of both: a product of two lines is
+    a difference of two squares, g u = ((g + u)^2 - (g - u)^2) / 4. Factors are the old ones, then constants 1.
+
+    Args:
+        block: the old block.
+        gate: the activation of the new one.
+        factors: how many factors the new one has.
+        width: how many neurons.
+        neurons: the old neurons, those that carry most first.
+
+    Returns:
+        The new block; its last map is zero and its last bias that of the old one.
+    """
+    W, b = block.W1[neurons], block.b1[neurons]
+    lines = [(U[neurons], u[neurons]) for U, u in block.factors]
+    gates = [(W, b)]
+    if factors < len(lines):
+        gates = [(W + U, b + u) for U, u in lines] + [(W - U, b - u) for U, u in lines] + gates
+    elif len(neurons) < width:
+        gates += [(-W, -b)]
+    # Neuron after neuron, all of its directions together.
+    W1, b1 = (torch.stack(parts, 1).flatten(0, 1) for parts in zip(*gates, strict=True))
+    if len(W1) < width:
+        raise GatelabError(
+            f"{width} neurons are asked for and the old block gives {len(W1)} directions; give a smaller keep"
+        )
+    old = torch.arange(len(W1), device=W1.device)[:width] // len(gates)
+    ones = (torch.zeros_like(W1[:width]), torch.ones_like(b1[:width]))
+    new_factors = [(lines[l][0][old], lines[l][1][old]) if l < len(lines) else ones for l in range(factors)]
+    return Block(
+        layer=block.layer, W1=W1[:width].clone(), b1=b1[:width].clone(), W2=block.W2.new_zeros(len(block.W2), width),
+        b2=block.b2, activation=gate, factors=tuple(new_factors),
+    )  # fmt: skip
+
+
 def weights(block: Block) -> list[Tensor]:
     """Gate with bias, factors with theirs, last map; biases are further columns where the block has any."""
     affine = [(block.W1, block.b1), *block.factors]
@@ -166,6 +204,3 @@ def value_and_slope(activation: Elementwise, z: Tensor) -> tuple[Tensor, Tensor]
         value = activation(point)
         (slope,) = torch.autograd.grad(value.sum(), point)
     return value.detach(), slope
-
-
-Fitter = Callable[[Block, Rows, Rows], Block]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -30,11 +31,13 @@ from torch.nn import functional
 from gatelab.anatomy.distillation import Distilled, last_states
 from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments
-from gatelab.anatomy.refits import Rows, joint, last_map, last_map_by_held_out
+from gatelab.anatomy.refits import Rows, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order
 from gatelab.anatomy.texts import Parts, check_tokens, load_model, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.feedforward import Unit
+from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.memory import check_device
 from gatelab.models.layouts import OWN, Block, Layer, layers_of
@@ -61,7 +64,7 @@ class ShrunkLayer:
         width: neurons now.
         before: neurons there were.
         error: share of the block's output that is lost on held-out windows, |t - y|^2 / |t|^2.
-        dropped: the same with the neurons left out and nothing refitted.
+        dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
         seconds: how long it took.
     """
 
@@ -175,6 +178,7 @@ def shrink(
     length: int = 256,
     most: int | None = None,
     distil: int = 0,
+    unit: Any = None,
     store: str | Path | None = None,
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
@@ -193,6 +197,8 @@ def shrink(
         most: windows at most.
         distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
             end (`gatelab.anatomy.distillation`); no part of any published method here.
+        unit: another unit for all blocks, such as "relu2" or "gqu", with as many weights as `keep` of the neurons have;
+            for method "ours". Such a model is used as it is: the usual format has no place for it.
         store: a folder that keeps layers that are done: the same call goes on from there.
         device: where to compute, such as "cuda"; None for where the model is.
         progress: what to show, see `gatelab.display`.
@@ -202,6 +208,7 @@ def shrink(
     """
     began = time.monotonic()
     check_settings(keep, method)
+    other = product_unit(unit, method)
     distil = whole_number("distil", distil, 0, of="epochs")
     if isinstance(model, str | Path):
         model, tokenizer = load_model(model)
@@ -218,7 +225,7 @@ def shrink(
     dense.eval()
     try:
         check_order(dense, rows.calibration[:1])
-        done = shrink_layers(dense, small, rows.calibration, keep, method, store, progress)
+        done = shrink_layers(dense, small, rows.calibration, keep, method, other, store, progress)
         course = None
         if distil:
             held_out = held_out_windows(len(rows.calibration))
@@ -231,11 +238,15 @@ def shrink(
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
     finally:
         dense.train(was_training)
-    write_width(small, layers_of(small))
+    reason = ""
+    if other is None:
+        write_width(small, layers_of(small))
+    else:
+        reason = f"its blocks are {other.name}, for which the configuration of {type(small).__name__} has no place"
     return Shrunk(
         model=small, tokenizer=tokenizer, method=method, keep=keep, layers=tuple(done), measure=measure, before=before,
         after=after, bytes_before=bytes_of(dense), bytes_after=bytes_of(small), seconds=time.monotonic() - began,
-        course=course,
+        course=course, reason=reason,
     )  # fmt: skip
 
 
@@ -248,6 +259,7 @@ def shrink_layers(
     calibration: Tensor,
     keep: float,
     method: str,
+    other: Unit | None,
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
@@ -255,7 +267,7 @@ def shrink_layers(
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
-    shelf = Shelf.open(store, plan_of(dense, calibration, keep, method))
+    shelf = Shelf.open(store, plan_of(dense, calibration, keep, f"{method} {other}"))
     stream = Stream.begin(small, calibration)
     ideal = None
     if method == "ours":
@@ -266,15 +278,23 @@ def shrink_layers(
         for old, new in zip(old_layers, new_layers, strict=True):
             block = old.read()
             width = max(1, round(keep * block.width))
-            stored = shelf.read(block)
+            if other is not None:
+                width = max(1, round(keep * block.parameters / ((other.factors + 2) * block.W1.shape[1])))
+            stored = shelf.read(block, other)
             if stored is None:
                 began = time.monotonic()
                 fitted, others = gathered(stream, ideal, old, new, held_out)
-                smaller, dropped = METHOD[method](block, fitted, others, width)
+                if other is None:
+                    smaller, dropped = METHOD[method](block, fitted, others, width)
+                else:
+                    smaller, dropped = other_block(block, fitted, others, width, other), math.nan
                 error = others.error(smaller) / others.size()
                 stored = smaller, ShrunkLayer(old.name, width, block.width, error, dropped, time.monotonic() - began)
                 shelf.write(*stored)
-            new.write(stored[0])
+            if other is None:
+                new.write(stored[0])
+            else:
+                new.put_map(BlockModule(stored[0]))
             stream.advance(new)
             if ideal is not None:
                 ideal.advance(old)
@@ -370,6 +390,32 @@ def our_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Blo
     return joint(start, fitted, others, epochs=EPOCHS, rate=RATE), dropped / others.size()
 
 
+def other_block(block: Block, fitted: Rows, others: Rows, width: int, unit: Unit) -> Block:
+    """A block of another unit that does what the old one does, as well as it can."""
+    sums = moments(block, fitted.inputs, fitted.targets)
+    carried = sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
+    start = another_unit(block, unit.gate, unit.factors, width, carried.argsort(descending=True))
+    its_sums, decisive = (moments(start, rows.inputs, rows.targets) for rows in (fitted, others))
+    D, _ = last_map_by_held_out(start, its_sums, decisive)
+    return joint(replace(start, W2=D), fitted, others, epochs=EPOCHS, rate=RATE)
+
+
+class BlockModule(nn.Module):
+    """A block as a module: D [act(Gx + g) * (Ux + u) * ...] + d, its weights free to move."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        affine = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
+        self.weights = nn.ParameterList(nn.Parameter(W.clone()) for W, _ in affine)
+        self.biases = nn.ParameterList(nn.Parameter(b.clone()) for _, b in affine)
+        self.activation = block.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [functional.linear(x, W, b) for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True)]
+        hidden = math.prod(values[1:], start=self.activation(values[0]))
+        return functional.linear(hidden, self.weights[-1], self.biases[-1])
+
+
 METHOD: dict[str, Any] = {
     "magnitude": dropped_neurons("magnitude"),
     "wanda": dropped_neurons("wanda"),
@@ -388,6 +434,18 @@ def check_settings(keep: float, method: str) -> None:
         raise GatelabError(f"keep is {keep!r}; give the share of neurons that stay, above 0 and up to 1, such as 0.8")
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
+
+
+def product_unit(unit: Any, method: str) -> Unit | None:
+    """The unit that is asked for; None where blocks stay of their own."""
+    if unit is None:
+        return None
+    if method != "ours":
+        raise GatelabError(f"unit= is given and method is {method!r}, which only drops neurons; give method='ours'")
+    other = as_unit(unit)
+    if not isinstance(other, Unit):
+        raise GatelabError(f"{unit!r} is no gate times factors; give a unit such as 'relu2', 'swiglu' or 'gqu'")
+    return other
 
 
 def check_layers(layers: Sequence[Layer]) -> None:
@@ -501,15 +559,19 @@ class Shelf:
             return 0
         return sum(self.path(layer.name).exists() for layer in layers)
 
-    def read(self, block: Block) -> tuple[Block, ShrunkLayer] | None:
+    def read(self, block: Block, other: Unit | None = None) -> tuple[Block, ShrunkLayer] | None:
         """The smaller block of a layer and what became of it; None where it is not done."""
         path = self.path(block.layer)
         if self.folder is None or not path.exists():
             return None
         content = read_packed(path, "remove it, and the layer is computed again", "pt")
         arrays = {name: value.to(block.W1) for name, value in content.arrays.items()}
-        factors = tuple((arrays[f"U{i}"], arrays[f"u{i}"]) for i in range(len(block.factors)))
-        small = replace(block, W1=arrays["W1"], b1=arrays["b1"], W2=arrays["W2"], b2=arrays["b2"], factors=factors)
+        count, activation = len(block.factors), block.activation
+        if other is not None:
+            count, activation = other.factors, other.gate
+        factors = tuple((arrays[f"U{i}"], arrays[f"u{i}"]) for i in range(count))
+        maps = {name: arrays[name] for name in ("W1", "b1", "W2", "b2")}
+        small = Block(block.layer, **maps, activation=activation, factors=factors)
         return small, ShrunkLayer(**content.facts)
 
     def write(self, block: Block, facts: ShrunkLayer) -> None:

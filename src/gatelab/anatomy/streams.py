@@ -118,9 +118,8 @@ class Stream:
             for place, states in self.batches():
                 self.states[place] = self.call(layer, states).cpu()
             return
-        block = layer.read()
         for (place, states), passage in zip(self.batches(), passages, strict=True):
-            after = passage.residual + block(passage.inputs)
+            after = passage.residual + first_of(layer.entrance(passage.inputs))
             self.states[place] = after.reshape(states.shape).cpu()
 
 
