@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from gatelab.anatomy.orders import ORDERS, moments, surgeon
 from gatelab.anatomy.refits import Rows, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
-from gatelab.anatomy.shrinking import METHODS, narrowed, shrink
-from gatelab.anatomy.streams import Stream, check_order
+from gatelab.anatomy.shrinking import METHODS, Frame, narrowed, shrink
+from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import log_perplexity
 from gatelab.cli.application import app
 from gatelab.errors import GatelabError
@@ -191,6 +191,30 @@ def test_layer_by_layer_is_the_model(kind: str) -> None:
         quick.advance(layer)
         plain.advance(layer)
         assert torch.allclose(quick.states, plain.states, atol=1e-5)
+
+
+def test_what_the_loss_feels() -> None:
+    """Its twin differentiates the loss of one token after the other, by a change of the last block's output."""
+    model, rows = tiny("llama"), rows_for("llama")[:2]
+    felt = felt_directions(model, rows, seed=3)
+    with torch.no_grad():
+        logits = model(rows).logits
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.multinomial(logits.flatten(0, 1).softmax(-1), 1, generator=generator)[:, 0]
+    layer = layers_of(model)[-1]
+    total = torch.zeros(16, 16)
+    for token in range(rows.numel()):
+        probe = torch.zeros(rows.numel(), 16, requires_grad=True)
+        hook = layer.exit.register_forward_hook(lambda _, __, y, probe=probe: y + probe.view_as(y))
+        losses = functional.cross_entropy(model(rows).logits.flatten(0, 1), drawn, reduction="none")
+        hook.remove()
+        # After the last attention, the output at a place is felt by the loss at that place alone.
+        (gradient,) = torch.autograd.grad(losses[token], probe)
+        total += torch.outer(gradient[token], gradient[token])
+    assert torch.allclose(felt[-1].float(), total / rows.numel(), rtol=1e-3, atol=1e-6)
+    frame = Frame.of(felt[-1], layer.read())
+    block = layer.read()
+    assert torch.allclose(frame.leave(frame.enter(block)).W2, block.W2, atol=1e-4)
 
 
 def test_distillation_brings_the_models_nearer() -> None:

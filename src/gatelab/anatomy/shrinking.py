@@ -7,7 +7,7 @@
 
 Each layer gets the inputs that it will have in the smaller model. Published methods ask its block for the outputs of
 the old one there; ours for the state that the given model has after the layer, so that what earlier layers lost is made
-good where it can be.
+good where it can be, and measures errors as the loss feels them (`felt_directions`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gatelab.anatomy.distillation import Distilled, last_states
 from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments
 from gatelab.anatomy.refits import Rows, another_unit, joint, last_map, last_map_by_held_out
-from gatelab.anatomy.streams import Stream, check_order
+from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import Parts, check_tokens, load_model, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, unknown_name, whole_number
@@ -52,6 +52,7 @@ DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
 HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 DISTIL_RATE = 0.01
+FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
 CAUSAL = ("llama", "gpt2", "neox")
 
 
@@ -273,6 +274,9 @@ def shrink_layers(
     if method == "ours":
         ideal = Stream.begin(dense, calibration)
     held_out = held_out_windows(len(calibration))
+    felt: list[Tensor] = []
+    if method == "ours" and old_layers[0].layout.name in CAUSAL and shelf.count(old_layers) < len(old_layers):
+        felt = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=shelf.count(old_layers)) as report:
         for old, new in zip(old_layers, new_layers, strict=True):
@@ -284,10 +288,13 @@ def shrink_layers(
             if stored is None:
                 began = time.monotonic()
                 fitted, others = gathered(stream, ideal, old, new, held_out)
+                frame = Frame.of(felt[len(results)] if felt else None, block)
+                inside = frame.rows(fitted), frame.rows(others)
                 if other is None:
-                    smaller, dropped = METHOD[method](block, fitted, others, width)
+                    smaller, dropped = METHOD[method](frame.enter(block), *inside, width)
                 else:
-                    smaller, dropped = other_block(block, fitted, others, width, other), math.nan
+                    smaller, dropped = other_block(frame.enter(block), *inside, width, other), math.nan
+                smaller = frame.leave(smaller)
                 error = others.error(smaller) / others.size()
                 stored = smaller, ShrunkLayer(old.name, width, block.width, error, dropped, time.monotonic() - began)
                 shelf.write(*stored)
@@ -334,6 +341,47 @@ def gathered(stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_
     x, t = torch.cat(inputs), torch.cat(targets)
     mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
     return Rows(x[~mask], t[~mask]), Rows(x[mask], t[mask])
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Coordinates of a block's output in which errors of one length cost the loss the same: y' = R y, and back.
+
+    Where nothing is known of the loss, R is None and coordinates stay as they are.
+    """
+
+    R: Tensor | None
+    inverse: Tensor | None
+
+    @classmethod
+    def of(cls, felt: Tensor | None, block: Block) -> Frame:
+        """The root of how the loss feels the output, its mean set to one and damped."""
+        if felt is None:
+            return cls(None, None)
+        metric = felt / felt.diagonal().mean()
+        metric.diagonal().add_(FELT_DAMPING)
+        values, vectors = torch.linalg.eigh(metric)
+        root = (vectors * values.sqrt()) @ vectors.T
+        inverse = (vectors / values.sqrt()) @ vectors.T
+        return cls(root.to(block.W2), inverse.to(block.W2))
+
+    def rows(self, rows: Rows) -> Rows:
+        """Targets in these coordinates."""
+        if self.R is None:
+            return rows
+        return Rows(rows.inputs, rows.targets @ self.R)
+
+    def enter(self, block: Block) -> Block:
+        """The block with its output in these coordinates."""
+        if self.R is None:
+            return block
+        return replace(block, W2=self.R @ block.W2)
+
+    def leave(self, block: Block) -> Block:
+        """The block with its output as it was."""
+        if self.inverse is None:
+            return block
+        return replace(block, W2=self.inverse @ block.W2)
 
 
 def narrowed(block: Block, neurons: Tensor) -> Block:
@@ -518,7 +566,8 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
 
 def plan_of(model: nn.Module, calibration: Tensor, keep: float, method: str) -> str:
     """A hash of all that decides the smaller blocks."""
-    digest = hashlib.sha256(f"{keep} {method} {EPOCHS} {RATE} {HELD_OUT} {DAMPING}".encode())
+    settings = (keep, method, EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS, FELT_DAMPING)
+    digest = hashlib.sha256(repr(settings).encode())
     digest.update(calibration.cpu().numpy().tobytes())
     for name, value in model.state_dict().items():
         digest.update(name.encode())

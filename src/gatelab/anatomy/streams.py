@@ -12,15 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from gatelab.anatomy.texts import logits_of
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Layer, layers_of
 
 TOKENS = 4096  # that go through a layer at once
+FELT = 1024  # tokens that are differentiated at once
 POST_NORM = ("bert",)  # layouts whose norm comes after the residual, which is the block's own input
 
 
@@ -178,3 +182,44 @@ def check_order(model: nn.Module, window: Tensor) -> None:
             f"the layers of {type(model).__name__} are not called one after the other with the same arguments (a window"
             f" differs by {gap:.1e} at the end); such models can be profiled, and not shrunken layer by layer"
         )
+
+
+def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
+    """For every block, how the loss feels a change of its output: E[g g^T], g the gradient by that output.
+
+    The next token is drawn from the model's own prediction, so that half of e^T E[g g^T] e is to second order what an
+    error e costs, in nats a token, where errors and gradients are unrelated.
+
+    Args:
+        model: a model that predicts next tokens.
+        rows: windows of tokens; some thousand tokens are enough.
+        seed: of the tokens that are drawn.
+
+    Returns:
+        A matrix (d, d) in float64 for each layer.
+    """
+    layers = layers_of(model)
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    sums: dict[int, Tensor] = {}
+    for batch in rows.split(max(1, FELT // rows.shape[1])):
+        probes: dict[int, Tensor] = {}
+
+        def leave(_: nn.Module, __: Any, result: Tensor, i: int, probes: dict[int, Tensor] = probes) -> Tensor:
+            probes[i] = torch.zeros_like(result, requires_grad=True)
+            return result + probes[i]
+
+        hooks = [layer.exit.register_forward_hook(partial(leave, i=i)) for i, layer in enumerate(layers)]
+        try:
+            with torch.enable_grad():
+                logits = logits_of(model(batch.to(device)), model).float().flatten(0, 1)
+                drawn = torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
+                loss = functional.cross_entropy(logits, drawn, reduction="sum")
+                gradients = torch.autograd.grad(loss, [probes[i] for i in range(len(layers))])
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for i, g in enumerate(gradients):
+            flat = g.reshape(-1, g.shape[-1])
+            sums[i] = sums.get(i, 0) + (flat.T @ flat).double()
+    return [sums[i] / rows.numel() for i in range(len(layers))]
