@@ -13,9 +13,9 @@ from torch.nn import functional
 from typer.testing import CliRunner
 
 from gatelab.anatomy.orders import ORDERS, moments, surgeon
-from gatelab.anatomy.refits import Rows, another_unit, gradient, joint, last_map, with_weights
+from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
-from gatelab.anatomy.shrinking import METHODS, Frame, narrowed, shrink
+from gatelab.anatomy.shrinking import METHODS, FeltFrame, narrowed, shrink
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import log_perplexity
 from gatelab.cli.application import app
@@ -130,7 +130,7 @@ def test_moments_and_last_map_against_rows() -> None:
     x = torch.randn(300, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     targets = torch.randn(300, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     sums = moments(block, x, targets)
-    assert sums.error(block.W2) == pytest.approx(Rows(x, targets).error(block))
+    assert sums.error(block.W2) == pytest.approx(BlockTargets(x, targets).error(block))
     D = last_map(block, sums, 1e-12)
     assert torch.allclose(D, torch.linalg.lstsq(block.hidden(x), targets).solution.T, rtol=1e-5, atol=1e-7)
 
@@ -152,7 +152,7 @@ def test_joint_refit_gains_on_rows_that_it_has_not_seen() -> None:
     block = random_block(n=24)
     generator = torch.Generator().manual_seed(8)
     parts = [torch.randn(2048, 6, generator=generator, dtype=torch.float64) for _ in range(3)]
-    fitted, others, fresh = (Rows(x, block.hidden(x) @ block.W2.T) for x in parts)
+    fitted, others, fresh = (BlockTargets(x, block.hidden(x) @ block.W2.T) for x in parts)
     sums = moments(block, fitted.inputs, fitted.targets)
     chosen = ORDERS["surgeon"](block, sums, 16)
     small = narrowed(block, chosen)
@@ -212,7 +212,7 @@ def test_what_the_loss_feels() -> None:
         (gradient,) = torch.autograd.grad(losses[token], probe)
         total += torch.outer(gradient[token], gradient[token])
     assert torch.allclose(felt[-1].float(), total / rows.numel(), rtol=1e-3, atol=1e-6)
-    frame = Frame.of(felt[-1], layer.read())
+    frame = FeltFrame.of(felt[-1], layer.read())
     block = layer.read()
     assert torch.allclose(frame.leave(frame.enter(block)).W2, block.W2, atol=1e-4)
 
@@ -283,7 +283,7 @@ def test_relu2_holds_a_product_of_lines() -> None:
     block = replace(random_block(n=5), activation=lambda z: z)
     x = torch.randn(400, 6, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     start = another_unit(block, torch.square, 0, 10, torch.arange(5))
-    rows = Rows(x, block.hidden(x) @ block.W2.T)
+    rows = BlockTargets(x, block.hidden(x) @ block.W2.T)
     # Of three directions a neuron, the first ten are those of three neurons and one more: 15 hold all five.
     whole = another_unit(block, torch.square, 0, 15, torch.arange(5))
     for wanted, candidate in ((False, start), (True, whole)):

@@ -158,6 +158,11 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
     for same in (tmp_path / "book.txt", str(tmp_path / "book.txt"), rows.flatten().tolist(), rows.numpy(), rows):
         assert torch.equal(windows(same, Letters(), 6), rows)
     assert torch.equal(windows(text, Letters(), 6, most=2), rows[:2])
+    np.save(tmp_path / "tokens.npy", rows.flatten().numpy())
+    assert torch.equal(windows(tmp_path / "tokens.npy", None, 6), rows)
+    (tmp_path / "broken.npy").write_bytes(b"no numbers")
+    with pytest.raises(GatelabError, match="no array of numbers"):
+        windows(str(tmp_path / "broken.npy"), None, 6)
     images = torch.rand(3, 1, 4, 4)
     assert torch.equal(windows(images), images)
 

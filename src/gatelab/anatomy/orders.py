@@ -5,7 +5,7 @@
     flap        var(h_i) |D_i|^2: what it carries less its mean, which a bias can take over (FLAP)
     surgeon     min over D' of |D h - D' h|^2, neuron after neuron: the exact cost once D is refitted (FASP, ZipLM)
 
-All of them need of the rows no more than `Moments`, which are summed up in one streaming pass.
+All of them need of the rows no more than `HiddenSums`, which are summed up in one streaming pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNK = 4096  # rows whose hidden values are held at once
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class HiddenSums:
     """Sums over rows of the hidden values h (n,) of a block and of targets t (d,), in float64.
 
     Attributes:
@@ -39,10 +39,10 @@ class Moments:
     cross: Tensor
     size: float
 
-    def take(self, neurons: Tensor) -> Moments:
+    def take(self, neurons: Tensor) -> HiddenSums:
         """Those of some neurons alone."""
         gram = self.gram[neurons][:, neurons]
-        return Moments(self.count, gram, self.mean[neurons], self.cross[neurons], self.size)
+        return HiddenSums(self.count, gram, self.mean[neurons], self.cross[neurons], self.size)
 
     def error(self, D: Tensor) -> float:
         """The mean of |t - D h|^2."""
@@ -50,7 +50,7 @@ class Moments:
         return float(self.size - 2 * (D.T * self.cross).sum() + ((D @ self.gram) * D).sum())
 
 
-def moments(block: Block, rows: Tensor, targets: Tensor) -> Moments:
+def moments(block: Block, rows: Tensor, targets: Tensor) -> HiddenSums:
     """One pass over the rows.
 
     Args:
@@ -59,7 +59,7 @@ def moments(block: Block, rows: Tensor, targets: Tensor) -> Moments:
         targets: what its output less the last bias should be (N, d).
 
     Returns:
-        The `Moments`.
+        The `HiddenSums`.
     """
     n, count = block.width, len(rows)
     place = {"dtype": torch.float64, "device": rows.device}
@@ -71,10 +71,10 @@ def moments(block: Block, rows: Tensor, targets: Tensor) -> Moments:
         mean += h.sum(0, dtype=torch.float64)
         cross += h.T @ t
         size += float(t.double().square().sum())
-    return Moments(count, gram / count, mean / count, cross / count, size / count)
+    return HiddenSums(count, gram / count, mean / count, cross / count, size / count)
 
 
-def magnitude(block: Block, moments: Moments, width: int) -> Tensor:
+def magnitude(block: Block, moments: HiddenSums, width: int) -> Tensor:
     """The neurons with the largest product of the lengths of their weights; the rows do not matter."""
     score = block.W1.norm(dim=1) * block.W2.norm(dim=0)
     for U, _ in block.factors:
@@ -82,18 +82,18 @@ def magnitude(block: Block, moments: Moments, width: int) -> Tensor:
     return largest(score, width)
 
 
-def wanda(block: Block, moments: Moments, width: int) -> Tensor:
+def wanda(block: Block, moments: HiddenSums, width: int) -> Tensor:
     """The neurons that carry most: root mean square of the value times the length of its column in the last map."""
     return largest(moments.gram.diagonal().sqrt() * block.W2.double().norm(dim=0), width)
 
 
-def flap(block: Block, moments: Moments, width: int) -> Tensor:
+def flap(block: Block, moments: HiddenSums, width: int) -> Tensor:
     """The neurons that carry most beside their mean."""
     variance = (moments.gram.diagonal() - moments.mean.square()).clamp(min=0)
     return largest(variance * block.W2.double().square().sum(0), width)
 
 
-def surgeon(block: Block, moments: Moments, width: int, ridge: float = 1e-3) -> Tensor:
+def surgeon(block: Block, moments: HiddenSums, width: int, ridge: float = 1e-3) -> Tensor:
     """Neurons go one after another, the one whose loss costs least once the last map of the others is refitted.
 
     With A = E[h h^T] + ridge and D at its best for all neurons, neuron i costs |D_i|^2 / (A^-1)_ii exactly; a rank-one
@@ -134,5 +134,5 @@ def largest(score: Tensor, width: int) -> Tensor:
     return score.argsort(descending=True, stable=True)[:width].sort().values
 
 
-Order = Callable[[Block, Moments, int], Tensor]
+Order = Callable[[Block, HiddenSums, int], Tensor]
 ORDERS: dict[str, Order] = {"magnitude": magnitude, "wanda": wanda, "flap": flap, "surgeon": surgeon}

@@ -50,6 +50,7 @@ MEMORY = 2 * 2**30
 DRAWS = 1000
 MOSTLY, HALF = 0.8, 0.5  # shares of the variance from which a block is called mostly and half linear
 SMALL = 0.01  # nats: a percent of perplexity
+FOOT = 1e-3  # where the figure draws losses that are as small, or negative
 
 
 @dataclass(frozen=True)
@@ -702,6 +703,8 @@ def words_of_statistics(result: Profile) -> Iterator[str]:
 
 def figure_of(result: Profile, ax: Any = None) -> Figure:
     """Three panels by layer: variance left, losses of the model, sizes of activations."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     from gatelab.plotting.panel import Pen, canvas
     from gatelab.plotting.theme import look, style
 
@@ -726,10 +729,10 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
             values = [(b.skipped if name == "skipped" else b.linearised) for b in lost]
             shape = look(key)
             if lost:
-                points = [max(v.value, 1e-5) for v in values if v is not None]
+                points = [max(v.value, FOOT) for v in values if v is not None]
                 middle.line([b.number for b in lost], points, Pen(shape.colour, marker=shape.marker), label=name)
         unit = "nats a token" if math.isfinite(result.loss) else "share of the output's variance"
-        middle.set(xlabel="layer", ylabel=unit, title="What the model loses")
+        middle.set(xlabel="layer", ylabel=f"{unit} ({FOOT:g} or less at the foot)", title="What the model loses")
         if lost:
             middle.set(yscale="log")
             middle.legend()
@@ -745,6 +748,9 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
         right.set(xlabel="layer", ylabel="times the usual size", title="Single activations")
         if known:
             right.set(yscale="log")
+            right.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            right.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            right.axes.yaxis.set_minor_formatter(NullFormatter())
             right.legend()
         else:
             right.text("neurons are not known", 0.5, 0.5)

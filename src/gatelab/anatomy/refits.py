@@ -1,11 +1,12 @@
 """What is fitted again once neurons are gone: the last map alone, or the gates, the factors and the last map together.
 
     last_map    min over D of  E|t - D h|^2 + ridge |D - D_0|^2        a Gram matrix and one solve, in float64
-    joint       the same over the gates and the factors too            variable projection: D follows the others
+    joint       the same over the gates and the factors too            Adam, then D eliminated once more
 
 Few rows are easily fitted too well: a model's hidden values are sparse, and what replaces a lost neuron on some
 thousand tokens need not do so on others. So everything pulls towards the weights that there were, and how strongly is
-decided on windows that nothing is fitted to.
+decided on windows that nothing is fitted to. A Gauss-Newton step with D eliminated fits the rows at hand faster, and
+others no better: what is short is rows, not steps.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gatelab.anatomy.orders import CHUNK, Moments, damped, moments
+from gatelab.anatomy.orders import CHUNK, HiddenSums, damped, moments
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Block, Elementwise
 
@@ -26,7 +27,7 @@ DECAY = (0.9, 0.95)  # of the gradient's mean and of the mean of its square
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BlockTargets:
     """Inputs of a block (N, d) and what its output less the last bias should be (N, d)."""
 
     inputs: Tensor
@@ -44,7 +45,7 @@ class Rows:
         return float(self.targets.double().square().sum() / len(self.targets))
 
 
-def last_map(block: Block, sums: Moments, ridge: float) -> Tensor:
+def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
     """The last map at its best for the neurons as they are.
 
     Args:
@@ -61,7 +62,7 @@ def last_map(block: Block, sums: Moments, ridge: float) -> Tensor:
     return (start + change.T).to(block.W2)
 
 
-def last_map_by_held_out(block: Block, sums: Moments, held_out: Moments) -> tuple[Tensor, float]:
+def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -> tuple[Tensor, float]:
     """The last map with the ridge that does best on other rows, or as it is where none does better.
 
     Args:
@@ -76,8 +77,10 @@ def last_map_by_held_out(block: Block, sums: Moments, held_out: Moments) -> tupl
     return min([*candidates, (block.W2, math.inf)], key=lambda pair: held_out.error(pair[0]))
 
 
-def joint(block: Block, fitted: Rows, held_out: Rows, *, epochs: int, rate: float, seed: int = 0) -> Block:
-    """Gates, factors and the last map together: Adam in the weights, D at its best again after every epoch.
+def joint(
+    block: Block, fitted: BlockTargets, held_out: BlockTargets, *, epochs: int, rate: float, seed: int = 0
+) -> Block:
+    """Gates, factors and the last map together: Adam in the weights, and D at its best for the others in the end.
 
     Args:
         block: the block to begin with.

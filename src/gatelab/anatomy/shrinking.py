@@ -31,7 +31,7 @@ from torch.nn import functional
 from gatelab.anatomy.distillation import Distilled, last_states
 from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments
-from gatelab.anatomy.refits import Rows, another_unit, joint, last_map, last_map_by_held_out
+from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import Parts, check_tokens, load_model, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting
@@ -226,7 +226,9 @@ def shrink(
     dense.eval()
     try:
         check_order(dense, rows.calibration[:1])
-        done = shrink_layers(dense, small, rows.calibration, keep, method, other, store, progress)
+        done = shrink_layers(
+            dense, small, rows.calibration, keep, method=method, other=other, store=store, progress=progress
+        )
         course = None
         if distil:
             held_out = held_out_windows(len(rows.calibration))
@@ -259,6 +261,7 @@ def shrink_layers(
     small: Any,
     calibration: Tensor,
     keep: float,
+    *,
     method: str,
     other: Unit | None,
     store: str | Path | None,
@@ -288,7 +291,7 @@ def shrink_layers(
             if stored is None:
                 began = time.monotonic()
                 fitted, others = gathered(stream, ideal, old, new, held_out)
-                frame = Frame.of(felt[len(results)] if felt else None, block)
+                frame = FeltFrame.of(felt[len(results)] if felt else None, block)
                 inside = frame.rows(fitted), frame.rows(others)
                 if other is None:
                     smaller, dropped = METHOD[method](frame.enter(block), *inside, width)
@@ -320,7 +323,9 @@ def held_out_windows(count: int) -> Tensor:
     return held_out
 
 
-def gathered(stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor) -> tuple[Rows, Rows]:
+def gathered(
+    stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor
+) -> tuple[BlockTargets, BlockTargets]:
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
@@ -340,11 +345,11 @@ def gathered(stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_
             targets.append(wanted.outputs + wanted.residual - passage.residual - bias)
     x, t = torch.cat(inputs), torch.cat(targets)
     mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
-    return Rows(x[~mask], t[~mask]), Rows(x[mask], t[mask])
+    return BlockTargets(x[~mask], t[~mask]), BlockTargets(x[mask], t[mask])
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class FeltFrame:
     """Coordinates of a block's output in which errors of one length cost the loss the same: y' = R y, and back.
 
     Where nothing is known of the loss, R is None and coordinates stay as they are.
@@ -354,7 +359,7 @@ class Frame:
     inverse: Tensor | None
 
     @classmethod
-    def of(cls, felt: Tensor | None, block: Block) -> Frame:
+    def of(cls, felt: Tensor | None, block: Block) -> FeltFrame:
         """The root of how the loss feels the output, its mean set to one and damped."""
         if felt is None:
             return cls(None, None)
@@ -365,11 +370,11 @@ class Frame:
         inverse = (vectors / values.sqrt()) @ vectors.T
         return cls(root.to(block.W2), inverse.to(block.W2))
 
-    def rows(self, rows: Rows) -> Rows:
+    def rows(self, rows: BlockTargets) -> BlockTargets:
         """Targets in these coordinates."""
         if self.R is None:
             return rows
-        return Rows(rows.inputs, rows.targets @ self.R)
+        return BlockTargets(rows.inputs, rows.targets @ self.R)
 
     def enter(self, block: Block) -> Block:
         """The block with its output in these coordinates."""
@@ -393,7 +398,7 @@ def narrowed(block: Block, neurons: Tensor) -> Block:
 def dropped_neurons(method: str) -> Any:
     """Magnitude and Wanda: neurons go, the others stay as they are."""
 
-    def smaller(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Block, float]:
+    def smaller(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
         chosen = ORDERS[method](block, moments(block, fitted.inputs, fitted.targets), width)
         small = narrowed(block, chosen)
         return small, others.error(small) / others.size()
@@ -401,7 +406,7 @@ def dropped_neurons(method: str) -> Any:
     return smaller
 
 
-def flap_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Block, float]:
+def flap_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
     """FLAP: neurons that fluctuate least go, and a bias takes over their means."""
     sums = moments(block, fitted.inputs, fitted.targets)
     chosen = ORDERS["flap"](block, sums, width)
@@ -412,7 +417,7 @@ def flap_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Bl
     return replace(small, b2=bias), others.error(small) / others.size()
 
 
-def surgeon_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Block, float]:
+def surgeon_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
     """Optimal brain surgeon by neurons, and the last map refitted: FASP, ZipLM."""
     sums = moments(block, fitted.inputs, fitted.targets)
     chosen = ORDERS["surgeon"](block, sums, width)
@@ -421,7 +426,7 @@ def surgeon_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple
     return replace(small, W2=last_map(small, sums.take(chosen), DAMPING)), dropped
 
 
-def our_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Block, float]:
+def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
     """Neurons by the exact cost after refitting, then all weights together, decided on held-out windows.
 
     The exact cost is that on the rows at hand, which few rows make too good to be true; so the order by what neurons
@@ -438,7 +443,7 @@ def our_block(block: Block, fitted: Rows, others: Rows, width: int) -> tuple[Blo
     return joint(start, fitted, others, epochs=EPOCHS, rate=RATE), dropped / others.size()
 
 
-def other_block(block: Block, fitted: Rows, others: Rows, width: int, unit: Unit) -> Block:
+def other_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, unit: Unit) -> Block:
     """A block of another unit that does what the old one does, as well as it can."""
     sums = moments(block, fitted.inputs, fitted.targets)
     carried = sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)

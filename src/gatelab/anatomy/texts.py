@@ -355,9 +355,9 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     """A text as rows of tokens, one window after the other; what is left over at the end is dropped.
 
     Args:
-        text: a string; a file as `pathlib.Path` or its path as a string; the name of a text that gatelab knows, such as
-            "fineweb-edu"; token numbers in one dimension, or in two as windows; or images (count, channels, height,
-            width) for models of images, which are given back as they are.
+        text: a string; a file as `pathlib.Path` or its path as a string, numpy's .npy for token numbers; the name of a
+            text that gatelab knows, such as "fineweb-edu"; token numbers in one dimension, or in two as windows; or
+            images (count, channels, height, width) for models of images, which are given back as they are.
         tokenizer: one of Transformers; None where the text is token numbers.
         length: tokens a window.
         most: windows, the first ones; a long text is read no further. None for all.
@@ -372,6 +372,8 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     length = whole_number("length", length, 2, of="tokens")
     if most is not None:
         most = whole_number("most", most, 1, of="windows")
+    if isinstance(text, str | Path) and str(text).endswith(".npy") and is_file(str(text)):
+        text = read_numbers(Path(text).expanduser())
     if isinstance(text, str | Path):
         numbers = tokens_of_text(text, tokenizer, None if most is None else most * length)
     else:
@@ -390,6 +392,16 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
             f"the text has {len(numbers)} tokens and a window {length}; give a longer text or a smaller length"
         )
     return numbers[: len(numbers) // length * length].view(-1, length)[:most]
+
+
+def read_numbers(path: Path) -> Any:
+    """Token numbers of a file that numpy wrote."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise GatelabError(
+            f"{path} is no array of numbers ({error}); write it by numpy.save, without objects"
+        ) from None
 
 
 def given_numbers(text: Any) -> Tensor:

@@ -30,7 +30,9 @@ def profile_command(
         str,
         typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k."),
     ],
-    text: Annotated[str, typer.Option(metavar="FILE|NAME", help="Text to read: a file, fineweb-edu, enwik8 ...")],
+    text: Annotated[
+        str, typer.Option(metavar="FILE|NAME", help="Text to read: a file, fineweb-edu, enwik8 ...; .npy for tokens.")
+    ],
     module: Annotated[
         list[str] | None, typer.Option(help="A module by name, as often as needed.", show_default="all blocks")
     ] = None,

@@ -143,6 +143,7 @@ PAPERS = {
     "scaling": ("Scaling", "Divine Benevolence is an x²"),
     "ntk": ("Condition numbers", "The Devil is in the Condition Numbers"),
     "linearize": ("Linearisation", "Linearization of the Feed-Forward Layers in Neural Networks"),
+    "models": ("Real models", "Blocks of real models"),
 }
 COLUMNS = ("Claim", "Paper", "Ours", "Interval", "Verdict")
 

@@ -9,8 +9,8 @@ from pkgutil import iter_modules
 from gatelab.errors import unknown_name
 from gatelab.studies.definition import Study
 
-# The papers, in the order of the report.
-PAPERS = ("scaling", "ntk", "linearize")
+# The papers, in the order of the report, and last what is of no paper.
+PAPERS = ("scaling", "ntk", "linearize", "models")
 
 
 def all_studies() -> tuple[Study, ...]:

@@ -1,0 +1,61 @@
+"""The record of units fitted to blocks of real models: `python benchmarks/blocks.py results/anatomy/blocks.json`.
+
+Every cell is written as it ends: whatever ends the script, the same command goes on. `--model` names a folder, a file
+or one of smollm2 and minilm, `--name` is what the record calls it, `--device cuda` computes the fits on a GPU.
+GATELAB_DATA names the folder with the text.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from gatelab.anatomy import load_model
+from gatelab.files import write_whole
+from gatelab.studies.models.blocks import COMMAND, BlocksPlan, measure_blocks, plan_words
+
+PLANS = {
+    "smollm2": BlocksPlan("SmolLM2-135M-Instruct", (8, 14, 20, 27)),
+    "minilm": BlocksPlan("MiniLM-L6-v2", (0, 2, 5), units=("mlp", "relu2", "gelu", "glu", "swiglu")),
+}
+
+
+def main(
+    out: Path,
+    model: Annotated[str, typer.Option(help="smollm2, minilm, or where the same weights lie.")] = "smollm2",
+    plan: Annotated[str, typer.Option(help="smollm2 or minilm.")] = "smollm2",
+    text: str = "fineweb-edu",
+    device: str = "cpu",
+) -> None:
+    """Fit what the record has not yet, and write it after every cell."""
+    chosen = PLANS[plan]
+    record: dict[str, Any] = {"cells": [], "plans": []}
+    if out.is_file():
+        record = json.loads(out.read_text(encoding="utf-8"))
+    others = [cell for cell in record["cells"] if cell["model"] != chosen.model]
+    known = [cell for cell in record["cells"] if cell["model"] == chosen.model]
+    plans = list(dict.fromkeys([*record["plans"], plan_words(chosen)]))
+    where = platform.processor() or platform.machine()
+    if device != "cpu":
+        where = torch.cuda.get_device_name(device)
+
+    def save(cells: list[dict[str, Any]]) -> None:
+        facts = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": where, "command": COMMAND}
+        write_whole(out, json.dumps({**facts, "plans": plans, "cells": [*others, *cells]}, indent=1).encode())
+        last = cells[-1]
+        print(
+            f"{len(cells)} cells; layer {last['layer']} {last['unit']} {last['width']}: {last['left']:.4f}", flush=True
+        )
+
+    loaded, tokenizer = load_model(model)
+    measure_blocks(loaded, text, chosen, tokenizer=tokenizer, device=device, known=known, done=save)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Blocks of given models: a study of what no paper has."""
