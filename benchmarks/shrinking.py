@@ -1,7 +1,12 @@
-"""One table of smaller models: every method, the same calibration and test text, SmolLM2-135M and MiniLM.
+"""One table of smaller models: every method, the same calibration and test text, SmolLM2-135M, MiniLM and stories260K.
 
     python -m benchmarks.shrinking --device cuda                    all cells, about as long as the device takes
     python -m benchmarks.shrinking --cells smollm2:0.8 --limit 600  what fits into ten minutes; the next call goes on
+    python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
+        --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
+
+SmolLM2 and MiniLM read the FineWeb-Edu sample, calibration from its beginning and test from its end; stories260K reads
+what it wrote itself, calibration and test from different seeds, so that its excess is the divergence of the two models.
 
 Cells are written to results/anatomy/shrink.json as they end, and layers of a cell that was stopped are kept in a store,
 so that a call goes on where the last one ended. A record of other settings is not mixed with: it is refused.
@@ -38,7 +43,7 @@ def main() -> None:
     options = arguments()
     settings = {
         "calibration_tokens": options.calibration, "test_tokens": options.test, "length": options.length,
-        "text": "fineweb-edu", "epochs": options.distil,
+        "epochs": options.distil,
     }  # fmt: skip
     record = read_record(options.record, settings)
     began = time.monotonic()
@@ -95,6 +100,7 @@ def arguments() -> argparse.Namespace:
 def cells(asked: str) -> list[tuple[str, float, str]]:
     """The cells in the order of their weight, or those that are asked for."""
     everything = [("smollm2", keep, method) for keep in KEEPS for method in METHODS]
+    everything += [("stories260k", keep, method) for keep in KEEPS for method in METHODS]
     everything += [("minilm", keep, method) for keep in KEEPS for method in METHODS]
     if not asked:
         return everything
@@ -121,12 +127,29 @@ def read_record(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
     """A model, its tokenizer, and windows: calibration from the beginning of the text, test from its end."""
     model, tokenizer = load_model(name)
+    if name == "stories260k":
+        sizes = (options.calibration // options.length, options.test // options.length)
+        return model, tokenizer, Parts(*(written(model, size, options.length, seed) for seed, size in enumerate(sizes)))
     length = min(options.length, 128) if name == "minilm" else options.length
     rows = windows("fineweb-edu", tokenizer, length)
     first, last = options.calibration // length, options.test // length
     if first + last > len(rows):
         raise SystemExit(f"the text has {len(rows)} windows, {first + last} are asked for")
     return model, tokenizer, Parts(rows[:first], rows[-last:])
+
+
+@torch.no_grad()
+def written(model: Any, count: int, length: int, seed: int) -> Tensor:
+    """Windows that a model writes itself, token by token from its own predictions."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.full((count, 1), model.config.bos_token_id)
+    states = None
+    for _ in range(length - 1):
+        result = model(rows[:, -1:], past_key_values=states, use_cache=True)
+        states = result.past_key_values
+        drawn = torch.multinomial(result.logits[:, -1].softmax(-1), 1, generator=generator)
+        rows = torch.cat([rows, drawn], 1)
+    return rows
 
 
 def saved_again(small: Shrunk, dense: Any, rows: Tensor) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 Few rows are easily fitted too well: a model's hidden values are sparse, and what replaces a lost neuron on some
 thousand tokens need not do so on others. So everything pulls towards the weights that there were, and how strongly is
 decided on windows that nothing is fitted to. A Gauss-Newton step with D eliminated fits the rows at hand faster, and
-others no better: what is short is rows, not steps.
+others no better (measured on a layer of SmolLM2, 6144 tokens): what is short is rows, not steps.
 """
 
 from __future__ import annotations
