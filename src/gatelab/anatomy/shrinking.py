@@ -34,7 +34,7 @@ from gatelab.anatomy.orders import ORDERS, moments
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import Parts, check_tokens, load_model, log_perplexity, split, windows
-from gatelab.display import ProgressLike, one_line, reporting
+from gatelab.display import ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Unit
 from gatelab.feedforward import unit as as_unit
@@ -75,6 +75,9 @@ class ShrunkLayer:
     error: float
     dropped: float
     seconds: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{shorten(self.layer)}: {self.before} -> {self.width} neurons, error {self.error:.3g}")
 
 
 @dataclass(frozen=True, eq=False)
