@@ -18,7 +18,8 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import Parts, check_tokens, load_model, log_perplexity, split, windows
+from gatelab.anatomy.texts import Parts, check_tokens, import_transformers, load_model, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Unit
@@ -145,6 +146,19 @@ class Shrunk:
         return save_folder(self.model, self.tokenizer, self.facts(), Path(folder).expanduser())
 
 
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Transformers shows no bars of its own inside of the block."""
+    logging = import_transformers().utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Path) -> Path:
     """A folder of Transformers that appears under its name when it is complete."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -152,7 +166,8 @@ def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Pa
     part = target.with_name(f".{target.name}.{uuid4().hex}.part")
     try:
         part.mkdir(parents=True)
-        model.save_pretrained(str(part), safe_serialization=True)
+        with without_bars():
+            model.save_pretrained(str(part))
         if tokenizer is not None:
             tokenizer.save_pretrained(str(part))
         write_whole(part / "gatelab.json", json.dumps(facts, indent=1))
