@@ -321,3 +321,23 @@ def test_the_command(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2
         assert message in result.stderr
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_says_what_the_record_says() -> None:
+    """The excess of every method on stories260K, in nats a token, and ours beside the best published one."""
+    cells = json.loads((ROOT / "results/anatomy/shrink-stories.json").read_text())["cells"]
+    page = " ".join((ROOT / "docs/rooms/shrink.md").read_text().split())
+    for keep in ("0.8", "0.6"):
+        excess = {
+            method: cells[f"stories260k:{keep}:{method}"]["after"] - cells[f"stories260k:{keep}:{method}"]["before"]
+            for method in ("magnitude", "wanda", "flap", "surgeon", "ours", "surgeon + distilled", "ours + distilled")
+        }
+        row = " | ".join(f"{value:.3f}" for value in excess.values())
+        assert f"| {keep} | {row} |" in page
+        best = min(excess[method] for method in ("magnitude", "wanda", "flap", "surgeon"))
+        for method in ("ours", "ours + distilled"):
+            assert f"{excess[method] / best:.2f} of the best published excess ({method}, keep {keep})" in page
+        assert cells[f"stories260k:{keep}:ours"]["saved_difference"] < 1e-4
