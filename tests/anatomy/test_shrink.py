@@ -317,6 +317,7 @@ def test_the_command(tmp_path: Path) -> None:
         (["--method", "wnda"], "did you mean 'wanda'"),
         (["--out", str(tmp_path / "small")], "is there already"),
         (["--length", "500"], "longer text"),
+        (["--unit", "relu2", "--out", str(tmp_path / "new")], "leave one out"),
     ):
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2

@@ -37,6 +37,7 @@ def shrink_command(
     distil: Annotated[
         int, typer.Option(min=0, help="Epochs in which all blocks are refitted together at the end.")
     ] = 0,
+    unit: Annotated[str | None, typer.Option(help="Blocks of another unit, such as relu2; not with --out.")] = None,
     length: Annotated[int, typer.Option(min=2, help="Tokens a window.")] = 256,
     windows: Annotated[int | None, typer.Option(min=3, help="Windows at most.", show_default="64")] = 64,
     store: Annotated[
@@ -53,6 +54,8 @@ def shrink_command(
     check_settings(keep, method)
     if out is not None:
         check_out(out)
+    if out is not None and unit is not None:
+        raise GatelabError("--unit and --out are given; the usual format has no place for another unit, leave one out")
     loaded, tokenizer = load_model(model)
 
     def state() -> str | None:
@@ -63,6 +66,7 @@ def shrink_command(
     with interrupts.keeping(state), output.progress("shrinking") as report:
         small = shrink(
             loaded, keep, text, method=method, tokenizer=tokenizer, length=length, most=windows, distil=distil,
+            unit=unit,
             store=store, device=device, progress=report,
         )  # fmt: skip
     if out is not None:
