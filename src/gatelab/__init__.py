@@ -15,6 +15,7 @@
     gl.ladder(["gelu", "swiglu"], "enwik8")                which unit, in a language model: .table() .law() .plot()
     gl.linearize("gelu", "minimax", degree=8)              act(w.x) = Phi(w).Psi(x), polynomials with proved errors
     gl.plan_encrypted(model, rows, quality=0.999)          a model under encryption: by layer the polynomial it needs
+    gl.shrink("model/", 0.8, "book.txt").save("small/")    a smaller model in place of a given one, the loss stated
     gl.profile(model, "book.txt", tokenizer=t)             what the blocks of a given model do: .table() .sentences()
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
         theory,
         train,
     )
-    from gatelab.anatomy import Profile, profile
+    from gatelab.anatomy import Profile, Shrunk, profile, shrink
     from gatelab.data import Problem, problem, problems
     from gatelab.estimators import GatedRegressor, scaling_curve
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
 import_on_use(
     __name__,
     {
-        "anatomy": ("Profile", "profile"),
+        "anatomy": ("Profile", "Shrunk", "profile", "shrink"),
         "estimators": ("GatedRegressor", "scaling_curve"),
         "linearization": ("linearize", "plan_encrypted"),
         "data": ("Problem", "problem", "problems"),
@@ -134,6 +135,7 @@ __all__ = [
     "Problem",
     "Profile",
     "Scaling",
+    "Shrunk",
     "Status",
     "Unit",
     "__version__",
@@ -167,6 +169,7 @@ __all__ = [
     "scaling_curve",
     "scaling_laws",
     "scorecard",
+    "shrink",
     "slope",
     "solve",
     "spline_baseline",

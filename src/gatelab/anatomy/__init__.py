@@ -4,10 +4,12 @@ load_model("smollm2")                a folder of Transformers, a GGUF file, llam
 windows("book.txt", tokenizer, 256)  a text as rows of tokens; split parts them, log_perplexity measures on them
 profile(model, "book.txt", tokenizer=tokenizer)   what every block does: .table() .sentences() .plot()
 fit_block(rows, "swiglu", 64)        a unit fitted to the rows of a block, within a budget
+shrink(model, 0.8, "book.txt", tokenizer=tokenizer)   fewer neurons in every block: .table() .save(folder)
 """
 
 from gatelab.anatomy.fits import Affine, BlockFit, BlockRows, fit_block
 from gatelab.anatomy.profiles import BlockProfile, Profile, layer_problem, layer_rows, profile
+from gatelab.anatomy.shrinking import Shrunk, ShrunkLayer, shrink
 from gatelab.anatomy.texts import log_perplexity, split, windows
 from gatelab.models.pretrained import load_model
 
@@ -17,12 +19,15 @@ __all__ = [
     "BlockProfile",
     "BlockRows",
     "Profile",
+    "Shrunk",
+    "ShrunkLayer",
     "fit_block",
     "layer_problem",
     "layer_rows",
     "load_model",
     "log_perplexity",
     "profile",
+    "shrink",
     "split",
     "windows",
 ]

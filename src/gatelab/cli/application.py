@@ -33,6 +33,7 @@ from gatelab.cli import (
     reproduce,
     results,
     scale,
+    shrink,
     train,
 )
 from gatelab.errors import GatelabError
@@ -136,6 +137,7 @@ app.command("gap", epilog=train.GAP)(train.gap_command)
 app.command("ladder", epilog=ladder.LADDER)(ladder.ladder_command)
 app.command("linearize", epilog=linearize.LINEARIZE)(linearize.linearize_command)
 app.command("plan", epilog=plan.PLAN)(plan.plan_command)
+app.command("shrink", epilog=shrink.SHRINK)(shrink.shrink_command)
 app.command("profile", epilog=profile.PROFILE)(profile.profile_command)
 app.command("compare", epilog=compare.COMPARE)(compare.compare_command)
 app.command("reproduce", epilog=reproduce.REPRODUCE)(reproduce.reproduce_command)

@@ -1,0 +1,202 @@
+"""One table of smaller models: every method, the same calibration and test text, SmolLM2-135M, MiniLM and stories260K.
+
+    python -m benchmarks.shrinking --device cuda                    all cells, about as long as the device takes
+    python -m benchmarks.shrinking --cells smollm2:0.8 --limit 600  what fits into ten minutes; the next call goes on
+    python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
+        --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
+
+SmolLM2 and MiniLM read the FineWeb-Edu sample, calibration from its beginning and test from its end; stories260K reads
+what it wrote itself, calibration and test from different seeds, so that its excess is the divergence of the two models.
+
+Cells are written to results/anatomy/shrink.json as they end, and layers of a cell that was stopped are kept in a store,
+so that a call goes on where the last one ended. A record of other settings is not mixed with: it is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gatelab.anatomy import Shrunk, load_model, log_perplexity, shrink, windows
+from gatelab.anatomy.texts import Parts
+from gatelab.files import write_whole
+
+RECORD = Path("results/anatomy/shrink.json")
+KEEPS = (0.8, 0.6, 0.9, 0.7)  # those that decide come first
+METHODS = ("wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude")
+SENTENCES = 256  # of MiniLM's test
+
+
+def main() -> None:
+    """Compute the cells that the record does not have."""
+    options = arguments()
+    settings = {
+        "calibration_tokens": options.calibration, "test_tokens": options.test, "length": options.length,
+        "epochs": options.distil,
+    }  # fmt: skip
+    record = read_record(options.record, settings)
+    began = time.monotonic()
+    models: dict[str, Any] = {}
+    for name, keep, method in cells(options.cells):
+        key = f"{name}:{keep}:{method}"
+        if key in record["cells"]:
+            continue
+        if options.limit and time.monotonic() - began > options.limit:
+            print(f"the time is up; {key} is next", flush=True)
+            return
+        if name not in models:
+            models[name] = prepared(name, options)
+        model, tokenizer, parts = models[name]
+        base, _, more = method.partition(" + ")
+        store = None
+        if options.store:
+            store = Path(options.store) / f"{name}-{keep}-{base}"
+        small = shrink(
+            model, keep, parts, method=base, length=parts.calibration.shape[1], distil=options.distil if more else 0,
+            store=store, device=options.device, progress=True,
+        )  # fmt: skip
+        cell = {key: value for key, value in small.facts().items() if key != "layers"}
+        cell["method"] = method
+        cell["errors"] = [round(layer.error, 5) for layer in small.layers]
+        if small.course is not None:
+            cell["distillation"] = list(small.course.losses)
+        if name == "minilm":
+            cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
+        if method == "ours":
+            cell |= saved_again(small, model, parts.test)
+        cell |= {"device": device_name(options.device), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+        cell |= {"threads": torch.get_num_threads(), "command": " ".join(sys.argv[1:])}
+        record["cells"][key] = cell
+        write_whole(options.record, json.dumps(record, indent=1) + "\n")
+        print(key, f"{cell['before']:.4f} -> {cell['after']:.4f}", f"{cell['seconds']:.0f} s", flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", default="", help="model:keep or model:keep:method with commas; empty for all")
+    parser.add_argument("--calibration", type=int, default=12_288, help="tokens")
+    parser.add_argument("--test", type=int, default=4096, help="tokens")
+    parser.add_argument("--length", type=int, default=512, help="tokens a window")
+    parser.add_argument("--distil", type=int, default=4, help="epochs of distillation in the cells that have it")
+    parser.add_argument("--limit", type=float, default=0, help="seconds after which no cell is begun")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--store", default="", help="a folder that keeps layers of cells that were stopped")
+    parser.add_argument("--record", type=Path, default=RECORD)
+    return parser.parse_args()
+
+
+def cells(asked: str) -> list[tuple[str, float, str]]:
+    """The cells in the order of their weight, or those that are asked for."""
+    everything = [("smollm2", keep, method) for keep in KEEPS for method in METHODS]
+    everything += [("stories260k", keep, method) for keep in KEEPS for method in METHODS]
+    everything += [("minilm", keep, method) for keep in KEEPS for method in METHODS]
+    if not asked:
+        return everything
+    wanted = asked.split(",")
+    return [cell for cell in everything if any(is_of(cell, part.strip()) for part in wanted)]
+
+
+def is_of(cell: tuple[str, float, str], part: str) -> bool:
+    """Whether a cell is of a name such as smollm2:0.8 or smollm2:0.8:ours."""
+    names = part.split(":")
+    return [str(value) for value in cell][: len(names)] == names
+
+
+def read_record(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The record as it is, or an empty one."""
+    if not path.exists():
+        return {"settings": settings, "cells": {}}
+    record = json.loads(path.read_text())
+    if record["settings"] != settings:
+        raise SystemExit(f"{path} is of {record['settings']}, these are {settings}; give --record another file")
+    return record
+
+
+def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
+    """A model, its tokenizer, and windows: calibration from the beginning of the text, test from its end."""
+    model, tokenizer = load_model(name)
+    if name == "stories260k":
+        sizes = (options.calibration // options.length, options.test // options.length)
+        return model, tokenizer, Parts(*(written(model, size, options.length, seed) for seed, size in enumerate(sizes)))
+    length = min(options.length, 128) if name == "minilm" else options.length
+    rows = windows("fineweb-edu", tokenizer, length)
+    first, last = options.calibration // length, options.test // length
+    if first + last > len(rows):
+        raise SystemExit(f"the text has {len(rows)} windows, {first + last} are asked for")
+    return model, tokenizer, Parts(rows[:first], rows[-last:])
+
+
+@torch.no_grad()
+def written(model: Any, count: int, length: int, seed: int) -> Tensor:
+    """Windows that a model writes itself, token by token from its own predictions."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.full((count, 1), model.config.bos_token_id)
+    states = None
+    for _ in range(length - 1):
+        result = model(rows[:, -1:], past_key_values=states, use_cache=True)
+        states = result.past_key_values
+        drawn = torch.multinomial(result.logits[:, -1].softmax(-1), 1, generator=generator)
+        rows = torch.cat([rows, drawn], 1)
+    return rows
+
+
+def saved_again(small: Shrunk, dense: Any, rows: Tensor) -> dict[str, Any]:
+    """The difference of the saved model as plain Transformers loads it, and tokens a second before and after."""
+    facts: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        place = small.save(Path(folder) / "model")
+        loaded = type(small.model).from_pretrained(str(place)).eval().to(rows.device)
+        facts["bytes_on_disk"] = (place / "model.safetensors").stat().st_size
+        model = small.model.to(rows.device)
+        if small.measure == "log perplexity":
+            facts["saved_difference"] = abs(log_perplexity(loaded, rows) - log_perplexity(model, rows))
+        else:
+            facts["saved_difference"] = float((loaded(rows[:8])[0] - model(rows[:8])[0]).abs().max())
+        for label, one in (("before", dense), ("after", loaded)):
+            began = time.monotonic()
+            one(rows[:4])
+            facts[f"tokens_a_second_{label}"] = rows[:4].numel() / (time.monotonic() - began)
+    return facts
+
+
+@torch.no_grad()
+def sentence_cosine(dense: Any, small: Any, tokenizer: Any) -> float:
+    """The mean cosine of embeddings (means over tokens) of sentences from the last part of the text."""
+    from gatelab.data.text import text_file
+
+    text = Path(text_file("fineweb-edu", None)).read_text()[-200_000:]
+    sentences = [part.strip() for part in text.replace("\n", " ").split(". ") if 40 < len(part) < 300][:SENTENCES]
+    cosines = []
+    for start in range(0, len(sentences), 32):
+        batch = tokenizer(sentences[start : start + 32], padding=True, truncation=True, return_tensors="pt")
+        mask = batch["attention_mask"][..., None].float()
+        means = []
+        for model in (dense, small):
+            here = {key: value.to(next(model.parameters()).device) for key, value in batch.items()}
+            states = model(**here)[0].cpu()
+            means.append((states * mask).sum(1) / mask.sum(1))
+        cosines.append(functional.cosine_similarity(*means, dim=-1))
+    return float(torch.cat(cosines).double().mean())
+
+
+def device_name(device: str) -> str:
+    """What computed."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()}, {platform.system()}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,657 @@
+"""`shrink`: a smaller model in the place of a given one, layer after layer on its own inputs, and what that costs.
+
+    small = gl.shrink("smollm2", keep=0.8, text="fineweb-edu")
+    small.table()                      by layer: width, error, seconds
+    small.before, small.after          log perplexity on windows that nothing was fitted to
+    small.save("smaller")              a folder that plain Transformers loads
+
+Each layer gets the inputs that it will have in the smaller model. Published methods ask its block for the outputs of
+the old one there; ours for the state that the given model has after the layer, so that what earlier layers lost is made
+good where it can be, and measures errors as the loss feels them (`felt_directions`).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.anatomy.distillation import Distilled, last_states
+from gatelab.anatomy.distillation import distil as distilled
+from gatelab.anatomy.orders import ORDERS, moments
+from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
+from gatelab.anatomy.streams import Stream, check_order, felt_directions
+from gatelab.anatomy.texts import Parts, check_tokens, log_perplexity, split, windows
+from gatelab.display import ProgressLike, one_line, reporting, shorten
+from gatelab.errors import GatelabError, unknown_name, whole_number
+from gatelab.feedforward import Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.files import write_whole
+from gatelab.memory import check_device
+from gatelab.models.layouts import OWN, Block, Layer, layers_of
+from gatelab.models.pretrained import import_transformers, load_model
+from gatelab.tensors import pack, write_packed
+from gatelab.tensors import read as read_packed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METHODS = ("ours", *ORDERS)
+DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
+HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
+EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
+DISTIL_RATE = 0.01
+FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
+CAUSAL = ("llama", "gpt2", "neox")
+
+
+@dataclass(frozen=True)
+class ShrunkLayer:
+    """What became of a layer.
+
+    Attributes:
+        layer: its name.
+        width: neurons now.
+        before: neurons there were.
+        error: share of the block's output that is lost on held-out windows, |t - y|^2 / |t|^2.
+        dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
+        seconds: how long it took.
+    """
+
+    layer: str
+    width: int
+    before: int
+    error: float
+    dropped: float
+    seconds: float
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{shorten(self.layer)}: {self.before} -> {self.width} neurons, error {self.error:.3g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """A smaller model and what it costs.
+
+    Attributes:
+        model: the smaller model.
+        tokenizer: that of the given model, or None.
+        method: how the neurons were chosen and what was refitted.
+        keep: the share of neurons that stay.
+        layers: what became of every layer.
+        measure: what `before` and `after` are: "log perplexity" in nats a token, or "cosine" of the mean of the last
+            states with that of the given model, for models that predict no next token.
+        before: of the given model, on windows that nothing was fitted to.
+        after: of the smaller model, on the same windows.
+        bytes_before: of the weights of the given model.
+        bytes_after: of the weights of the smaller model.
+        seconds: how long it took.
+        course: how the distillation went; None where there was none.
+        reason: why it cannot be saved in the usual format; empty where it can.
+    """
+
+    model: Any
+    tokenizer: Any
+    method: str
+    keep: float
+    layers: tuple[ShrunkLayer, ...]
+    measure: str
+    before: float
+    after: float
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+    course: Distilled | None = None
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, f"{self.method}, keep {self.keep:g}: {self.measure} {self.before:.4f} -> {self.after:.4f}"
+        )
+
+    def table(self) -> pd.DataFrame:
+        """A row a layer: width, error on held-out windows, seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(layer) for layer in self.layers])
+
+    def facts(self) -> dict[str, Any]:
+        """What it is, as plain values."""
+        names = ("method", "keep", "measure", "before", "after", "bytes_before", "bytes_after", "seconds")
+        return {name: getattr(self, name) for name in names} | {"layers": [vars(layer) for layer in self.layers]}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as Transformers does, with its tokenizer: the whole folder or nothing.
+
+        Args:
+            folder: where; must not exist, or be empty.
+
+        Returns:
+            The folder.
+        """
+        if self.reason:
+            raise GatelabError(f"this model has no usual format: {self.reason}; use .model as it is")
+        return save_folder(self.model, self.tokenizer, self.facts(), Path(folder).expanduser())
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Transformers shows no bars of its own inside of the block."""
+    logging = import_transformers().utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Path) -> Path:
+    """A folder of Transformers that appears under its name when it is complete."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
+    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    try:
+        part.mkdir(parents=True)
+        with without_bars():
+            model.save_pretrained(str(part))
+        if tokenizer is not None:
+            tokenizer.save_pretrained(str(part))
+        write_whole(part / "gatelab.json", json.dumps(facts, indent=1))
+        if target.is_dir():
+            target.rmdir()
+        part.replace(target)
+    except OSError as error:
+        raise GatelabError(f"{target} cannot be written ({error.strerror or error}); nothing was") from error
+    except Exception as error:
+        # A disk that fills ends in an error of safetensors' own.
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise GatelabError(f"{target} cannot be written ({error}); nothing was; free some space") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+@torch.no_grad()
+def shrink(
+    model: Any,
+    keep: float = 0.8,
+    text: Any = None,
+    *,
+    method: str = "ours",
+    tokenizer: Any = None,
+    length: int = 256,
+    most: int | None = None,
+    distil: int = 0,
+    unit: Any = None,
+    store: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: ProgressLike = None,
+) -> Shrunk:
+    """A smaller model: fewer neurons in every feed-forward block, the others refitted, the loss stated.
+
+    Args:
+        model: a model of Transformers in one of the layouts llama, gpt2, vit, neox or bert, or what `load_model` takes:
+            a folder with safetensors, a GGUF file, a name. It stays as it is.
+        keep: the share of the neurons of every block that stay, above 0 and up to 1.
+        text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
+            windows (calibration, test) as they are. Images for a ViT.
+        method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
+        tokenizer: of the model, where the text is a text and the model is given as such.
+        length: tokens a window.
+        most: windows at most.
+        distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
+            end (`gatelab.anatomy.distillation`); no part of any published method here.
+        unit: another unit for all blocks, such as "relu2" or "gqu", with as many weights as `keep` of the neurons have;
+            for method "ours". Such a model is used as it is: the usual format has no place for it.
+        store: a folder that keeps layers that are done: the same call goes on from there.
+        device: where to compute, such as "cuda"; None for where the model is.
+        progress: what to show, see `gatelab.display`.
+
+    Returns:
+        A `Shrunk`: `.model`, `.table()`, `.save(folder)`, `.before`, `.after`.
+    """
+    began = time.monotonic()
+    check_settings(keep, method)
+    other = product_unit(unit, method)
+    distil = whole_number("distil", distil, 0, of="epochs")
+    if isinstance(model, str | Path):
+        model, tokenizer = load_model(model)
+    layers = layers_of(model)
+    check_layers(layers)
+    rows = parted(text, tokenizer, length, most)
+    for part in rows:
+        check_tokens(model, part)
+    if device is not None:
+        model = copy.deepcopy(model).to(check_device(device))
+    small = copy.deepcopy(model).eval()
+    dense = model
+    was_training = dense.training
+    dense.eval()
+    try:
+        check_order(dense, rows.calibration[:1])
+        done = shrink_layers(
+            dense, small, rows.calibration, keep, method=method, other=other, store=store, progress=progress
+        )
+        course = None
+        if distil:
+            held_out = held_out_windows(len(rows.calibration))
+            fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
+            causal = layers[0].layout.name in CAUSAL
+            with reporting(progress, "distilling") as report:
+                course = distilled(
+                    dense, small, fitted, others, epochs=distil, rate=DISTIL_RATE, causal=causal, report=report
+                )
+        measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
+    finally:
+        dense.train(was_training)
+    reason = ""
+    if other is None:
+        write_width(small, layers_of(small))
+    else:
+        reason = f"its blocks are {other.name}, for which the configuration of {type(small).__name__} has no place"
+    return Shrunk(
+        model=small, tokenizer=tokenizer, method=method, keep=keep, layers=tuple(done), measure=measure, before=before,
+        after=after, bytes_before=bytes_of(dense), bytes_after=bytes_of(small), seconds=time.monotonic() - began,
+        course=course, reason=reason,
+    )  # fmt: skip
+
+
+# ---- layer after layer
+
+
+def shrink_layers(
+    dense: Any,
+    small: Any,
+    calibration: Tensor,
+    keep: float,
+    *,
+    method: str,
+    other: Unit | None,
+    store: str | Path | None,
+    progress: ProgressLike,
+) -> list[ShrunkLayer]:
+    """Make the blocks of `small` smaller, in place, and say what became of each."""
+    old_layers, new_layers = layers_of(dense), layers_of(small)
+    if method == "flap":
+        give_biases(small, new_layers)
+    shelf = Shelf.open(store, plan_of(dense, calibration, keep, f"{method} {other}"))
+    stream = Stream.begin(small, calibration)
+    ideal = None
+    if method == "ours":
+        ideal = Stream.begin(dense, calibration)
+    held_out = held_out_windows(len(calibration))
+    felt: list[Tensor] = []
+    if method == "ours" and old_layers[0].layout.name in CAUSAL and shelf.count(old_layers) < len(old_layers):
+        felt = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
+    results: list[ShrunkLayer] = []
+    with reporting(progress, "shrinking", stored=shelf.count(old_layers)) as report:
+        for old, new in zip(old_layers, new_layers, strict=True):
+            block = old.read()
+            width = max(1, round(keep * block.width))
+            if other is not None:
+                width = max(1, round(keep * block.parameters / ((other.factors + 2) * block.W1.shape[1])))
+            stored = shelf.read(block, other)
+            if stored is None:
+                began = time.monotonic()
+                fitted, others = gathered(stream, ideal, old, new, held_out)
+                frame = FeltFrame.of(felt[len(results)] if felt else None, block)
+                inside = frame.rows(fitted), frame.rows(others)
+                if other is None:
+                    smaller, dropped = METHOD[method](frame.enter(block), *inside, width)
+                else:
+                    smaller, dropped = other_block(frame.enter(block), *inside, width, other), math.nan
+                smaller = frame.leave(smaller)
+                error = others.error(smaller) / others.size()
+                stored = smaller, ShrunkLayer(old.name, width, block.width, error, dropped, time.monotonic() - began)
+                shelf.write(*stored)
+            if other is None:
+                new.write(stored[0])
+            else:
+                new.put_map(BlockModule(stored[0]))
+            stream.advance(new)
+            if ideal is not None:
+                ideal.advance(old)
+            results.append(stored[1])
+            if report:
+                report(len(results), len(old_layers))
+    return results
+
+
+def held_out_windows(count: int) -> Tensor:
+    """Which of the calibration windows decide and are not fitted: every eighth, or the last of fewer."""
+    if count < 2:
+        raise GatelabError("the calibration part has 1 window; two at least are needed, give a longer text")
+    held_out = torch.arange(count) % HELD_OUT == HELD_OUT - 1
+    held_out[-1] = held_out[-1] or count < HELD_OUT
+    return held_out
+
+
+def gathered(
+    stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor
+) -> tuple[BlockTargets, BlockTargets]:
+    """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
+
+    Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
+    layer; else the output of the old block on the same inputs.
+    """
+    bias = old.read().b2
+    passages = stream.through(new)
+    inputs: list[Tensor] = []
+    targets: list[Tensor] = []
+    if ideal is None:
+        for passage in passages:
+            inputs.append(passage.inputs)
+            targets.append(passage.outputs - bias)
+    else:
+        for passage, wanted in zip(passages, ideal.through(old), strict=True):
+            inputs.append(passage.inputs)
+            targets.append(wanted.outputs + wanted.residual - passage.residual - bias)
+    x, t = torch.cat(inputs), torch.cat(targets)
+    mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
+    return BlockTargets(x[~mask], t[~mask]), BlockTargets(x[mask], t[mask])
+
+
+@dataclass(frozen=True, eq=False)
+class FeltFrame:
+    """Coordinates of a block's output in which errors of one length cost the loss the same: y' = R y, and back.
+
+    Where nothing is known of the loss, R is None and coordinates stay as they are.
+    """
+
+    R: Tensor | None
+    inverse: Tensor | None
+
+    @classmethod
+    def of(cls, felt: Tensor | None, block: Block) -> FeltFrame:
+        """The root of how the loss feels the output, its mean set to one and damped."""
+        if felt is None:
+            return cls(None, None)
+        metric = felt / felt.diagonal().mean()
+        metric.diagonal().add_(FELT_DAMPING)
+        values, vectors = torch.linalg.eigh(metric)
+        root = (vectors * values.sqrt()) @ vectors.T
+        inverse = (vectors / values.sqrt()) @ vectors.T
+        return cls(root.to(block.W2), inverse.to(block.W2))
+
+    def rows(self, rows: BlockTargets) -> BlockTargets:
+        """Targets in these coordinates."""
+        if self.R is None:
+            return rows
+        return BlockTargets(rows.inputs, rows.targets @ self.R)
+
+    def enter(self, block: Block) -> Block:
+        """The block with its output in these coordinates."""
+        if self.R is None:
+            return block
+        return replace(block, W2=self.R @ block.W2)
+
+    def leave(self, block: Block) -> Block:
+        """The block with its output as it was."""
+        if self.inverse is None:
+            return block
+        return replace(block, W2=self.inverse @ block.W2)
+
+
+def narrowed(block: Block, neurons: Tensor) -> Block:
+    """The block with these neurons alone, their weights as they are."""
+    factors = tuple((U[neurons], u[neurons]) for U, u in block.factors)
+    return replace(block, W1=block.W1[neurons], b1=block.b1[neurons], W2=block.W2[:, neurons], factors=factors)
+
+
+def dropped_neurons(method: str) -> Any:
+    """Magnitude and Wanda: neurons go, the others stay as they are."""
+
+    def smaller(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+        chosen = ORDERS[method](block, moments(block, fitted.inputs, fitted.targets), width)
+        small = narrowed(block, chosen)
+        return small, others.error(small) / others.size()
+
+    return smaller
+
+
+def flap_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+    """FLAP: neurons that fluctuate least go, and a bias takes over their means."""
+    sums = moments(block, fitted.inputs, fitted.targets)
+    chosen = ORDERS["flap"](block, sums, width)
+    small = narrowed(block, chosen)
+    gone = torch.ones(block.width, dtype=torch.bool, device=chosen.device)
+    gone[chosen] = False
+    bias = block.b2 + (block.W2[:, gone].double() @ sums.mean[gone]).to(block.b2)
+    return replace(small, b2=bias), others.error(small) / others.size()
+
+
+def surgeon_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+    """Optimal brain surgeon by neurons, and the last map refitted: FASP, ZipLM."""
+    sums = moments(block, fitted.inputs, fitted.targets)
+    chosen = ORDERS["surgeon"](block, sums, width)
+    small = narrowed(block, chosen)
+    dropped = others.error(small) / others.size()
+    return replace(small, W2=last_map(small, sums.take(chosen), DAMPING)), dropped
+
+
+def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
+    """Neurons by the exact cost after refitting, then all weights together, decided on held-out windows.
+
+    The exact cost is that on the rows at hand, which few rows make too good to be true; so the order by what neurons
+    carry is tried as well, and held-out windows say which is better once the last map is refitted.
+    """
+    sums, decisive = (moments(block, rows.inputs, rows.targets) for rows in (fitted, others))
+    candidates: list[tuple[float, Block, float]] = []
+    for order in ("surgeon", "wanda"):
+        chosen = ORDERS[order](block, sums, width)
+        small, its_sums, its_decisive = narrowed(block, chosen), sums.take(chosen), decisive.take(chosen)
+        D, _ = last_map_by_held_out(small, its_sums, its_decisive)
+        candidates.append((its_decisive.error(D), replace(small, W2=D), its_decisive.error(small.W2)))
+    _, start, dropped = min(candidates, key=lambda candidate: candidate[0])
+    return joint(start, fitted, others, epochs=EPOCHS, rate=RATE), dropped / others.size()
+
+
+def other_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, unit: Unit) -> Block:
+    """A block of another unit that does what the old one does, as well as it can."""
+    sums = moments(block, fitted.inputs, fitted.targets)
+    carried = sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
+    start = another_unit(block, unit.gate, unit.factors, width, carried.argsort(descending=True))
+    its_sums, decisive = (moments(start, rows.inputs, rows.targets) for rows in (fitted, others))
+    D, _ = last_map_by_held_out(start, its_sums, decisive)
+    return joint(replace(start, W2=D), fitted, others, epochs=EPOCHS, rate=RATE)
+
+
+class BlockModule(nn.Module):
+    """A block as a module: D [act(Gx + g) * (Ux + u) * ...] + d, its weights free to move."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        affine = ((block.W1, block.b1), *block.factors, (block.W2, block.b2))
+        self.weights = nn.ParameterList(nn.Parameter(W.clone()) for W, _ in affine)
+        self.biases = nn.ParameterList(nn.Parameter(b.clone()) for _, b in affine)
+        self.activation = block.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [functional.linear(x, W, b) for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True)]
+        hidden = math.prod(values[1:], start=self.activation(values[0]))
+        return functional.linear(hidden, self.weights[-1], self.biases[-1])
+
+
+METHOD: dict[str, Any] = {
+    "magnitude": dropped_neurons("magnitude"),
+    "wanda": dropped_neurons("wanda"),
+    "flap": flap_block,
+    "surgeon": surgeon_block,
+    "ours": our_block,
+}
+
+
+# ---- what a call is given
+
+
+def check_settings(keep: float, method: str) -> None:
+    """Refuse shares and methods that there are not."""
+    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
+        raise GatelabError(f"keep is {keep!r}; give the share of neurons that stay, above 0 and up to 1, such as 0.8")
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+
+
+def product_unit(unit: Any, method: str) -> Unit | None:
+    """The unit that is asked for; None where blocks stay of their own."""
+    if unit is None:
+        return None
+    if method != "ours":
+        raise GatelabError(f"unit= is given and method is {method!r}, which only drops neurons; give method='ours'")
+    other = as_unit(unit)
+    if not isinstance(other, Unit):
+        raise GatelabError(f"{unit!r} is no gate times factors; give a unit such as 'relu2', 'swiglu' or 'gqu'")
+    return other
+
+
+def check_layers(layers: Sequence[Layer]) -> None:
+    """Refuse models whose blocks cannot be written."""
+    for layer in layers:
+        layer.require_weights()
+    if layers[0].layout is OWN:
+        raise GatelabError("the model is one of gatelab's own; shrink takes models of Transformers")
+    widths = {layer.read().width for layer in layers}
+    if len(widths) > 1:
+        raise GatelabError(
+            f"the blocks of this model have different widths ({min(widths)} to {max(widths)}), which its configuration"
+            " cannot say; give a model whose blocks are of one width"
+        )
+
+
+def parted(text: Any, tokenizer: Any, length: int, most: int | None) -> Parts:
+    """Windows for calibration and for the test."""
+    if text is None:
+        raise GatelabError(
+            "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
+        )
+    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, Tensor) for part in text):
+        return Parts(*text)
+    return split(windows(text, tokenizer, length, most=most))
+
+
+# ---- what comes of it
+
+
+def measured(dense: Any, small: Any, rows: Tensor, layout: str) -> tuple[str, float, float]:
+    """Log perplexities of both models, or how near their states are where no next token is predicted."""
+    if layout in CAUSAL:
+        return "log perplexity", log_perplexity(dense, rows), log_perplexity(small, rows)
+    cosines = [
+        functional.cosine_similarity(last_states(dense, batch).mean(1), last_states(small, batch).mean(1), dim=-1)
+        for batch in rows.split(32)
+    ]
+    return "cosine", 1.0, float(torch.cat(cosines).double().mean())
+
+
+def bytes_of(model: nn.Module) -> int:
+    """Bytes of the weights, shared ones once."""
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def write_width(model: Any, layers: Sequence[Layer]) -> None:
+    """Tell the configuration the width of the blocks."""
+    layout = layers[0].layout
+    setattr(model.config, layout.width, layers[0].read().width)
+    for layer in layers:
+        # Modules of Llama and BERT note it as well.
+        if hasattr(layer.entrance, "intermediate_size"):
+            layer.entrance.intermediate_size = layer.read().width  # type: ignore[assignment]
+
+
+def give_biases(model: Any, layers: Sequence[Layer]) -> None:
+    """Give the blocks of a Llama biases of zero, where its configuration can say so."""
+    if getattr(model.config, "mlp_bias", None) is not False:
+        return
+    for layer in layers:
+        for name in layer.linear_names():
+            linear = layer.module.get_submodule(name)
+            linear.bias = nn.Parameter(linear.weight.new_zeros(linear.weight.shape[0]))
+    model.config.mlp_bias = True
+
+
+# ---- going on after an end
+
+
+def plan_of(model: nn.Module, calibration: Tensor, keep: float, method: str) -> str:
+    """A hash of all that decides the smaller blocks."""
+    settings = (keep, method, EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS, FELT_DAMPING)
+    digest = hashlib.sha256(repr(settings).encode())
+    digest.update(calibration.cpu().numpy().tobytes())
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(f"{tuple(value.shape)} {float(value.double().sum())!r}".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A folder with the blocks that are done, a file each; None where nothing is kept."""
+
+    folder: Path | None
+    plan: str
+
+    @classmethod
+    def open(cls, folder: str | Path | None, plan: str) -> Shelf:
+        """The shelf of a plan; another plan's is refused."""
+        if folder is None:
+            return cls(None, plan)
+        place = Path(folder).expanduser()
+        note = place / "plan.json"
+        if note.exists():
+            if json.loads(note.read_text()).get("plan") != plan:
+                raise GatelabError(
+                    f"{place} holds layers of another model, text, keep or method; give another folder, or remove it"
+                )
+        else:
+            write_whole(note, json.dumps({"plan": plan}))
+        return cls(place, plan)
+
+    def path(self, layer: str) -> Path:
+        """The file of a layer."""
+        return (self.folder or Path()) / f"{layer}.safetensors"
+
+    def count(self, layers: Sequence[Layer]) -> int:
+        """How many layers are done."""
+        if self.folder is None:
+            return 0
+        return sum(self.path(layer.name).exists() for layer in layers)
+
+    def read(self, block: Block, other: Unit | None = None) -> tuple[Block, ShrunkLayer] | None:
+        """The smaller block of a layer and what became of it; None where it is not done."""
+        path = self.path(block.layer)
+        if self.folder is None or not path.exists():
+            return None
+        content = read_packed(path, "remove it, and the layer is computed again", "pt")
+        arrays = {name: value.to(block.W1) for name, value in content.arrays.items()}
+        count, activation = len(block.factors), block.activation
+        if other is not None:
+            count, activation = other.factors, other.gate
+        factors = tuple((arrays[f"U{i}"], arrays[f"u{i}"]) for i in range(count))
+        maps = {name: arrays[name] for name in ("W1", "b1", "W2", "b2")}
+        small = Block(block.layer, **maps, activation=activation, factors=factors)
+        return small, ShrunkLayer(**content.facts)
+
+    def write(self, block: Block, facts: ShrunkLayer) -> None:
+        """Keep a layer."""
+        if self.folder is None:
+            return
+        arrays = {"W1": block.W1, "b1": block.b1, "W2": block.W2, "b2": block.b2}
+        for i, (U, u) in enumerate(block.factors):
+            arrays |= {f"U{i}": U, f"u{i}": u}
+        write_packed(self.path(block.layer), pack(arrays, "ShrunkLayer", vars(facts)))

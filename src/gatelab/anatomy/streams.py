@@ -1,0 +1,225 @@
+"""What flows through the layers of a model, one layer at a time and whole calibration sets at once.
+
+    stream = Stream.begin(model, rows)          the input of the first layer, for all rows
+    stream.through(layer)                       inputs, outputs and residual of its block, window after window
+    stream.advance(layer)                       the same rows, one layer further
+
+A model is run once as far as its first layer; from there on every layer is called by itself with the arguments that the
+model gave to the first one. `check_order` proves for a window that this gives what the model gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gatelab.anatomy.texts import logits_of
+from gatelab.errors import GatelabError
+from gatelab.models.layouts import Layer, layers_of
+
+TOKENS = 4096  # that go through a layer at once
+FELT = 1024  # tokens that are differentiated at once
+POST_NORM = ("bert",)  # layouts whose norm comes after the residual, which is the block's own input
+
+
+class Reached(Exception):
+    """The first layer was reached; the rest of the model need not run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """What some windows are in one layer, as rows (N, d).
+
+    Attributes:
+        inputs: the inputs of the block.
+        outputs: its outputs, as the layer is now.
+        residual: what the outputs are added to.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+    residual: Tensor
+
+
+class Stream:
+    """The hidden states of windows before a layer, in the main memory, and what layers are called with."""
+
+    def __init__(self, states: Tensor, calls: Mapping[int, tuple[tuple[Any, ...], dict[str, Any]]], size: int) -> None:
+        self.states, self.calls, self.size = states, calls, size
+        self.passages: list[Passage] = []  # of the layer that the states are before
+
+    @classmethod
+    def begin(cls, model: nn.Module, rows: Tensor) -> Stream:
+        """The states before the first layer.
+
+        Args:
+            model: the model, in evaluation mode.
+            rows: windows of tokens (count, length), or images.
+
+        Returns:
+            A stream at the first layer.
+        """
+        first = layers_of(model)[0].module
+        device = next(model.parameters()).device
+        size = max(1, TOKENS // rows.shape[1])
+        if rows.is_floating_point():
+            size = 16
+        states: list[Tensor] = []
+        calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        for batch in rows.split(size):
+            hidden, arguments, options = entry(model, first, batch.to(device))
+            states.append(hidden.cpu())
+            calls[len(batch)] = arguments, options
+        return cls(torch.cat(states), calls, size)
+
+    def batches(self) -> Iterator[tuple[slice, Tensor]]:
+        """The places and states of a batch of windows after the other."""
+        for start in range(0, len(self.states), self.size):
+            place = slice(start, min(start + self.size, len(self.states)))
+            yield place, self.states[place]
+
+    def call(self, layer: Layer, states: Tensor) -> Tensor:
+        """What a layer makes of the states of a batch."""
+        arguments, options = self.calls[len(states)]
+        device = next(layer.module.parameters()).device
+        return first_of(layer.module(states.to(device), *arguments, **options))
+
+    def through(self, layer: Layer) -> Iterator[Passage]:
+        """Inputs, outputs and residuals of the block of a layer, a batch of windows after the other."""
+        self.passages = []
+        for _, states in self.batches():
+            notes: dict[str, Tensor] = {}
+
+            def enter(_: nn.Module, arguments: tuple[Any, ...], notes: dict[str, Tensor] = notes) -> None:
+                notes["inputs"] = arguments[0]
+
+            def leave(_: nn.Module, __: Any, result: Any, notes: dict[str, Tensor] = notes) -> None:
+                notes["outputs"] = first_of(result)
+
+            hooks = (layer.entrance.register_forward_pre_hook(enter), layer.exit.register_forward_hook(leave))
+            try:
+                after = self.call(layer, states)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            inputs, outputs = (notes[name].reshape(-1, notes[name].shape[-1]) for name in ("inputs", "outputs"))
+            residual = inputs
+            if layer.layout.name not in POST_NORM:
+                residual = after.reshape(outputs.shape) - outputs
+                self.passages.append(Passage(inputs, outputs, residual))
+            yield Passage(inputs, outputs, residual)
+
+    def advance(self, layer: Layer) -> None:
+        """Go on to the next layer, through this one as it is now; attention is not computed twice."""
+        passages, self.passages = self.passages, []
+        if not passages:
+            for place, states in self.batches():
+                self.states[place] = self.call(layer, states).cpu()
+            return
+        for (place, states), passage in zip(self.batches(), passages, strict=True):
+            after = passage.residual + first_of(layer.entrance(passage.inputs))
+            self.states[place] = after.reshape(states.shape).cpu()
+
+
+def entry(model: Any, first: nn.Module, batch: Tensor) -> tuple[Tensor, tuple[Any, ...], dict[str, Any]]:
+    """What the first layer of a model is called with: states, further arguments, options."""
+    notes: list[tuple[Tensor, tuple[Any, ...], dict[str, Any]]] = []
+
+    def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        named = dict(options)
+        states = arguments[0] if arguments else named.pop("hidden_states")
+        notes.append((states, arguments[1:], named))
+        raise Reached
+
+    hook = first.register_forward_pre_hook(enter, with_kwargs=True)
+    config = getattr(model, "config", None)
+    cached = getattr(config, "use_cache", None)
+    if cached is not None:
+        config.use_cache = False  # type: ignore[union-attr]
+    try:
+        model(batch)
+    except Reached:
+        pass
+    finally:
+        hook.remove()
+        if cached is not None:
+            config.use_cache = cached  # type: ignore[union-attr]
+    if not notes:
+        raise GatelabError(f"{type(model).__name__} does not call its first layer on these rows; give text for it")
+    return notes[0]
+
+
+def first_of(result: Any) -> Tensor:
+    """The states among what a layer gives back."""
+    if isinstance(result, tuple | list):
+        return result[0]
+    return result
+
+
+@torch.no_grad()
+def check_order(model: nn.Module, window: Tensor) -> None:
+    """Refuse a model whose layers are not called one after the other with the same arguments."""
+    layers = layers_of(model)
+    stream = Stream.begin(model, window)
+    last: list[Tensor] = []
+    hook = layers[-1].module.register_forward_hook(lambda _, __, result: last.append(first_of(result)))
+    try:
+        model(window.to(next(model.parameters()).device))
+    finally:
+        hook.remove()
+    for layer in layers:
+        stream.advance(layer)
+    expected = last[0].cpu()
+    gap = float((stream.states - expected).norm() / expected.norm())
+    if not gap < 1e-3:
+        raise GatelabError(
+            f"the layers of {type(model).__name__} are not called one after the other with the same arguments (a window"
+            f" differs by {gap:.1e} at the end); such models can be profiled, and not shrunken layer by layer"
+        )
+
+
+def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
+    """For every block, how the loss feels a change of its output: E[g g^T], g the gradient by that output.
+
+    The next token is drawn from the model's own prediction, so that half of e^T E[g g^T] e is to second order what an
+    error e costs, in nats a token, where errors and gradients are unrelated.
+
+    Args:
+        model: a model that predicts next tokens.
+        rows: windows of tokens; some thousand tokens are enough.
+        seed: of the tokens that are drawn.
+
+    Returns:
+        A matrix (d, d) in float64 for each layer.
+    """
+    layers = layers_of(model)
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    sums: dict[int, Tensor] = {}
+    for batch in rows.split(max(1, FELT // rows.shape[1])):
+        probes: dict[int, Tensor] = {}
+
+        def leave(_: nn.Module, __: Any, result: Tensor, i: int, probes: dict[int, Tensor] = probes) -> Tensor:
+            probes[i] = torch.zeros_like(result, requires_grad=True)
+            return result + probes[i]
+
+        hooks = [layer.exit.register_forward_hook(partial(leave, i=i)) for i, layer in enumerate(layers)]
+        try:
+            with torch.enable_grad():
+                logits = logits_of(model(batch.to(device)), model).float().flatten(0, 1)
+                drawn = torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
+                loss = functional.cross_entropy(logits, drawn, reduction="sum")
+                gradients = torch.autograd.grad(loss, [probes[i] for i in range(len(layers))])
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for i, g in enumerate(gradients):
+            flat = g.reshape(-1, g.shape[-1])
+            sums[i] = sums.get(i, 0) + (flat.T @ flat).double()
+    return [sums[i] / rows.numel() for i in range(len(layers))]

@@ -1,0 +1,344 @@
+"""Smaller models: what every method keeps, what a refit gains, and that files come whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+from typer.testing import CliRunner
+
+from gatelab.anatomy.orders import ORDERS, moments, surgeon
+from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
+from gatelab.anatomy.refits import weights as weights_of
+from gatelab.anatomy.shrinking import METHODS, FeltFrame, narrowed, shrink
+from gatelab.anatomy.streams import Stream, check_order, felt_directions
+from gatelab.anatomy.texts import log_perplexity
+from gatelab.cli.application import app
+from gatelab.errors import GatelabError
+from gatelab.models.layouts import Block, layers_of
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+DENSE = 24  # neurons of the tiny models
+
+
+def tiny(kind: str) -> Any:
+    """A model of random weights, large enough that its blocks matter."""
+    torch.manual_seed(0)
+    if kind == "llama":
+        config = transformers.LlamaConfig(
+            vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=64, initializer_range=0.3,
+        )  # fmt: skip
+        return transformers.LlamaForCausalLM(config).eval()
+    if kind == "gpt2":
+        config = transformers.GPT2Config(
+            vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=DENSE, initializer_range=0.3
+        )
+        return transformers.GPT2LMHeadModel(config).eval()
+    if kind == "vit":
+        config = transformers.ViTConfig(
+            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE, image_size=16,
+            patch_size=4, initializer_range=0.3,
+        )  # fmt: skip
+        return transformers.ViTModel(config).eval()
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
+        max_position_embeddings=64, initializer_range=0.3,
+    )  # fmt: skip
+    return transformers.BertModel(config).eval()
+
+
+def rows_for(kind: str) -> torch.Tensor:
+    """Windows of chance tokens, or images."""
+    generator = torch.Generator().manual_seed(1)
+    if kind == "vit":
+        return torch.rand(20, 3, 16, 16, generator=generator)
+    return torch.randint(40, (20, 32), generator=generator)
+
+
+def random_block(n: int = 12, d: int = 6, factors: int = 1) -> Block:
+    """A block with biases everywhere."""
+    generator = torch.Generator().manual_seed(2)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    pairs = tuple((draw(n, d), draw(n)) for _ in range(factors))
+    return Block("b", draw(n, d), draw(n), draw(d, n), draw(d), functional.silu, pairs)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_in_every_layout(kind: str, method: str) -> None:
+    model = tiny(kind)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small = shrink(model, 0.5, rows_for(kind), method=method, length=32)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert [layer.read().width for layer in layers_of(small.model)] == [DENSE // 2] * 2
+    assert small.bytes_after < small.bytes_before
+    assert len(small.table()) == 2
+    assert small.after == small.after
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+def test_keep_one_changes_nothing(kind: str) -> None:
+    model = tiny(kind)
+    for method in ("magnitude", "wanda", "flap"):
+        small = shrink(model, 1.0, rows_for(kind), method=method, length=32)
+        assert small.after == pytest.approx(small.before, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "method"), [("llama", "ours"), ("llama", "flap"), ("gpt2", "ours"), ("bert", "ours")])
+def test_plain_transformers_loads_what_was_saved(kind: str, method: str, tmp_path: Path) -> None:
+    rows = rows_for(kind)
+    small = shrink(tiny(kind), 0.5, rows, method=method, length=32)
+    folder = small.save(tmp_path / "small")
+    loaded = type(small.model).from_pretrained(str(folder))
+    if small.measure == "log perplexity":
+        assert log_perplexity(loaded.eval(), rows) == pytest.approx(log_perplexity(small.model, rows), abs=1e-6)
+    else:
+        assert torch.allclose(loaded.eval()(rows)[0], small.model(rows)[0], atol=1e-5)
+    assert json.loads((folder / "gatelab.json").read_text())["method"] == method
+
+
+def test_surgeon_order_is_the_greedy_one() -> None:
+    """Its twin refits D for every neuron that could go, from scratch, and takes the one that costs least."""
+    block = random_block()
+    x = torch.randn(200, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    targets = block.hidden(x) @ block.W2.T
+    sums = moments(block, x, targets)
+    left = list(range(block.width))
+    h = block.hidden(x)
+    while len(left) > 5:
+        costs = []
+        for i in left:
+            others = [j for j in left if j != i]
+            solution = torch.linalg.lstsq(h[:, others], targets).solution
+            costs.append(float((targets - h[:, others] @ solution).square().sum()))
+        left.pop(min(range(len(costs)), key=costs.__getitem__))
+    assert surgeon(block, sums, 5, ridge=1e-13).tolist() == left
+
+
+def test_moments_and_last_map_against_rows() -> None:
+    block = random_block()
+    x = torch.randn(300, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    targets = torch.randn(300, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    sums = moments(block, x, targets)
+    assert sums.error(block.W2) == pytest.approx(BlockTargets(x, targets).error(block))
+    D = last_map(block, sums, 1e-12)
+    assert torch.allclose(D, torch.linalg.lstsq(block.hidden(x), targets).solution.T, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("factors", [0, 1, 2])
+def test_gradient_against_differentiation(factors: int) -> None:
+    block = random_block(factors=factors)
+    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    targets = torch.randn(50, 6, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    maps = [W.clone().requires_grad_() for W in weights_of(block)]
+    current = with_weights(block, maps)
+    loss = (targets - current.hidden(x) @ current.W2.T).square().sum() / (2 * len(x))
+    expected = torch.autograd.grad(loss, maps)
+    for ours, theirs in zip(gradient(block, x, targets), expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-10)
+
+
+def test_joint_refit_gains_on_rows_that_it_has_not_seen() -> None:
+    block = random_block(n=24)
+    generator = torch.Generator().manual_seed(8)
+    parts = [torch.randn(2048, 6, generator=generator, dtype=torch.float64) for _ in range(3)]
+    fitted, others, fresh = (BlockTargets(x, block.hidden(x) @ block.W2.T) for x in parts)
+    sums = moments(block, fitted.inputs, fitted.targets)
+    chosen = ORDERS["surgeon"](block, sums, 16)
+    small = narrowed(block, chosen)
+    refitted = replace(small, W2=last_map(small, sums.take(chosen), 1e-4))
+    together = joint(refitted, fitted, others, epochs=8, rate=0.03)
+    assert fresh.error(together) < 0.8 * fresh.error(refitted) < fresh.error(small)
+
+
+def test_a_killed_run_goes_on_from_the_last_layer(tmp_path: Path) -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    whole = shrink(model, 0.5, rows, length=32)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shrink(model, 0.5, rows, length=32, store=tmp_path / "store", progress=stop)
+    assert len(list((tmp_path / "store").glob("*.safetensors"))) == 1
+    steps: list[int] = []
+    again = shrink(
+        model, 0.5, rows, length=32, store=tmp_path / "store", progress=lambda done, total: steps.append(done)
+    )
+    assert again.after == pytest.approx(whole.after, abs=1e-6)
+    with pytest.raises(GatelabError, match="another model, text, keep or method"):
+        shrink(model, 0.6, rows, length=32, store=tmp_path / "store")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+def test_layer_by_layer_is_the_model(kind: str) -> None:
+    """With what passed through a layer at hand, and without; the model itself is the twin of both."""
+    model, rows = tiny(kind), rows_for(kind)
+    check_order(model, rows)
+    quick, plain = Stream.begin(model, rows), Stream.begin(model, rows)
+    for layer in layers_of(model):
+        assert len(list(quick.through(layer))) > 0
+        quick.advance(layer)
+        plain.advance(layer)
+        assert torch.allclose(quick.states, plain.states, atol=1e-5)
+
+
+def test_what_the_loss_feels() -> None:
+    """Its twin differentiates the loss of one token after the other, by a change of the last block's output."""
+    model, rows = tiny("llama"), rows_for("llama")[:2]
+    felt = felt_directions(model, rows, seed=3)
+    with torch.no_grad():
+        logits = model(rows).logits
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.multinomial(logits.flatten(0, 1).softmax(-1), 1, generator=generator)[:, 0]
+    layer = layers_of(model)[-1]
+    total = torch.zeros(16, 16)
+    for token in range(rows.numel()):
+        probe = torch.zeros(rows.numel(), 16, requires_grad=True)
+        hook = layer.exit.register_forward_hook(lambda _, __, y, probe=probe: y + probe.view_as(y))
+        losses = functional.cross_entropy(model(rows).logits.flatten(0, 1), drawn, reduction="none")
+        hook.remove()
+        # After the last attention, the output at a place is felt by the loss at that place alone.
+        (gradient,) = torch.autograd.grad(losses[token], probe)
+        total += torch.outer(gradient[token], gradient[token])
+    assert torch.allclose(felt[-1].float(), total / rows.numel(), rtol=1e-3, atol=1e-6)
+    frame = FeltFrame.of(felt[-1], layer.read())
+    block = layer.read()
+    assert torch.allclose(frame.leave(frame.enter(block)).W2, block.W2, atol=1e-4)
+
+
+def test_distillation_brings_the_models_nearer() -> None:
+    rows = rows_for("llama")
+    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=6)
+    assert small.course is not None
+    assert small.course.losses[small.course.best] == min(small.course.losses) < small.course.losses[0]
+
+
+def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = shrink(tiny("llama"), 0.5, rows_for("llama"), method="wanda", length=32)
+
+    def full(folder: str, **_: Any) -> None:
+        (Path(folder) / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(small.model, "save_pretrained", full)
+    with pytest.raises(GatelabError, match="No space left"):
+        small.save(tmp_path / "small")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("mine")
+    with pytest.raises(GatelabError, match="is there already"):
+        small.save(tmp_path / "there")
+
+
+@pytest.mark.parametrize("keep", [0, -0.5, 1.5, True, "half", float("nan")])
+def test_shares_that_there_are_not(keep: Any) -> None:
+    with pytest.raises(GatelabError, match="above 0 and up to 1"):
+        shrink(tiny("llama"), keep, rows_for("llama"))
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    model = tiny("llama")
+    with pytest.raises(GatelabError, match="method"):
+        shrink(model, 0.5, rows_for("llama"), method="wnda")
+    with pytest.raises(GatelabError, match="longer text"):
+        shrink(model, 0.5, range(20), length=32)
+    with pytest.raises(GatelabError, match="no text"):
+        shrink(model, 0.5)
+    with pytest.raises(GatelabError, match="no feed-forward block"):
+        shrink(torch.nn.Linear(3, 3), 0.5, range(200))
+    with pytest.raises(GatelabError, match="no weights"):
+        shrink(tmp_path, 0.5, range(200))
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(GatelabError, match="pickled"):
+        shrink(tmp_path, 0.5, range(200))
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("gpt2", "swiglu"), ("bert", "relu2")]
+)
+def test_another_unit(kind: str, unit: str, tmp_path: Path) -> None:
+    model, rows = tiny(kind), rows_for(kind)
+    small = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
+    assert small.bytes_after < small.bytes_before
+    assert all(0 < layer.error < 1 for layer in small.layers)
+    with pytest.raises(GatelabError, match="no usual format"):
+        small.save(tmp_path / "small")
+    again = shrink(model, 0.75, rows, unit=unit, length=32, distil=1, store=tmp_path / "store")
+    assert again.after == pytest.approx(small.after, abs=1e-6)
+
+
+def test_relu2_holds_a_product_of_lines() -> None:
+    """g u = ((g + u)^2 - (g - u)^2) / 4: with four directions a neuron, an exact start."""
+    block = replace(random_block(n=5), activation=lambda z: z)
+    x = torch.randn(400, 6, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    start = another_unit(block, torch.square, 0, 10, torch.arange(5))
+    rows = BlockTargets(x, block.hidden(x) @ block.W2.T)
+    # Of three directions a neuron, the first ten are those of three neurons and one more: 15 hold all five.
+    whole = another_unit(block, torch.square, 0, 15, torch.arange(5))
+    for wanted, candidate in ((False, start), (True, whole)):
+        sums = moments(candidate, rows.inputs, rows.targets)
+        error = sums.error(last_map(candidate, sums, 1e-14)) / rows.size()
+        assert (error < 1e-8) is wanted
+
+
+def test_units_that_no_block_can_be(tmp_path: Path) -> None:
+    with pytest.raises(GatelabError, match="only drops neurons"):
+        shrink(tiny("llama"), 0.5, rows_for("llama"), unit="relu2", method="wanda", length=32)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """From a folder of Transformers to another one, and its errors in one line."""
+    tiny("llama").save_pretrained(tmp_path / "model")
+    tokens = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(i): i for i in range(40)}, unk_token="0"))
+    tokens.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokens).save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(" ".join(str(int(i)) for i in rows_for("llama").flatten()))
+    words = ["shrink", str(tmp_path / "model"), "--text", str(tmp_path / "text.txt"), "--length", "32"]
+    result = CliRunner().invoke(app, [*words, "--keep", "0.5", "--out", str(tmp_path / "small"), "--json"])
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["measure"] == "log perplexity"
+    assert [layer["width"] for layer in document["layers"]] == [DENSE // 2] * 2
+    config = json.loads((tmp_path / "small" / "config.json").read_text())
+    assert config["intermediate_size"] == DENSE // 2
+    for wrong, message in (
+        (["--keep", "1.5"], "above 0 and up to 1"),
+        (["--method", "wnda"], "did you mean 'wanda'"),
+        (["--out", str(tmp_path / "small")], "is there already"),
+        (["--length", "500"], "longer text"),
+        (["--unit", "relu2", "--out", str(tmp_path / "new")], "leave one out"),
+    ):
+        result = CliRunner().invoke(app, [*words, *wrong])
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_says_what_the_record_says() -> None:
+    """The excess of every method on stories260K, in nats a token, and ours beside the best published one."""
+    cells = json.loads((ROOT / "results/anatomy/shrink-stories.json").read_text())["cells"]
+    page = " ".join((ROOT / "docs/rooms/shrink.md").read_text().split())
+    for keep in ("0.8", "0.6"):
+        excess = {
+            method: cells[f"stories260k:{keep}:{method}"]["after"] - cells[f"stories260k:{keep}:{method}"]["before"]
+            for method in ("magnitude", "wanda", "flap", "surgeon", "ours", "surgeon + distilled", "ours + distilled")
+        }
+        row = " | ".join(f"{value:.3f}" for value in excess.values())
+        assert f"| {keep} | {row} |" in page
+        best = min(excess[method] for method in ("magnitude", "wanda", "flap", "surgeon"))
+        for method in ("ours", "ours + distilled"):
+            assert f"{excess[method] / best:.2f} of the best published excess ({method}, keep {keep})" in page
+        assert cells[f"stories260k:{keep}:ours"]["saved_difference"] < 1e-4
