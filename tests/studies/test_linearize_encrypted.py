@@ -72,8 +72,8 @@ def test_the_record_is_within_what_is_proved(record: dict[str, pd.DataFrame]) ->
 
 def test_in_the_record_no_other_way_has_the_quality_with_as_few_levels(record: dict[str, pd.DataFrame]) -> None:
     for _, rows in record["plans"].groupby("model"):
-        ours = study.best(rows, "our plan")
-        assert ours["quality"] >= study.QUALITY and ours["quality high"] > study.QUALITY
+        ours = study.cheapest(rows, "our plan")
+        assert ours is not None and ours["quality low"] >= study.QUALITY
         for way in ("uniform minimax", *study.NAMES):
             other = study.cheapest(rows, way)
             assert other is None or other["levels"] > ours["levels"]
@@ -82,9 +82,6 @@ def test_in_the_record_no_other_way_has_the_quality_with_as_few_levels(record: d
 def test_the_page_has_the_numbers_of_the_record(record: dict[str, pd.DataFrame]) -> None:
     """The table of docs/rooms/encrypted.md: levels in all and quality, or that no tried levels have the quality."""
     page = (ROOT / "docs" / "rooms" / "encrypted.md").read_text(encoding="utf-8")
-    ours = study.best(record["plans"].query("model == 'all-MiniLM-L6-v2'"), "our plan")
-    ends = f"{ours['quality']:.5f} [{ours['quality low']:.5f}, {ours['quality high']:.5f}]"
-    assert f"has {ours['levels']} levels and {ends}" in page
     for model, rows in record["plans"].groupby("model"):
         for way in ("our plan", "uniform minimax", *study.NAMES):
             line = re.search(rf"^\| {re.escape(str(model))} \| {way} \| (\S+) \| ([\d.]+) \|", page, re.MULTILINE)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.arrays import Array
-from gatelab.display import Listener, counted, one_line
+from gatelab.display import Listener, ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
@@ -486,7 +486,7 @@ def plan_encrypted(
     encode: Callable[[str], Tensor] | None = None,
     margin: float = 0.1,
     most: int = MOST,
-    progress: Listener | None = None,
+    progress: ProgressLike = None,
 ) -> EncryptedPlan:
     """By layer the polynomial, or other form, that keeps a model's quality under encryption with the fewest levels.
 
@@ -498,7 +498,7 @@ def plan_encrypted(
         encode: makes token ids of a string.
         margin: by how much of their half-width ranges are widened.
         most: the most levels of a layer.
-        progress: called with how many measurements are finished and how many there are.
+        progress: what to show, see `gatelab.display`.
 
     Returns:
         An `EncryptedPlan`.
@@ -508,4 +508,6 @@ def plan_encrypted(
         if encode is None:
             raise GatelabError("the text is strings; give encode=..., a function from a string to token ids")
         rows = [encode(row) for row in rows]
-    return search(measure_curves(model, rows, margin=margin, most=most, progress=progress), quality)
+    with reporting(progress, "planning") as report:
+        curves = measure_curves(model, rows, margin=margin, most=most, progress=report)
+    return search(curves, quality)
