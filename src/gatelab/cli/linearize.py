@@ -307,7 +307,11 @@ def _print_polynomial(export: Export, facts: dict[str, Any]) -> None:
         ("largest error", f"{export.measured:.4g}"),
         ("proved at most", output.number(export.bound, ".4g")),
         ("outside", ", ".join(f"{e:.2g} at {k:g} half-widths" for k, e in export.outside)),
-        ("encrypted", f"depth {cost.depth} ({cost.levels} levels), {cost.products} products of encrypted numbers"),
+        (
+            "encrypted",
+            f"depth {cost.depth}, {cost.products} products of encrypted numbers; {cost.levels} levels where inputs "
+            "arrive unscaled and every product by a plain number takes one",
+        ),
     ]
     if turns := facts.get("equioscillation"):
         rows.append(("alternations", f"{turns['points']}, equal to {turns['spread']:.1g}"))
