@@ -8,7 +8,7 @@ CONSTRAINTS := constraints.txt
 # Workers and the processes that tests start share what Python has compiled, also where it is told to keep nothing.
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-.PHONY: help demo test test-all lint unit unit-all bench docs release wheel reproduce report notebooks browser clean
+.PHONY: help demo test test-all test-ci lint unit unit-all bench docs release wheel reproduce report notebooks browser clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,6 +39,12 @@ test: $(VENV)/.dev ## linters, types, layers, doctests, tests but the long ones
 
 test-all: $(VENV)/.dev ## the same with the long tests: proofs at full size, Ray, notebooks, killed processes
 	$(MAKE) --no-print-directory -j 2 lint unit-all
+
+# Of the long tests those that guard what cannot be seen: stores and trainings that are killed, Ray, commands, studies.
+LONG = tests/sweep tests/train tests/cli tests/anatomy tests/linearization tests/models tests/studies/test_studies.py
+test-ci: $(VENV)/.dev ## make test and the long tests of sweeps, trainings, commands and studies: what .ci/run takes
+	$(MAKE) --no-print-directory test
+	$(PYTEST) -m slow $(LONG)
 
 lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's own rules
 	$(BIN)/ruff check .
