@@ -44,7 +44,7 @@ test-all: $(VENV)/.dev ## the same with the long tests: proofs at full size, Ray
 LONG = tests/sweep tests/train tests/cli tests/anatomy tests/linearization tests/models tests/studies/test_studies.py
 test-ci: $(VENV)/.dev ## make test and the long tests of sweeps, trainings, commands and studies: what .ci/run takes
 	$(MAKE) --no-print-directory test
-	$(PYTEST) -m slow $(LONG)
+	$(PYTEST) -o addopts=--strict-markers -q -m slow $(LONG)
 
 lint: $(VENV)/.dev ## ruff, basedpyright, the import-layer contract, the house's own rules
 	$(BIN)/ruff check .
