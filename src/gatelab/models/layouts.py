@@ -112,23 +112,23 @@ class Layout:
 
     Attributes:
         name: what the layout is called.
-        entrance: the module that is called with the input of the block.
-        exit: the module that gives the output of the block, before dropout, residual and norm.
         first: the gate's linear map.
-        factors: the linear maps of the factors.
         last: the linear map out of the block.
         activations: names that the activation has in one model or another.
+        factors: the linear maps of the factors.
+        entrance: the module that is called with the input of the block.
+        exit: the module that gives the output of the block, before dropout, residual and norm.
         width: the field of the model's configuration that holds the number of neurons.
     """
 
     name: str
-    entrance: str
-    exit: str
     first: str
-    factors: tuple[str, ...]
     last: str
     activations: tuple[str, ...]
-    width: str
+    factors: tuple[str, ...] = ()
+    entrance: str = "mlp"
+    exit: str = "mlp"
+    width: str = "intermediate_size"
 
     def fits(self, layer: nn.Module) -> bool:
         """Whether a layer holds its block in this way, or held it before a map took its place."""
@@ -145,48 +145,25 @@ class Layout:
 
 LAYOUTS = (
     Layout(
-        name="llama",
-        entrance="mlp",
-        exit="mlp",
-        first="mlp.gate_proj",
+        "llama",
+        "mlp.gate_proj",
+        "mlp.down_proj",
+        ("mlp.act_fn", "mlp.activation_fn"),
         factors=("mlp.up_proj",),
-        last="mlp.down_proj",
-        activations=("mlp.act_fn", "mlp.activation_fn"),
-        width="intermediate_size",
     ),
-    Layout("gpt2", "mlp", "mlp", "mlp.c_fc", (), "mlp.c_proj", activations=("mlp.act",), width="n_inner"),
+    Layout("gpt2", "mlp.c_fc", "mlp.c_proj", ("mlp.act",), width="n_inner"),
+    Layout("vit", "mlp.fc1", "mlp.fc2", ("mlp.activation_fn", "mlp.act")),
+    Layout("neox", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", ("mlp.act",)),
     Layout(
-        name="vit",
-        entrance="mlp",
-        exit="mlp",
-        first="mlp.fc1",
-        factors=(),
-        last="mlp.fc2",
-        activations=("mlp.activation_fn", "mlp.act"),
-        width="intermediate_size",
-    ),
-    Layout(
-        name="neox",
-        entrance="mlp",
-        exit="mlp",
-        first="mlp.dense_h_to_4h",
-        factors=(),
-        last="mlp.dense_4h_to_h",
-        activations=("mlp.act",),
-        width="intermediate_size",
-    ),
-    Layout(
-        name="bert",
+        "bert",
+        "intermediate.dense",
+        "output.dense",
+        ("intermediate.intermediate_act_fn",),
         entrance="intermediate",
         exit="output.dense",
-        first="intermediate.dense",
-        factors=(),
-        last="output.dense",
-        activations=("intermediate.intermediate_act_fn",),
-        width="intermediate_size",
     ),
 )
-OWN = Layout("own", "feed_forward", "feed_forward", "", (), "", activations=(), width="width")
+OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", width="width")
 
 
 def part(module: nn.Module, name: str) -> Any:

