@@ -1,0 +1,85 @@
+"""Columns as numbers: what is missing, what is a category, and that means tell no row its own target."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gatelab.errors import GatelabError
+from gatelab.estimators.columns import DRAWN, MISSING, MOST_LEVELS, Columns
+
+Y, W = np.arange(6.0)[:, None], np.ones(6)
+
+
+def test_numbers_stay_as_they_are():
+    x = np.random.default_rng(0).normal(size=(6, 3))
+    columns = Columns.of(x, Y, W)
+    assert columns.plain and columns.width == 3
+    assert np.array_equal(columns.encode(x), x)
+
+
+def test_what_is_missing_is_the_median_and_is_marked():
+    x = np.array([[1.0, 0.0], [np.nan, 1.0], [3.0, 2.0], [5.0, 3.0], [np.nan, 4.0], [7.0, 5.0]])
+    columns = Columns.of(x, Y, W)
+    assert columns.encode(x)[:, 0].tolist() == [1.0, 4.0, 3.0, 5.0, 4.0, 7.0]
+    assert columns.encode(x)[:, 1].tolist() == [0, 1, 0, 0, 1, 0]
+    # A column that was whole in training takes its median where it is missing later.
+    assert columns.encode(np.array([[2.0, np.nan]])).tolist() == [[2.0, 0.0, 2.5]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["a", "b", None, "a", "c", "b"], [True, False, None, True, True, False], pd.Categorical([1, 2, None, 1, 3, 2])],
+)
+def test_few_levels_are_columns_of_zeros_and_ones(values):
+    table = pd.DataFrame({"kind": values})
+    columns = Columns.of(table, Y, W)
+    encoded = columns.encode(table)
+    assert MISSING in columns.columns[0].levels and encoded.shape == (6, len(columns.columns[0].levels))
+    assert (encoded.sum(axis=1) == 1).all() and set(np.unique(encoded)) == {0.0, 1.0}
+    assert not columns.encode(pd.DataFrame({"kind": ["new"]})).any()
+
+
+def test_many_levels_are_means_that_tell_no_row_its_own_target():
+    generator = np.random.default_rng(1)
+    n, levels = 400, 4 * MOST_LEVELS
+    level = generator.integers(0, levels, n)
+    y, weight = generator.normal(size=(n, 2)), generator.uniform(0.5, 2.0, n)
+    table = pd.DataFrame({"place": [f"p{k}" for k in level]})
+    columns = Columns.of(table, y, weight)
+    overall = weight @ y / weight.sum()
+    for row in (0, 17):
+        same = level == level[row]
+        by_hand = (weight[same] @ y[same] + DRAWN * overall) / (weight[same].sum() + DRAWN)
+        assert np.allclose(columns.encode(table)[row], by_hand)
+    assert np.allclose(columns.encode(pd.DataFrame({"place": ["nowhere"]})), overall)
+    fold = generator.integers(0, 5, n)
+    trained = columns.training(table, y, weight, fold)
+    for row in (3, 99):
+        others = fold != fold[row]
+        same, mean = others & (level == level[row]), weight[others] @ y[others] / weight[others].sum()
+        by_hand = (weight[same] @ y[same] + DRAWN * mean) / (weight[same].sum() + DRAWN)
+        assert np.allclose(trained[row], by_hand)
+    changed = y.copy()
+    changed[3] += 100.0
+    assert np.array_equal(columns.training(table, changed, weight, fold)[3], trained[3])
+
+
+def test_plain_values_and_back():
+    table = pd.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0, 5.0], "b": list("uvwxyz")})
+    columns = Columns.of(table, Y, W)
+    assert Columns.restored(json.loads(json.dumps(columns.facts()))) == columns
+
+
+def test_what_is_refused():
+    dates = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=6)})
+    with pytest.raises(GatelabError, match="column 'when' holds dates"):
+        Columns.of(dates, Y, W)
+    with pytest.raises(GatelabError, match="column '0' has infinite values"):
+        Columns.of(np.full((6, 1), np.inf), Y, W)
+    columns = Columns.of(pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), Y, W)
+    with pytest.raises(GatelabError, match="was numbers when the model was fitted"):
+        columns.encode(pd.DataFrame({"a": ["x"]}))
