@@ -28,7 +28,7 @@ MISSING = "\0missing"  # the level of what is missing; no text that a user has b
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the table and how it becomes numbers.
 
     Attributes:
@@ -83,7 +83,7 @@ class Column:
 class Columns:
     """All columns of a table."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
 
     def __repr__(self) -> str:
         return one_line(self, f"{counted(len(self.columns), 'column')} as {counted(self.width, 'number')}")
@@ -103,7 +103,7 @@ class Columns:
         >>> table = pd.DataFrame({"size": [1.0, None, 3.0, 4.0], "kind": ["a", "b", "a", None]})
         >>> columns = Columns.of(table, np.arange(4.0)[:, None], np.ones(4))
         >>> columns.columns
-        (Column(size: a number, marked where it is missing), Column(kind: 3 levels, a column each))
+        (TableColumn(size: a number, marked where it is missing), TableColumn(kind: 3 levels, a column each))
         >>> columns.encode(pd.DataFrame({"size": [2.0], "kind": ["c"]})).tolist()
         [[2.0, 0.0, 0.0, 0.0, 0.0]]
         """
@@ -149,7 +149,7 @@ class Columns:
         """From plain values, as `facts` gives them."""
         return cls(
             tuple(
-                Column(
+                TableColumn(
                     **{
                         **fact,
                         "levels": tuple(fact["levels"]),
@@ -161,20 +161,20 @@ class Columns:
         )
 
 
-def column_of(name: str, values: Any, y: Array, weight: Array) -> Column:
+def column_of(name: str, values: Any, y: Array, weight: Array) -> TableColumn:
     """How a column becomes numbers."""
     if not is_category(values):
         number = as_numbers(values, name)
         missing = np.isnan(number)
         if missing.all():
-            return Column(name, "number", 0.0, False)
-        return Column(name, "number", float(np.median(number[~missing])), bool(missing.any()))
+            return TableColumn(name, "number", 0.0, False)
+        return TableColumn(name, "number", float(np.median(number[~missing])), bool(missing.any()))
     texts = as_levels(values)
     levels = tuple(sorted(set(texts.tolist())))
     if len(levels) <= MOST_LEVELS:
-        return Column(name, "levels", levels=levels)
+        return TableColumn(name, "levels", levels=levels)
     means = means_of(positions(texts, levels), len(levels), y, weight)
-    return Column(name, "means", levels=levels, means=tuple(tuple(map(float, row)) for row in means))
+    return TableColumn(name, "means", levels=levels, means=tuple(tuple(map(float, row)) for row in means))
 
 
 def means_of(index: NDArray[np.intp], levels: int, y: Array, weight: Array) -> Array:
