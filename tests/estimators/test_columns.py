@@ -1,4 +1,4 @@
-"""Columns as numbers: what is missing, what is a category, and that means tell no row its own target."""
+"""TableColumns as numbers: what is missing, what is a category, and that means tell no row its own target."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pandas as pd
 import pytest
 
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import DRAWN, MISSING, MOST_LEVELS, Columns
+from gatelab.estimators.columns import DRAWN, MISSING, MOST_LEVELS, TableColumns
 
 Y, W = np.arange(6.0)[:, None], np.ones(6)
 
 
 def test_numbers_stay_as_they_are():
     x = np.random.default_rng(0).normal(size=(6, 3))
-    columns = Columns.of(x, Y, W)
+    columns = TableColumns.of(x, Y, W)
     assert columns.plain and columns.width == 3
     assert np.array_equal(columns.encode(x), x)
 
 
 def test_what_is_missing_is_the_median_and_is_marked():
     x = np.array([[1.0, 0.0], [np.nan, 1.0], [3.0, 2.0], [5.0, 3.0], [np.nan, 4.0], [7.0, 5.0]])
-    columns = Columns.of(x, Y, W)
+    columns = TableColumns.of(x, Y, W)
     assert columns.encode(x)[:, 0].tolist() == [1.0, 4.0, 3.0, 5.0, 4.0, 7.0]
     assert columns.encode(x)[:, 1].tolist() == [0, 1, 0, 0, 1, 0]
     # A column that was whole in training takes its median where it is missing later.
@@ -36,7 +36,7 @@ def test_what_is_missing_is_the_median_and_is_marked():
 )
 def test_few_levels_are_columns_of_zeros_and_ones(values):
     table = pd.DataFrame({"kind": values})
-    columns = Columns.of(table, Y, W)
+    columns = TableColumns.of(table, Y, W)
     encoded = columns.encode(table)
     assert MISSING in columns.columns[0].levels and encoded.shape == (6, len(columns.columns[0].levels))
     assert (encoded.sum(axis=1) == 1).all() and set(np.unique(encoded)) == {0.0, 1.0}
@@ -49,7 +49,7 @@ def test_many_levels_are_means_that_tell_no_row_its_own_target():
     level = generator.integers(0, levels, n)
     y, weight = generator.normal(size=(n, 2)), generator.uniform(0.5, 2.0, n)
     table = pd.DataFrame({"place": [f"p{k}" for k in level]})
-    columns = Columns.of(table, y, weight)
+    columns = TableColumns.of(table, y, weight)
     overall = weight @ y / weight.sum()
     for row in (0, 17):
         same = level == level[row]
@@ -70,16 +70,16 @@ def test_many_levels_are_means_that_tell_no_row_its_own_target():
 
 def test_plain_values_and_back():
     table = pd.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0, 5.0], "b": list("uvwxyz")})
-    columns = Columns.of(table, Y, W)
-    assert Columns.restored(json.loads(json.dumps(columns.facts()))) == columns
+    columns = TableColumns.of(table, Y, W)
+    assert TableColumns.restored(json.loads(json.dumps(columns.facts()))) == columns
 
 
 def test_what_is_refused():
     dates = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=6)})
     with pytest.raises(GatelabError, match="column 'when' holds dates"):
-        Columns.of(dates, Y, W)
+        TableColumns.of(dates, Y, W)
     with pytest.raises(GatelabError, match="column '0' has infinite values"):
-        Columns.of(np.full((6, 1), np.inf), Y, W)
-    columns = Columns.of(pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), Y, W)
+        TableColumns.of(np.full((6, 1), np.inf), Y, W)
+    columns = TableColumns.of(pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), Y, W)
     with pytest.raises(GatelabError, match="was numbers when the model was fitted"):
         columns.encode(pd.DataFrame({"a": ["x"]}))

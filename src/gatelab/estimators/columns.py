@@ -80,7 +80,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """All columns of a table."""
 
     columns: tuple[TableColumn, ...]
@@ -89,7 +89,7 @@ class Columns:
         return one_line(self, f"{counted(len(self.columns), 'column')} as {counted(self.width, 'number')}")
 
     @classmethod
-    def of(cls, table: Any, y: Array, weight: Array) -> Columns:
+    def of(cls, table: Any, y: Array, weight: Array) -> TableColumns:
         """How the columns of a table become numbers.
 
         Args:
@@ -98,10 +98,10 @@ class Columns:
             weight: of the rows.
 
         Returns:
-            The `Columns`.
+            The `TableColumns`.
 
         >>> table = pd.DataFrame({"size": [1.0, None, 3.0, 4.0], "kind": ["a", "b", "a", None]})
-        >>> columns = Columns.of(table, np.arange(4.0)[:, None], np.ones(4))
+        >>> columns = TableColumns.of(table, np.arange(4.0)[:, None], np.ones(4))
         >>> columns.columns
         (TableColumn(size: a number, marked where it is missing), TableColumn(kind: 3 levels, a column each))
         >>> columns.encode(pd.DataFrame({"size": [2.0], "kind": ["c"]})).tolist()
@@ -145,7 +145,7 @@ class Columns:
         return [asdict(column) for column in self.columns]
 
     @classmethod
-    def restored(cls, facts: list[dict[str, Any]]) -> Columns:
+    def restored(cls, facts: list[dict[str, Any]]) -> TableColumns:
         """From plain values, as `facts` gives them."""
         return cls(
             tuple(
