@@ -4,8 +4,8 @@ A sentence is made here out of its record, and the tests want it in its document
 changed in the one and not in the other is noticed. The tests also want every number of the README and of the
 corrections to be in such a sentence, or in one of those that measure nothing (NOT_MEASURED).
 
-The paragraph on the ladder at the top of the README and the tables of its room are written by the script itself: a
-fuller record of the ladder is put in its place, the script is run, and the documents follow.
+The paragraph on the ladder at the top of the README, the tables of its room and those of smaller models are written by
+the script itself: a fuller record is put in its place, the script is run, and the documents follow.
 
 `python docs/make_measured.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote
 them, into results/claims.json: the record of studies that are not long enough to have one of their own.
@@ -71,8 +71,17 @@ LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
 LADDER_ROOM = "docs/rooms/ladder.md"
 LADDER = "results/ladder/enwik8.json, speed.json, slopes.json"
-# What is written into documents, between these two lines, out of the record of the ladder.
-BEGIN, END = "<!-- made by docs/make_measured.py: the ladder -->", "<!-- end of what is made -->"
+SHRINK_ROOM = "docs/rooms/shrink.md"
+SHRINK = "results/anatomy/shrink.json, shrink-stories.json"
+SHRUNKEN = {
+    "stories260k": "anatomy/shrink-stories.json",
+    "smollm2": "anatomy/shrink.json",
+    "minilm": "anatomy/shrink.json",
+}
+PUBLISHED = ("magnitude", "wanda", "flap", "surgeon")
+OURS = ("ours", "surgeon + distilled", "ours + distilled")
+# What is written into documents, between these two lines, out of records.
+BEGIN, END = "<!-- made by docs/make_measured.py -->", "<!-- end of what is made -->"
 SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/rooms/linearization.md", "docs/glossary.md"
 HERE = "test_measured.py::test_a_sentence_is_that_of_its_record"
 
@@ -576,13 +585,19 @@ def ladder_texts() -> dict[str, str]:
     return {README: paragraph, LADDER_ROOM: "\n\n".join((paragraph, "\n".join(rows), "\n".join(listed)))}
 
 
-def with_ladder(document: str) -> str:
+@cache
+def made_texts() -> dict[str, str]:
+    """What stands between the two lines of each document that has them."""
+    return {**ladder_texts(), SHRINK_ROOM: shrink_text()}
+
+
+def with_made(document: str) -> str:
     """A document as it is to be: what stands between the two lines is that of the record."""
     text = (ROOT / document).read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert begin and end, f"{document} lacks the lines {BEGIN} and {END}"
-    return f"{before}{BEGIN}\n{ladder_texts()[document]}\n{END}{after}"
+    return f"{before}{BEGIN}\n{made_texts()[document]}\n{END}{after}"
 
 
 def ladder() -> Iterator[Held]:
@@ -591,6 +606,75 @@ def ladder() -> Iterator[Held]:
         for part in text.splitlines() if document == LADDER_ROOM else [text]:
             if part.strip():
                 yield Held((document,), " ".join(part.split()), LADDER)
+
+
+# ---- smaller models
+
+MODEL_WORDS = {
+    "stories260k": (
+        "**stories260K**, a Llama of 260 thousand weights, on what it wrote itself: {calibration_tokens} tokens for "
+        "calibration and {test_tokens} of another seed for the test. Excess of the log perplexity in nats a token:"
+    ),
+    "smollm2": (
+        "**SmolLM2-135M** (30 SwiGLU blocks, 4-bit weights as they were published), FineWeb-Edu: {calibration_tokens} "
+        "tokens for calibration, the last {test_tokens} of the sample for the test. Excess of the log perplexity in "
+        "nats a token:"
+    ),
+    "minilm": (
+        "**MiniLM** (6 GELU blocks), FineWeb-Edu: {calibration_tokens} tokens for calibration. One less the mean "
+        "cosine of the embeddings of 256 sentences that were not used with those of the whole model:"
+    ),
+}
+
+
+def shrink_text() -> str:
+    """A table for each model, and what ours leaves of the best published excess."""
+    return "\n\n".join(shrink_table(model) for model in SHRUNKEN)
+
+
+def lost(cell: dict[str, Any]) -> float:
+    """What a smaller model has lost: nats a token, or one less the cosine of embeddings."""
+    if cell["measure"] == "cosine":
+        return 1 - cell["sentences"]
+    return cell["after"] - cell["before"]
+
+
+def shrink_table(model: str) -> str:
+    """The table of a model, a row for each share of neurons that stay and a column for each method."""
+    content = record(SHRUNKEN[model])
+    losses: dict[str, dict[str, float]] = {}
+    for key, cell in content["cells"].items():
+        name, keep, method = key.split(":")
+        if name == model:
+            losses.setdefault(keep, {})[method] = lost(cell)
+    methods = [method for method in (*PUBLISHED, *OURS) if any(method in row for row in losses.values())]
+    sizes = {name: f"{value:,}".replace(",", " ") for name, value in content["settings"].items()}
+    lines = [
+        MODEL_WORDS[model].format(**sizes),
+        "",
+        f"| keep | {' | '.join(methods)} |",
+        "|---" * (len(methods) + 1) + "|",
+    ]
+    ratios: list[str] = []
+    for keep, row in sorted(losses.items(), reverse=True):
+        values = [f"{row[method]:.3f}" if method in row else "-" for method in methods]
+        lines.append(f"| {keep} | {' | '.join(values)} |")
+        best = min(row[method] for method in PUBLISHED if method in row)
+        ratios += [
+            f"{row[method] / best:.2f} ({method}, keep {keep})"
+            for method in ("ours", "ours + distilled")
+            if method in row
+        ]
+    if ratios:
+        lines += ["", f"Of the best published loss: {', '.join(ratios)}."]
+    return "\n".join(lines)
+
+
+def smaller() -> Iterator[Held]:
+    """What was written out of the records of smaller models."""
+    for line in shrink_text().splitlines():
+        if line.strip():
+            yield Held((SHRINK_ROOM,), " ".join(line.split()), SHRINK)
 
 
 # What tests of their own compare: the sentence as it stands, its record, and the test.
@@ -873,6 +957,7 @@ SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
     linearisation,
     pages,
     ladder,
+    smaller,
     elsewhere,
 )
 
@@ -899,11 +984,11 @@ def render() -> str:
 
 
 def main() -> None:
-    """Take claims from the folder that is named, if one is; write what is made of the ladder, and the page."""
+    """Take claims from the folder that is named, if one is; write what is made of records, and the page."""
     if len(sys.argv) > 1:
         take_claims(Path(sys.argv[1]))
-    for document in ladder_texts():
-        (ROOT / document).write_text(with_ladder(document), encoding="utf-8")
+    for document in made_texts():
+        (ROOT / document).write_text(with_made(document), encoding="utf-8")
     TARGET.write_text(render(), encoding="utf-8")
     print(TARGET)
 

@@ -4,11 +4,15 @@
     E |last states - given model's|^2 / E |given model's|^2      others
 
 Layer by layer, an error is as bad in one direction as in another; the loss feels few of them. Only the weights of the
-feed-forward blocks move. Windows that nothing is fitted to say which epoch was best, and whether any was.
+feed-forward blocks move. A rate that suits a model of 260 thousand weights tears one of 135 million apart, so a few
+rates are tried for a part of the way. Windows that nothing is fitted to say which rate is taken, which epoch was best,
+and whether any was.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +27,28 @@ from gatelab.models.layouts import Layer, Replaced, layers_of
 
 TOKENS = 1024  # of a step
 WARM = 10  # steps until the rate is what it is to be
+RATES = (
+    0.01,
+    0.003,
+    0.001,
+    0.0003,
+)  # the change of a weight in a step, as a share of the root mean square of its matrix
+TRIED = 8  # each rate is tried for this part of all steps
 
 
 @dataclass(frozen=True)
 class Distilled:
-    """How a distillation went: the loss on held-out windows before it and after every epoch, and which was taken."""
+    """How a distillation went.
+
+    Attributes:
+        losses: on held-out windows, before it and after every epoch.
+        best: which of them was taken.
+        rate: the change of a weight in a step, as a share of the root mean square of its matrix.
+    """
 
     losses: tuple[float, ...]
     best: int
+    rate: float
 
 
 def distil(
@@ -40,8 +58,8 @@ def distil(
     held_out: Tensor,
     *,
     epochs: int,
-    rate: float,
     causal: bool,
+    rates: Sequence[float] = RATES,
     seed: int = 0,
     report: Listener | None = None,
 ) -> Distilled:
@@ -51,12 +69,12 @@ def distil(
         dense: the given model.
         small: the smaller one, whose blocks are fitted.
         fitted: windows to fit.
-        held_out: other windows, which decide which epoch is taken.
+        held_out: other windows, which decide which rate and which epoch is taken.
         epochs: passes over the windows.
-        rate: the change of a weight in a step, as a share of the root mean square of its matrix.
         causal: whether next tokens are predicted; else last states are compared.
+        rates: which to try for a part of the way; one alone is not tried but taken.
         seed: of the order of the windows.
-        report: called with (epochs done, epochs).
+        report: called with (parts done, all of them): rates that were tried, then epochs.
 
     Returns:
         The losses by epoch; the smaller model holds the weights of the best one, be it the start.
@@ -64,43 +82,80 @@ def distil(
     weights = block_weights(layers_of(small))
     trained = {id(W) for W in weights}
     needed = {p: p.requires_grad for p in small.parameters()}
-    for p in small.parameters():
-        p.requires_grad_(id(p) in trained)
-    groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
-    optimiser = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12)
     size = max(1, TOKENS // fitted.shape[1])
     if fitted.is_floating_point():
         size = 8
-    total = epochs * -(-len(fitted) // size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / total)
-    )
-    generator = torch.Generator().manual_seed(seed)
+    steps = epochs * -(-len(fitted) // size)
+    start = copies(weights)
+    best, saved = 0, start
     losses = [loss_on(dense, small, held_out, size, causal)]
-    best, saved = 0, [W.detach().clone() for W in weights]
-    try:
-        for epoch in range(epochs):
+    tried: dict[float, float] = {}
+    if len(rates) == 1:
+        tried[rates[0]] = losses[0]
+    parts = len(rates) - len(tried) + epochs
+    done = 0
+
+    def batches() -> Iterator[Tensor]:
+        """Windows in an order by chance, epoch after epoch."""
+        generator = torch.Generator().manual_seed(seed)
+        while True:
             for chosen in torch.randperm(len(fitted), generator=generator).split(size):
-                batch = fitted[chosen]
-                with torch.enable_grad():
-                    loss = difference(dense, small, batch, causal)
-                    loss.backward()
-                optimiser.step()
-                schedule.step()
-                optimiser.zero_grad(set_to_none=True)
+                yield fitted[chosen]
+
+    def descent(rate: float, steps: int) -> Iterator[int]:
+        """Step after step, the rate falling to a twentieth."""
+        groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
+        optimiser = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimiser, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / steps)
+        )
+        for step, batch in zip(range(1, steps + 1), batches(), strict=False):
+            with torch.enable_grad():
+                difference(dense, small, batch, causal).backward()
+            optimiser.step()
+            schedule.step()
+            optimiser.zero_grad(set_to_none=True)
+            yield step
+
+    try:
+        for p in small.parameters():
+            p.requires_grad_(id(p) in trained)
+        for rate in rates[: parts - epochs]:
+            for _ in descent(rate, max(1, steps // TRIED)):
+                pass
+            tried[rate] = loss_on(dense, small, held_out, size, causal)
+            put(weights, start)
+            done += 1
+            if report:
+                report(done, parts)
+        rate = min(tried, key=lambda rate: (not math.isfinite(tried[rate]), tried[rate]))
+        for step in descent(rate, steps):
+            if step % (steps // epochs):
+                continue
             losses.append(loss_on(dense, small, held_out, size, causal))
             if losses[-1] < losses[best]:
-                best, saved = epoch + 1, [W.detach().clone() for W in weights]
+                best, saved = len(losses) - 1, copies(weights)
+            done += 1
             if report:
-                report(epoch + 1, epochs)
+                report(done, parts)
     finally:
-        with torch.no_grad():
-            for W, value in zip(weights, saved, strict=True):
-                W.copy_(value)
+        put(weights, saved)
         for p, flag in needed.items():
             p.requires_grad_(flag)
             p.grad = None
-    return Distilled(tuple(losses), best)
+    return Distilled(tuple(losses), best, rate)
+
+
+def copies(weights: Sequence[Tensor]) -> list[Tensor]:
+    """The values of weights as they are now."""
+    return [W.detach().clone() for W in weights]
+
+
+@torch.no_grad()
+def put(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Give weights these values."""
+    for W, value in zip(weights, values, strict=True):
+        W.copy_(value)
 
 
 def block_weights(layers: list[Layer]) -> list[nn.Parameter]:

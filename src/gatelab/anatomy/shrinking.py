@@ -53,7 +53,6 @@ METHODS = ("ours", *ORDERS)
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
 HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
-DISTIL_RATE = 0.01
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
 CAUSAL = ("llama", "gpt2", "neox")
 
@@ -254,9 +253,7 @@ def shrink(
             fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
             causal = layers[0].layout.name in CAUSAL
             with reporting(progress, "distilling") as report:
-                course = distilled(
-                    dense, small, fitted, others, epochs=distil, rate=DISTIL_RATE, causal=causal, report=report
-                )
+                course = distilled(dense, small, fitted, others, epochs=distil, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
     finally:
         dense.train(was_training)
