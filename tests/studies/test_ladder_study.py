@@ -130,16 +130,25 @@ def test_another_exponent_is_called_one() -> None:
 
 
 def test_the_change_is_what_the_losses_say_seed_by_seed() -> None:
-    """The slow way: differences of seeds at the common sizes, averaged."""
+    """The slow way: differences of seeds at each common size, and their mean by the inverse squares of reaches."""
     climbs = climbed(5, 4)
     change = change_of(climbs, "swiglu")
     assert change.sizes == LADDER_SIZES[:4] and not isinstance(change.change, str)
-    means = {}
+    means, squares = {}, dict.fromkeys(change.sizes, 0.0)
     for repeats in (1, 20):
-        points = climbs.regimes[repeats].points
-        table = points[points["size"].isin(change.sizes)].pivot_table("bits", ["size", "seed"], "unit")
-        means[repeats] = float((table["swiglu"] - table["relu2"]).mean())
-    assert change.change.value == pytest.approx(means[20] - means[1], abs=1e-12)
+        regime = climbs.regimes[repeats]
+        for size in change.sizes:
+            points = regime.points[regime.points["size"] == size].pivot_table("bits", "seed", "unit")
+            means[repeats, size] = float((points["swiglu"] - points["relu2"]).mean())
+            apart = regime.difference("swiglu", "relu2", size)
+            assert not isinstance(apart, str)
+            squares[size] += ((apart[0].high - apart[0].low) / 2) ** 2
+    expected = np.average(
+        [means[20, size] - means[1, size] for size in change.sizes],
+        weights=[1 / squares[size] for size in change.sizes],
+    )
+    assert change.change.value == pytest.approx(expected, abs=1e-12)
+    assert change.change.high - change.change.value == pytest.approx(sum(1 / s for s in squares.values()) ** -0.5)
 
 
 def test_seconds_are_those_of_speeds_and_units_without_them_are_left_out() -> None:

@@ -30,7 +30,6 @@ LadderAxis = Literal["parameters", "flops", "seconds"]
 SIGNIFICANT = 0.05
 LEAST_SEEDS, LEAST_SIZES = 2, 3
 NEIGHBOURS = 1.2  # numbers of parameters within this factor are the same rung where no column says which
-PRIOR = 10.0  # degrees of freedom that the variance of all sizes counts beside that of one
 MOST_SHARED = 0.95  # the largest correlation of paired seeds that is allowed for
 ALL_ORDERS = 9  # units whose orders are all listed; of more, so many are drawn as nine units have
 
@@ -226,8 +225,8 @@ class SeedNoise:
     """What seeds do to losses.
 
     Attributes:
-        variance: Of a single loss at each rung, drawn towards that of all rungs, which counts as `PRIOR` degrees of
-            freedom.
+        variance: Of a single loss at each rung, drawn towards that of all rungs as far as rungs scatter alike
+            (`drawn_together`).
         own_variance: Of each rung by itself, without what all units of a seed share.
         freedom: The degrees of freedom of `own_variance`: (units - 1) (seeds - 1) where nothing is missing.
         correlation: Of the losses of two units over their common seeds, that of all rungs together, at least 0.
@@ -256,11 +255,48 @@ def seed_noise(ladder: LadderLosses) -> SeedNoise:
     own = np.array([_without_seeds(off[:, r], there[:, r]) for r in range(len(squares))])
     own_freedom = np.maximum(freedom - np.maximum(there.any(axis=0).sum(axis=1) - 1, 0), 0)
     return SeedNoise(
-        variance=(squares + PRIOR * total) / (freedom + PRIOR),
+        variance=drawn_together(squares, freedom),
         own_variance=own / np.maximum(own_freedom, 1),
         freedom=own_freedom,
         correlation=float(np.clip(shared, 0.0, MOST_SHARED)),
     )
+
+
+def drawn_together(squares: Array, freedom: Array) -> Array:
+    """Variances of several groups: one for all, unless they certainly differ; then each drawn towards that of all.
+
+    The logarithm of a variance of f degrees of freedom scatters by trigamma(f / 2). What the logarithms of all groups
+    scatter beyond that, less twice its own standard error, is taken for real, and a group keeps its own variance in the
+    share that the real scatter has of all.
+
+    Args:
+        squares: Sums of squares about means.
+        freedom: Their degrees of freedom; a group without any gets the common variance.
+
+    Returns:
+        A variance for each group.
+
+    >>> drawn_together(np.array([8.0, 12.0, 10.0]), np.full(3, 10)).tolist()
+    [1.0, 1.0, 1.0]
+    >>> drawn_together(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
+    [1082.382212, 1.1e-05, 0.110885]
+    """
+    from scipy.special import digamma, polygamma
+
+    pooled = np.full(len(squares), squares.sum() / freedom.sum())
+    scattered = (freedom > 0) & (squares > 0)
+    half = freedom[scattered] / 2
+    if len(half) < 2:
+        return pooled
+    logs = np.log(squares[scattered] / freedom[scattered]) - digamma(half) + np.log(half)
+    chance = np.asarray(polygamma(1, half), np.float64)
+    real = float(np.var(logs, ddof=1) - chance.mean() * (1 + 2 * math.sqrt(2 / (len(logs) - 1))))
+    if real <= 0:
+        return pooled
+    common = float(np.average(logs, weights=1 / (real + chance)))
+    drawn = np.full(len(squares), common)
+    drawn[scattered] += real / (real + chance) * (logs - common)
+    return np.exp(drawn)
 
 
 def deviations(ladder: LadderLosses) -> Array:
@@ -330,10 +366,12 @@ def compare_ladder(
 ) -> LadderComparisons:
     """The differences of all pairs of units, paired by seed, with t-intervals and Holm's correction.
 
-    Over all sizes a difference is the mean of those at the sizes that both units have. Seeds are few: three leave a
-    pair two degrees of freedom, and an interval of 4.3 standard errors. So the variance of a difference is by default
-    that of all pairs of the size together, which takes every unit to scatter alike once what its seed does to all of
-    them is gone: (units - 1) (seeds - 1) degrees of freedom.
+    Seeds are few: three leave a pair two degrees of freedom, and an interval of 4.3 standard errors. So the variance of
+    a difference is by default that of all pairs of the size together, which takes every unit to scatter alike once what
+    its seed does to all of them is gone: (units - 1) (seeds - 1) degrees of freedom. Over all sizes a difference is the
+    mean of those at the sizes that both units have, each weighed by the inverse of its variance: seeds of one size may
+    differ ten times as much as those of another, and a plain mean would be the luck of that size. With "pair" it is the
+    plain mean.
 
     Args:
         ladder: the losses.
@@ -368,12 +406,20 @@ def compare_ladder(
 
 
 def _by_all_pairs(apart: Array, rungs: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:
-    """The mean over rungs of a pair's differences by the variance of all pairs; freedom as Welch and Satterthwaite."""
+    """The mean over rungs of a pair's differences, each by the inverse of the variance that all pairs have there.
+
+    The weights are estimates, and so the smallest variances are too small more often than not: the variance of the mean
+    has the factor 1 + 4 sum w (1 - w) / f, w the shares of the weights, and its degrees of freedom are 1 / sum(w^2 / f)
+    (Meier 1953, "Variance of a weighted mean").
+    """
     squares = np.maximum(2 * noise.own_variance[rungs] / np.isfinite(apart[rungs]).sum(axis=1), 1e-300)
-    freedom = squares.sum() ** 2 / np.sum(squares**2 / np.maximum(noise.freedom[rungs], 1))
-    mean, error = float(np.nanmean(apart[rungs], axis=1).mean()), math.sqrt(squares.sum()) / len(rungs)
-    reach = t_reach(level, freedom) * error
-    return Interval(mean, mean - reach, mean + reach, level), two_sided(mean / error, freedom)
+    freedom = np.maximum(noise.freedom[rungs], 1)
+    share = (1 / squares) / np.sum(1 / squares)
+    mean = float(share @ np.nanmean(apart[rungs], axis=1))
+    error = math.sqrt((1 + 4 * float(np.sum(share * (1 - share) / freedom))) / float(np.sum(1 / squares)))
+    total = 1 / float(np.sum(share**2 / freedom))
+    reach = t_reach(level, total) * error
+    return Interval(mean, mean - reach, mean + reach, level), two_sided(mean / error, total)
 
 
 def _by_the_pair(apart: Array, level: float) -> tuple[Interval, float]:

@@ -7,7 +7,7 @@ sizes leave open is called undecided, with how many there are. A quick run reads
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,21 +166,42 @@ class RepeatChange:
 
 
 def change_of(climbs: Climbs, unit: str) -> RepeatChange:
-    """What repeating does to the lead of a gate. The two regimes share no batches: their reaches add as squares."""
+    """What repeating does to the lead of a gate, size by size, each weighed by the inverse square of its reach.
+
+    The two regimes share no batches, and sizes no seeds: their reaches add as squares.
+    """
     both = [climbs.regime(repeats).common_sizes([unit, RIVAL]) for repeats in (1, REPEATED)]
     sizes = tuple(size for size in both[0] if size in both[1])
-    values: list[Interval | str] = []
-    for repeats in (1, REPEATED):
-        apart = climbs.regime(repeats).restricted(sizes).difference(unit, RIVAL)
-        if not sizes:
-            apart = "undecided: 0 sizes in both regimes"
-        values.append(apart if isinstance(apart, str) else apart[0])
-    once, repeated = values
+    once, repeated = (lead_of(climbs.regime(repeats).restricted(sizes), unit) for repeats in (1, REPEATED))
     if isinstance(once, str) or isinstance(repeated, str):
-        return RepeatChange(sizes, once, repeated, "undecided: 0 sizes in both regimes")
-    value = repeated.value - once.value
-    reach = math.hypot(once.high - once.value, repeated.high - repeated.value)
+        return RepeatChange(sizes, *(["undecided: 0 sizes in both regimes"] * 3))
+    changes: list[tuple[float, float]] = []
+    for size in sizes:
+        first, second = (climbs.regime(repeats).difference(unit, RIVAL, size) for repeats in (1, REPEATED))
+        if not isinstance(first, str) and not isinstance(second, str):
+            apart = second[0].value - first[0].value
+            changes.append((apart, math.hypot(first[0].high - first[0].value, second[0].high - second[0].value)))
+    value, reach = weighed(changes)
     return RepeatChange(sizes, once, repeated, Interval(value, value - reach, value + reach))
+
+
+def lead_of(regime: Regime, unit: str) -> Interval | str:
+    """Bits of a unit less those of relu2 over the sizes of a regime."""
+    apart = regime.difference(unit, RIVAL)
+    if isinstance(apart, str):
+        return apart
+    return apart[0]
+
+
+def weighed(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of values with reaches, each by the inverse square of its reach, and the reach of the mean.
+
+    >>> weighed([(1.0, 3.0), (2.0, 3.0)])[0], round(weighed([(1.0, 3.0), (2.0, 3.0)])[1], 3)
+    (1.5, 2.121)
+    """
+    weights = [reach**-2 for _, reach in values]
+    total = math.fsum(weights)
+    return math.fsum(w * value for w, (value, _) in zip(weights, values, strict=True)) / total, total**-0.5
 
 
 def agreement_table(climbs: Climbs) -> pd.DataFrame:
