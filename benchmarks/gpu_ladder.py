@@ -247,7 +247,7 @@ def main(
                 store=store,
                 backend="processes",
                 jobs=jobs,
-                max_hours=hours - (time.monotonic() - began) / 3600,
+                max_hours=max(0.0, hours - (time.monotonic() - began) / 3600),
                 progress=tell,
                 **options,
             )

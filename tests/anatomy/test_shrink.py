@@ -355,6 +355,14 @@ def test_what_the_page_says_beside_its_tables() -> None:
     assert more["settings"]["calibration_tokens"] == 49152
     published, ours = excess["smollm2:0.8:surgeon"], excess["smollm2:0.8:ours"]
     assert f"the best published method leaves {published:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
+    cores = json.loads((ROOT / "results/anatomy/shrink-two-cores.json").read_text())
+    assert abs(cores["loaded_again"] - cores["after"]) < 1e-4
+    for words in (
+        f"took {cores['wall_seconds'] / 60:.1f} minutes with a peak of {cores['peak_bytes'] / 1e9:.1f} GB",
+        f"{cores['bytes_after'] / 1e6:.0f} MB instead of {cores['bytes_before'] / 1e6:.0f}",
+        f"{cores['tokens_a_second_after']:.0f} tokens a second instead of {cores['tokens_a_second_before']:.0f}",
+    ):
+        assert words in page
     cells = [cell for content in records.values() for cell in content["cells"].values()]
     assert all(cell["saved_difference"] < 1e-4 for cell in cells if "saved_difference" in cell)
     seconds = [cell["seconds"] for key, cell in records["shrink"]["cells"].items() if key in OURS_ON_SMOLLM2]
