@@ -448,8 +448,8 @@ def notes(climbs: Climbs) -> tuple[str, ...]:
         f"{facts['context']} a batch, {facts['steps']} steps of {facts['optimiser']}; glu is the ReGLU. Units have "
         "equal parameters and operations, the same batches for the same seed, and learning rates of their own.",
         "Intervals are 95 %: of bits a byte Student's t over seeds; of differences paired by seed, with the variance "
-        "of all pairs of a size; of laws a bootstrap over seeds. A unit enters a law with three sizes of two seeds or "
-        "more.",
+        "of all pairs of a size, by whose inverse sizes count in a mean over all; of laws a bootstrap over seeds. A "
+        "unit enters a law with three sizes of two seeds or more.",
         "The best unit of a size is chosen by the same losses, so that what lies above it is a little too large.",
         "GPU seconds are those of a training among three that are trained together on an idle device "
         f"(results/{SPEEDS}: {', '.join(dict.fromkeys(climbs.speeds['unit']))}); units without speeds are not shown.",
