@@ -64,6 +64,7 @@ def methods() -> tuple[Method, ...]:
             "members=1",
             (lambda: as_table(gated(random_state=0, members=1))) if single else None,
             why="this GatedClassifier has no members",
+            variant=True,
         ),
         Method(
             "boosting",

@@ -81,6 +81,7 @@ class Method:
         make: the estimator itself; None where it is not available.
         most_rows: of a set, beyond which the method is left out; None for no limit.
         why: why it is not available.
+        variant: whether it is another setting of a method that is compared already; it then takes no place.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Method:
     make: Callable[[], Any] | None
     most_rows: int | None = None
     why: str = ""
+    variant: bool = False
 
     @property
     def ours(self) -> bool:
@@ -546,9 +548,10 @@ def tables(record: Record, task: Task, methods: Sequence[Method]) -> Iterator[Pr
     if not present:
         yield "nothing is recorded yet", [{"method": "none"}], f"{record.path} has no complete fit"
         return
-    yield set_by_set(record, sets, present, field)
-    full = [m for m in present if m.most_rows is None]
-    limited = [m for m in present if m.most_rows is not None]
+    compared = [m for m in present if not m.variant]
+    yield set_by_set(record, sets, compared, field)
+    full = [m for m in compared if m.most_rows is None]
+    limited = [m for m in compared if m.most_rows is not None]
     groups = {
         "sets that nobody tuned on": [s for s in sets if not s.development],
         "development sets": [s for s in sets if s.development],
@@ -557,7 +560,7 @@ def tables(record: Record, task: Task, methods: Sequence[Method]) -> Iterator[Pr
         yield from standing(record, group, full, field, f"{title}, all methods without a limit of rows")
     if limited:
         few = [s for s in groups["sets that nobody tuned on"] if all(m.takes(s) for m in limited)]
-        yield from standing(record, few, present, field, "short sets that nobody tuned on, all methods")
+        yield from standing(record, few, compared, field, "short sets that nobody tuned on, all methods")
     for method in present:
         if method.ours:
             yield from version_by_version(record, sets, method, field)
@@ -636,13 +639,24 @@ def standing(
             row["> 1.1 x boosting"] = f"{np.sum(errors.errors[:, i] > 1.1 * least)} of {len(common)}"
         row |= cost(record, common, method)
         rows.append(row)
+    difference = critical_difference(len(methods), len(common))
     note = (
-        f"{counted(len(common), 'set')}; places with bootstrap intervals over sets; Friedman's test: "
-        f"p = {errors.friedman():.2g}; critical difference (Nemenyi, 5 %): "
-        f"{critical_difference(len(methods), len(common)):.2f}. CPU seconds of one thread and MiB of a fit, the "
-        "median and the most over sets, searches included. More than 1.1 times the better of both boostings: how often."
+        f"{len(common)} of {counted(len(sets), 'set')}, which all methods have; places with bootstrap intervals over "
+        f"sets; Friedman's test: p = {errors.friedman():.2g}; critical difference (Nemenyi, 5 %): {difference:.2f}. "
+        "CPU seconds of one thread and MiB of a fit, the median and the most over sets, searches included. "
+        "More than 1.1 times the better of both boostings: how often."
     )
+    machines = machines_of(record, errors.sets, methods)
+    if len(machines) > 1:
+        note += f" Seconds are of different machines: {'; '.join(machines)}."
     yield title, rows, note
+
+
+def machines_of(record: Record, sets: Iterable[str], methods: Iterable[Method]) -> list[str]:
+    """The machines that entries of these sets and methods come from."""
+    names, which = set(sets), {method.name for method in methods}
+    entries = [e for e in record.entries.values() if e["set"] in names and e["method"] in which]
+    return sorted({entry["machine"] for entry in entries if "machine" in entry})
 
 
 def cost(record: Record, sets: Sequence[DataSet], method: Method) -> dict[str, str]:
@@ -738,7 +752,7 @@ def critical_difference_figure(errors: Comparison, title: str, level: float = 0.
     bars = cliques(places, difference)
     half = (count + 1) // 2
     step, first = 0.34, 0.45 + 0.16 * len(bars)  # inches below the axis
-    depth = first + step * half
+    depth = first + step * (half - 1) + 0.2
     with theme.style():
         figure = Figure(figsize=(7.2, 1.05 + depth))
         axes = figure.add_axes((0, 0, 1, 1))
@@ -771,7 +785,7 @@ def critical_difference_figure(errors: Comparison, title: str, level: float = 0.
             axes.text(edge + shift, height, label, ha=side, va="center", color=colour, weight=weight)
         for row, (begin, end) in enumerate(bars):
             height = top - 0.2 - 0.16 * row
-            axes.plot([at(begin) - 0.05, at(end) + 0.05], [height] * 2, color="#0072B2", lw=3.2, solid_capstyle="butt")
+            axes.plot([at(begin) - 0.02, at(end) + 0.02], [height] * 2, color="#0072B2", lw=3.2, solid_capstyle="butt")
     return figure
 
 
@@ -883,7 +897,7 @@ def draw(record: Record, task: Task, methods: Sequence[Method], path: str) -> Pa
         The file.
     """
     sets = [s for s in chosen(task) if not s.development]
-    full = [m for m in methods if m.most_rows is None]
+    full = [m for m in methods if m.most_rows is None and not m.variant]
     full = [m for m in full if any(values(record, s, m, FIELD[task]) is not None for s in sets)]
     errors = comparison(record, sets, full, FIELD[task])
     if len(errors.sets) < 2 or len(full) < 2:

@@ -92,7 +92,7 @@ def test_bars_are_the_largest_groups_without_a_difference() -> None:
 
 def test_no_labels_of_the_figure_overlap() -> None:
     errors = comparison(20, 9, seed=7)
-    names = ("GatedRegressor", "HistGradientBoosting", "LightGBM", "random forest", "MLPRegressor", *"abcd")
+    names = ("GatedClassifier", "HistGradientBoosting", "LightGBM", "logistic regression", "MLPClassifier", *"abcd")
     figure = tables.critical_difference_figure(Comparison(errors.sets, names, errors.errors), "A title of some length")
     figure.canvas.draw()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
@@ -278,6 +278,44 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
     assert (boosting["first"], boosting["within 2 %"], boosting["worst / best"]) == ("75%", "75%", "1.2")
     assert (forest["first"], forest["within 2 %"], forest["worst / HistGradientBoosting"]) == ("25%", "50%", "3.000")
     assert len(by_title["set by set"]) == 4
+
+
+def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "record.json"
+    words = ["--sets", "diabetes,friedman1-exact", "--methods", "ridge,mean", "--record", str(path)]
+    tables.command("regression", [*regressors(), counted_method([])], path, words)
+    shown = capsys.readouterr().out
+    assert "development sets, all methods without a limit of rows" in shown
+    assert "sets that nobody tuned on" not in shown
+    assert len(Record(path).entries) == 12
+    figure = str(tmp_path / "places.png")
+    with pytest.raises(SystemExit, match="fewer than two methods on two common sets"):
+        tables.command("regression", regressors(), path, ["--show", "--record", str(path), "--figure", figure])
+    with pytest.raises(SystemExit, match=r"no method is called svm; there are gated, .*svr"):
+        tables.command("regression", regressors(), path, ["--methods", "svm", "--record", str(path)])
+    with pytest.raises(SystemExit, match=r"no set is called bostn; there are .*boston"):
+        tables.command("regression", regressors(), path, ["--sets", "bostn", "--record", str(path)])
+
+
+def test_the_list_says_what_is_left_out_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.command("regression", regressors(), Path("none.json"), ["--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(REGRESSION) + 4  # an empty line, title, heads of columns, note
+    (cpus,) = [line for line in lines if line.split()[:1] == ["cpus"]]
+    assert "estperf: an estimate of the target" in cpus
+
+
+def test_records_of_two_machines_are_joined_and_told(tmp_path: Path) -> None:
+    here, there = Record(tmp_path / "here.json"), Record(tmp_path / "there.json")
+    exact = next(s for s in REGRESSION if s.name == "friedman1-exact")
+    ridge, other = next(m for m in regressors() if m.name == "ridge"), counted_method([])
+    complete(here, [DIABETES, exact], [ridge])
+    complete(there, [DIABETES, exact], [other])
+    there.add([entry | {"machine": "another"} for entry in there.entries.values()])
+    here.add(there.entries.values())
+    notes = [note for title, _, note in tables.tables(here, "regression", [ridge, other]) if "development" in title]
+    assert len(notes) == 1 and "Seconds are of different machines: " in notes[0]
+    assert notes[0].endswith("; another.")
 
 
 def test_methods_have_names_of_their_own_and_those_not_here_say_why() -> None:
