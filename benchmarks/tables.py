@@ -618,6 +618,7 @@ def standing(
     Yields:
         One table.
     """
+    methods = [m for m in methods if any(values(record, s, m, field) is not None for s in sets)]
     errors = comparison(record, sets, methods, field)
     if len(errors.sets) < 2 or len(methods) < 2:
         return

@@ -105,6 +105,7 @@ def test_no_labels_of_the_figure_overlap() -> None:
 
 
 def test_there_are_enough_sets_of_every_kind() -> None:
+    assert f"on {len(REGRESSION)} and {len(CLASSES)} tables" in (ROOT / "CHANGELOG.md").read_text()
     for sets, least in ((REGRESSION, 15), (CLASSES, 10)):
         assert len({s.name for s in sets}) == len(sets)
         unseen = [s for s in sets if not s.development]
