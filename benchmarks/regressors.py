@@ -1,131 +1,192 @@
-"""GatedRegressor and its peers: test RMSE of five folds and the CPU time of a fit, same rows, same run."""
+"""GatedRegressor and its peers on tables: `python -m benchmarks.regressors`; what it takes is said in `tables.py`."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from collections.abc import Iterator
+from importlib.util import find_spec
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
-from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
 import gatelab as gl
-
-Table = tuple[str, list[dict[str, float | str]], str]
-POINTS = 2000
-# Nothing was tuned on this draw nor on these folds: development looked at draws 0, 11, 12 and 13.
-SEED = 2026
-# Kernel methods cost rows cubed, and pykan minutes: where rows are many they get this many.
-KERNEL_ROWS = 2500
-SMOOTH = {
-    "friedman1": "friedman1",
-    "friedman2": "friedman2",
-    "friedman3": "friedman3",
-    "sin(4x) sin(4y)": "sin(4*x)*sin(4*y)",
-    "exp(sin(3x)) + y z / (1 + x^2)": "exp(sin(3*x)) + y*z/(1 + x**2)",
-}
-MEASURED = ("airfoil", "california")
-_NOTE = (
-    "Inputs and targets standardised for all; CPU seconds of one thread, mean of the folds, grid searches included. "
-    "GatedRegressor: chooses everything itself. MLPRegressor: two layers of 100, Adam, no early stopping, 1000 epochs, "
-    "tol 1e-7. Boosting: 500 trees. Kernel ridge: gamma 0.03 to 3, alpha 1e-14 to 1e-2 by grid search in 3 folds; SVR: "
-    "gamma 0.1 and 0.5, C 10 and 100, epsilon 1e-2, likewise. pykan {pykan}: widths inputs, 5, 1, LBFGS, grids 3, 5 "
-    "and 10 with 25 steps each, no penalty."
+from benchmarks.datasets import chosen
+from benchmarks.tables import (
+    FIELD,
+    PROCESS_ROWS,
+    RESULTS,
+    Fewer,
+    Method,
+    PrintedTable,
+    Record,
+    as_numbers,
+    as_table,
+    command,
+    complete,
+    set_by_set,
+    tables,
 )
 
+RECORD = RESULTS / "regressors.json"
+QUICK = ("diabetes",)  # what `make bench` fits for the present code if the record lacks it
+EACH_LENGTH = 20  # columns up to which a Gaussian process has a length of its own for each
 
-def run() -> Iterator[Table]:
+
+def methods() -> tuple[Method, ...]:
+    """All regressors, those that are not available among them.
+
+    Returns:
+        Methods, ours first.
+    """
+    gated: Any = gl.GatedRegressor
+    single = "members" in signature(gated).parameters
+    forest = {"n_estimators": 300, "random_state": 0}
+    layers = {"hidden_layer_sizes": (64, 64), "max_iter": 500, "random_state": 0}
+    support = {"C": [1.0, 10.0, 100.0], "gamma": ["scale", 0.02]}
+    return (
+        Method("gated", "GatedRegressor", "gatelab", "defaults", lambda: as_table(gated(random_state=0))),
+        Method(
+            "gated-1",
+            "GatedRegressor, 1 member",
+            "gatelab",
+            "members=1",
+            (lambda: as_table(gated(random_state=0, members=1))) if single else None,
+            why="this GatedRegressor has no members",
+            variant=True,
+        ),
+        Method(
+            "boosting",
+            "HistGradientBoosting",
+            "scikit-learn",
+            "defaults",
+            lambda: HistGradientBoostingRegressor(random_state=0),
+        ),
+        Method(
+            "lightgbm",
+            "LightGBM",
+            "lightgbm",
+            "rate 0.05; 100 or 400 trees, 7 or 31 leaves by 3 folds",
+            boosted if find_spec("lightgbm") else None,
+            why="lightgbm is not installed",
+        ),
+        Method(
+            "forest",
+            "random forest",
+            "scikit-learn",
+            "300 trees",
+            lambda: as_numbers(RandomForestRegressor(**forest)),
+        ),
+        Method(
+            "mlp",
+            "MLPRegressor",
+            "scikit-learn",
+            "(64, 64), 500 epochs",
+            lambda: as_numbers(MLPRegressor(**layers), scaled_target=True),
+        ),
+        Method(
+            "svr",
+            "SVR",
+            "scikit-learn",
+            "C 1, 10, 100, gamma scale or 0.02 by 3 folds; 2500 rows at most",
+            lambda: as_numbers(Fewer(searched(SVR(cache_size=500), support)), scaled_target=True),
+        ),
+        Method(
+            "ridge",
+            "ridge",
+            "scikit-learn",
+            "13 penalties from 1e-3 to 1e3, leave one out",
+            lambda: as_numbers(RidgeCV(np.logspace(-3, 3, 13))),
+        ),
+        Method(
+            "process",
+            "Gaussian process",
+            "scikit-learn",
+            "RBF with noise, a length each up to 20 columns",
+            lambda: as_numbers(Process(), scaled_target=True),
+            most_rows=PROCESS_ROWS,
+        ),
+        Method(
+            "pykan",
+            "pykan",
+            "pykan",
+            "widths inputs, 5, 1; LBFGS, grids 3, 5, 10 with 25 steps each",
+            (lambda: as_numbers(Kan(), scaled_target=True)) if find_spec("kan") else None,
+            most_rows=PROCESS_ROWS,
+            why="pykan is not installed",
+        ),
+        Method(
+            "realmlp",
+            "RealMLP",
+            "pytabkit",
+            "tuned defaults",
+            (lambda: as_numbers(real_mlp())) if find_spec("pytabkit") else None,
+            most_rows=PROCESS_ROWS,
+            why="pytabkit is not installed",
+        ),
+    )
+
+
+def run() -> Iterator[PrintedTable]:
+    """The present code on a quick set, beside boosting, which is not written; then the tables of the record.
+
+    Yields:
+        Titles, rows and notes.
+    """
     warnings.filterwarnings("ignore")
-    note = _NOTE.format(pykan=version("pykan"))
-    for title, spec in SMOOTH.items():
-        p = gl.problem(spec, n=POINTS, standardise=False, seed=SEED)
-        yield f"{title}, {POINTS} points without noise, 5 folds", _rows(p.train.x, p.train.y[:, 0]), note
-    for name in MEASURED:
-        if not os.environ.get("GATELAB_DATA"):
-            yield f"{name}: left out", [{"method": "none"}], "set GATELAB_DATA to the folder with the data"
-            continue
-        p = gl.problem(name, standardise=False)
-        x, y = (np.concatenate([getattr(p.train, a), getattr(p.test, a)]) for a in "xy")
-        few = (
-            f" Kernel ridge and SVR are fitted to {KERNEL_ROWS} rows of each fold." if len(x) > 2 * KERNEL_ROWS else ""
-        )
-        yield f"{name}, {len(x)} measured rows, 5 folds", _rows(x, y[:, 0]), note + few
+    quick, both = chosen("regression", QUICK), [m for m in methods() if m.name in ("gated", "boosting")]
+    with tempfile.TemporaryDirectory() as folder:
+        record = Record(RECORD, write_to=Path(folder) / "record.json")
+        complete(record, quick, both)
+        _, rows, note = set_by_set(record, quick, both, FIELD["regression"])
+        yield "the present code", rows, note
+    yield from tables(Record(RECORD), "regression", methods())
 
 
-def methods() -> dict[str, Callable[[], Any]]:
-    kernel = {"gamma": [0.03, 0.1, 0.3, 1.0, 3.0], "alpha": [1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2]}
-    support = {"gamma": [0.1, 0.5], "C": [10.0, 100.0]}
-    layers = {"hidden_layer_sizes": (100, 100), "max_iter": 1000, "tol": 1e-7}
-    return {
-        "GatedRegressor": lambda: gl.GatedRegressor(random_state=0),
-        "MLPRegressor": lambda: _scaled(MLPRegressor(**layers, random_state=0)),
-        "HistGradientBoosting": lambda: HistGradientBoostingRegressor(max_iter=500, random_state=0),
-        "KernelRidge (rbf)": lambda: _scaled(Fewer(_search(KernelRidge(kernel="rbf"), kernel))),
-        "SVR (rbf)": lambda: _scaled(Fewer(_search(SVR(epsilon=1e-2, cache_size=1000), support))),
-        "pykan": lambda: _scaled(Fewer(Kan())),
-    }
-
-
-def _rows(x: np.ndarray, y: np.ndarray) -> list[dict[str, float | str]]:
-    folds = list(KFold(5, shuffle=True, random_state=SEED).split(x))
-    fits = [delayed(_fold)(name, x, y, *fold) for name in methods() for fold in folds]
-    found = np.array(Parallel(n_jobs=-1)(fits)).reshape(-1, len(folds), 2)
-    rows: list[dict[str, float | str]] = []
-    for name, (errors, seconds) in zip(methods(), found.transpose(0, 2, 1), strict=True):
-        rows.append({"method": name, "test RMSE": float(errors.mean()), "std": float(errors.std())})
-        rows[-1]["CPU s a fit"] = float(seconds.mean())
-    best = min(float(row["test RMSE"]) for row in rows)
-    return [row | {"over the best": float(row["test RMSE"]) / best} for row in rows]
-
-
-def _fold(name: str, x: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> tuple[float, float]:
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    model = methods()[name]()
-    began = time.process_time()
-    model.fit(x[train], y[train])
-    seconds = time.process_time() - began
-    return float(np.sqrt(np.mean(np.square(model.predict(x[test]) - y[test])))), seconds
-
-
-def _scaled(model: Any) -> Any:
-    return TransformedTargetRegressor(make_pipeline(StandardScaler(), model), transformer=StandardScaler())
-
-
-def _search(model: Any, grid: dict[str, list[float]]) -> GridSearchCV:
+def searched(model: Any, grid: dict[str, list[Any]]) -> GridSearchCV:
+    """A model whose settings are chosen by RMSE in three folds."""
     return GridSearchCV(model, grid, cv=3, scoring="neg_root_mean_squared_error")
 
 
-class Fewer(RegressorMixin, BaseEstimator):
-    """A model fitted to the first `KERNEL_ROWS` rows, which are in no order, where there are many more."""
+def boosted() -> Any:
+    """LightGBM, its size chosen in three folds."""
+    from lightgbm import LGBMRegressor
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    model = LGBMRegressor(learning_rate=0.05, random_state=0, n_jobs=1, verbosity=-1)
+    return searched(model, {"n_estimators": [100, 400], "num_leaves": [7, 31]})
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Fewer:
-        few = slice(KERNEL_ROWS) if len(X) > 2 * KERNEL_ROWS else slice(None)
-        order = np.random.default_rng(0).permutation(len(X))[few]
-        self.model_ = clone(self.model).fit(X[order], y[order])
+
+def real_mlp() -> Any:
+    """RealMLP with its tuned defaults."""
+    from pytabkit import RealMLP_TD_Regressor
+
+    return RealMLP_TD_Regressor(device="cpu", random_state=0, n_threads=1, verbosity=0)
+
+
+class Process(RegressorMixin, BaseEstimator):
+    """A Gaussian process with noise, its lengths by likelihood."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Process:
+        lengths: Any = np.full(X.shape[1] if X.shape[1] <= EACH_LENGTH else 1, X.shape[1] ** 0.5)
+        kernel = ConstantKernel() * RBF(lengths, (1e-2, 1e3)) + WhiteKernel(0.1, (1e-8, 10.0))
+        self.model_ = GaussianProcessRegressor(kernel, random_state=0).fit(X, y)
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        return self.model_.predict(X)
+        return np.asarray(self.model_.predict(X))
 
 
 class Kan(RegressorMixin, BaseEstimator):
@@ -157,3 +218,7 @@ class Kan(RegressorMixin, BaseEstimator):
     def predict(self, X: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             return self.model_(torch.tensor(X))[:, 0].numpy()
+
+
+if __name__ == "__main__":
+    command("regression", methods(), RECORD)
