@@ -558,6 +558,9 @@ def tables(record: Record, task: Task, methods: Sequence[Method]) -> Iterator[Pr
     }
     for title, group in groups.items():
         yield from standing(record, group, full, field, f"{title}, all methods without a limit of rows")
+        peers = [m for m in full if not m.ours]
+        if len(comparison(record, group, peers, field).sets) > len(comparison(record, group, full, field).sets):
+            yield from standing(record, group, peers, field, f"{title}, peers alone, which have more of them")
     if limited:
         few = [s for s in groups["sets that nobody tuned on"] if all(m.takes(s) for m in limited)]
         yield from standing(record, few, compared, field, "short sets that nobody tuned on, all methods")

@@ -279,6 +279,19 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
     assert (boosting["first"], boosting["within 2 %"], boosting["worst / best"]) == ("75%", "75%", "1.2")
     assert (forest["first"], forest["within 2 %"], forest["worst / HistGradientBoosting"]) == ("25%", "50%", "3.000")
     assert len(by_title["set by set"]) == 4
+    assert not any("peers alone" in title for title in by_title)
+
+    # Ours on two of the four sets: places are of those two, and those of the peers on all four stand beside them.
+    ours = regressors()[0]
+    for dataset in sets[:2]:
+        for split in range(tables.SPLITS):
+            head = {"set": dataset.name, "method": ours.name, "split": split, "seed": tables.SPLIT_SEED}
+            entry = head | {"version": ours.version, "rmse": 5.0, "cpu_s": 1.0, "ended": ""}
+            record.entries[key_of(entry)] = entry
+    notes = {title: note for title, _, note in tables.tables(record, "regression", [ours, *methods])}
+    both = "sets that nobody tuned on, all methods without a limit of rows"
+    assert notes[both].startswith("2 of 22 sets")
+    assert notes["sets that nobody tuned on, peers alone, which have more of them"].startswith("4 of 22 sets")
 
 
 def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
