@@ -33,7 +33,7 @@ FIXED = GatedClassifier(width=2, ridge=1e-3, members=3, random_state=0)
 def test_scikit_learn_checks(estimator, check, monkeypatch) -> None:
     """Two ridges and one width to choose from: what is checked are conventions, not how good a choice is."""
     monkeypatch.setattr(committee, "RIDGES", (1e-3, 1e-1))
-    monkeypatch.setattr(committee, "NEWTON_WIDTHS", (2,))
+    monkeypatch.setattr(committee, "WIDTHS", (2, 2, 2))
     check(estimator)
 
 
@@ -301,7 +301,7 @@ def test_equal_seeds_give_equal_bits_and_an_interrupted_fit_leaves_no_trace(monk
 
 def test_many_rows_go_by_adam_within_the_time_that_is_given(monkeypatch, capsys) -> None:
     monkeypatch.setattr(committee, "_NEWTON_WORK", 0)
-    monkeypatch.setattr(committee, "ADAM_WIDTHS", (8,))
+    monkeypatch.setattr(committee, "WIDTHS", (8, 8, 8))
     x, y, _ = linear_data(300, 0)
     y = np.where(x[:, 2] > 1, 2, y)
     fitted = GatedClassifier(members=3, random_state=0, time_budget=1e-3, verbose=1).fit(x, y)

@@ -98,7 +98,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        unit: UnitLike | list[UnitLike] | tuple[UnitLike, ...] = ("swiglu",),
+        unit: UnitLike | list[UnitLike] | tuple[UnitLike, ...] = ("swiglu", "glu", "bilinear"),
         width: int | None = None,
         ridge: float | None = None,
         *,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
@@ -30,13 +30,19 @@ from gatelab.estimators.likelihood import ClassRows, Likelihood, LikelihoodFit, 
 from gatelab.feedforward import Unit
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-# Widths that are tried, the first with every ridge: of networks that go by Gauss-Newton steps, and of others.
-NEWTON_WIDTHS, ADAM_WIDTHS = (8, 4, 16), (32, 64)
+# Widths: the first is tried with every ridge where its networks go by Gauss-Newton steps, else the third.
+WIDTHS = (8, 16, 32, 64)
+# Up to so many rows the strongest ridge is tried as well.
+_FEW_ROWS = 1000
+# A width that leaves more than this share of the loss does not help; inputs are weighed at most so often.
+_GAIN, _WEIGHINGS = 0.995, 2
+# So many rows held out are enough to choose by.
+_JUDGES = 600
 # Rows times logits times parameters squared up to which a step of Gauss-Newton is cheap.
-_NEWTON_WORK = 6e7
-_NEWTON_STEPS, _LINEAR_STEPS = 40, 30
+_NEWTON_WORK = 4e7
+_NEWTON_STEPS, _LINEAR_STEPS = 30, 30
 # Of Adam: the most and the fewest passes, the rows that all passes together use, the first rate, the rows of a step.
-_PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE, _BATCH_ROWS = 40, 6, 400_000, 0.01, 128
+_PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE, _BATCH_ROWS = 40, 6, 240_000, 0.01, 128
 # Folds of few rows and of many, and of a choice whose networks are fitted again; the rows from which they are many.
 _FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 5000
 # A class with fewer different inputs than this is never held out.
@@ -53,6 +59,7 @@ _DEFAULT_RIDGE = 1e-2
 _COLDEST, _HOTTEST = 0.2, 5.0
 # The standard deviation of a temperature's logarithm that is expected before any row is looked at.
 _DEVIATION = 0.15
+_NOTHING = torch.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +97,10 @@ class ClassFolds:
             fold[order] = np.arange(len(order)) % number
         return cls(rows, fold[group.ravel()], number, device)
 
+    def first(self, number: int) -> ClassFolds:
+        """The same rows, of which those of later folds are never held out."""
+        return replace(self, fold=np.where(self.fold < number, self.fold, -1), number=number)
+
     @property
     def class_rows(self) -> ClassRows:
         """The rows as the networks take them."""
@@ -98,7 +109,7 @@ class ClassFolds:
 
     def weights(self) -> tuple[Tensor, Tensor]:
         """Of the rows that each fold's network trains on, and of those held out from it: (folds, N), of sum one."""
-        outside = np.stack([self.rows.weight * (self.fold == f) for f in range(self.number)])
+        outside = self.rows.weight * (self.fold == np.arange(self.number)[:, None])
         inside = self.rows.weight - outside
         inside, outside = (w / w.sum(1, keepdims=True) for w in (inside, outside))
         return torch.tensor(inside, device=self.device), torch.tensor(outside, device=self.device)
@@ -106,7 +117,7 @@ class ClassFolds:
 
 @dataclass(frozen=True, eq=False)
 class ClassCandidate:
-    """A unit, width and ridge, with the networks of all folds.
+    """A unit, width and ridge, with the networks of the first folds or of all.
 
     Attributes:
         unit: the unit.
@@ -115,7 +126,7 @@ class ClassCandidate:
         weighed: whether inputs are weighed by their relevance.
         log_loss: the weighted mean of -log p of the rows held out.
         theta: the parameters of the folds' networks, relevance included (folds, p).
-        relevance: of the inputs for each fold (folds, d + 1).
+        relevance: of the inputs for each fold, all of them (folds, d + 1).
         training: the mean of -log p at the rows that each network was trained on (folds,).
         outside: log p of the rows, each by the network that was not trained on it (N, classes).
     """
@@ -124,11 +135,11 @@ class ClassCandidate:
     width: int
     ridge: float
     weighed: bool
-    log_loss: float
-    theta: Tensor
-    relevance: Tensor
-    training: Tensor
-    outside: Array
+    log_loss: float = np.inf
+    theta: Tensor = _NOTHING
+    relevance: Tensor = _NOTHING
+    training: Tensor = _NOTHING
+    outside: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __repr__(self) -> str:
         return one_line(
@@ -193,11 +204,16 @@ def tempered(log_probability: Tensor, temperature: float) -> Tensor:
 
 
 class Search:
-    """Candidates as they are tried, one batch after the other, until the clock reads `end`."""
+    """Candidates as they are tried, one batch after the other, until the clock reads `end`.
+
+    So many folds are searched that some hundred rows judge; the networks of the others are fitted for the chosen alone.
+    """
 
     def __init__(self, folds: ClassFolds, seed: int, end: float, show: Callable[[ClassCandidate], None]) -> None:
         self.folds, self.seed, self.end, self.show = folds, seed, end, show
         self.rows = folds.class_rows
+        self.weights = folds.weights()
+        self.searched = max(1, min(folds.number, math.ceil(folds.number * _JUDGES / max(1, len(self.rows.x)))))
         self.tried: list[ClassCandidate] = []
 
     @property
@@ -211,20 +227,39 @@ class Search:
         return monotonic() > self.end
 
     def run(self, units: Sequence[Unit], width: int | None, ridge: float | None) -> None:
-        """Try what is not given: widths, ridges, units, and the relevance of inputs."""
-        ridges = RIDGES if ridge is None else (ridge,)
-        widths = self.widths(units[0]) if width is None else (width,)
+        """Try what is not given: ridges, widths, units, and the relevance of inputs."""
+        ridges = RIDGES[: 3 + (len(self.rows.x) <= _FEW_ROWS)]
+        if ridge is not None:
+            ridges = (ridge,)
         if width is None:
             self.attempt(units[0], 0, ridges)
-        self.attempt(units[0], widths[0], ridges)
-        around = self.near(ridge, (1.0,))
-        for n in widths[1:]:
-            self.attempt(units[0], n, around)
+            first = WIDTHS[0] if self.newton(units[0], WIDTHS[0]) else WIDTHS[2]
+            self.attempt(units[0], first, ridges)
+            larger, smaller = [n for n in WIDTHS if n > first], [WIDTHS[0] // 2]
+            if not self.improve(units[0], larger, ridge) and first == WIDTHS[0]:
+                self.improve(units[0], smaller, ridge)
+        else:
+            self.attempt(units[0], width, ridges)
         for unit in units[1:]:
             self.attempt(unit, self.gated.width, self.near(ridge, (1.0,)))
-        best = self.best
-        if best.width and self.rows.x.shape[1] > 2:
+        for _ in range(_WEIGHINGS):
+            best = self.best
+            if not best.width or self.rows.x.shape[1] < 4 or self.over:
+                break
             self.attempt(best.unit, best.width, self.near(ridge, (1.0, 3.0)), best)
+            if self.best is best:
+                break
+
+    def improve(self, unit: Unit, widths: Sequence[int], ridge: float | None) -> bool:
+        """Try widths one after the other while they help; whether one did."""
+        helped = False
+        for n in widths:
+            before = self.best.log_loss
+            self.attempt(unit, n, self.near(ridge, (1.0,)))
+            if self.best.log_loss > _GAIN * before:
+                break
+            helped = True
+        return helped
 
     @property
     def gated(self) -> ClassCandidate:
@@ -237,11 +272,6 @@ class Search:
             return (ridge,)
         return tuple(self.gated.ridge * f for f in factors)
 
-    def widths(self, unit: Unit) -> tuple[int, ...]:
-        """The widths to try, the first with every ridge."""
-        cheap = tuple(n for n in NEWTON_WIDTHS if self.newton(unit, n))
-        return cheap or ADAM_WIDTHS
-
     def newton(self, unit: Unit, width: int) -> bool:
         """Whether a step of Gauss-Newton is cheap."""
         n, d = self.rows.x.shape
@@ -249,50 +279,68 @@ class Search:
         return n * self.rows.logits * parameters**2 <= _NEWTON_WORK
 
     def attempt(self, unit: Unit, width: int, ridges: Sequence[float], before: ClassCandidate | None = None) -> None:
-        """One batch: every ridge with every fold, with the relevance of inputs in the networks of a candidate."""
+        """One batch: every ridge with every fold searched, with the relevance of inputs in the networks of another."""
         if self.over and self.tried:
             return
-        inside, outside = (w.repeat(len(ridges), 1) for w in self.folds.weights())
-        relevance = torch.ones(self.folds.number, self.rows.x.shape[1], dtype=torch.float64, device=inside.device)
+        relevance = torch.ones(self.folds.number, self.rows.x.shape[1], dtype=torch.float64, device=self.rows.x.device)
         if before is not None:
-            relevance = relevances(before, self.rows, inside)
-        ridge = torch.tensor(ridges, dtype=torch.float64, device=inside.device).repeat_interleave(self.folds.number)
-        model = Likelihood(unit, width, self.rows, inside, ridge, relevance.repeat(len(ridges), 1))
-        fit = self.solve(model, outside)
-        for i, value in enumerate(ridges):
-            part = slice(i * self.folds.number, (i + 1) * self.folds.number)
-            theta = model.plain(fit.theta)[part]
-            log_p = self.held_out(unit, width, theta)
-            loss = mean_loss(log_p, self.folds)
-            candidate = ClassCandidate(
-                unit=unit,
-                width=width,
-                ridge=value,
-                weighed=before is not None,
-                log_loss=loss,
-                theta=theta,
-                relevance=relevance,
-                training=fit.training[part],
-                outside=log_p,
-            )
+            relevance = relevances(before, self.rows, self.weights[0])
+        terms = ClassCandidate(unit, width, 0.0, before is not None, relevance=relevance)
+        theta, training = self.trained(terms, ridges, slice(self.searched), self.end)
+        for i, ridge in enumerate(ridges):
+            candidate = self.judged(replace(terms, ridge=ridge, theta=theta[i], training=training[i]))
             self.show(candidate)
             self.tried.append(candidate)
 
-    def solve(self, model: Likelihood, outside: Tensor | None, until: Tensor | None = None) -> LikelihoodFit:
+    def completed(self, candidate: ClassCandidate) -> ClassCandidate:
+        """The candidate with networks of all folds."""
+        missing = slice(len(candidate.theta), self.folds.number)
+        if len(candidate.theta) == self.folds.number or self.over:
+            return candidate
+        theta, training = self.trained(candidate, [candidate.ridge], missing, math.inf)
+        theta = torch.cat([candidate.theta, theta[0]])
+        return self.judged(replace(candidate, theta=theta, training=torch.cat([candidate.training, training[0]])))
+
+    def trained(
+        self, terms: ClassCandidate, ridges: Sequence[float], folds: slice, end: float
+    ) -> tuple[Tensor, Tensor]:
+        """The networks of some folds for each ridge (ridges, folds, p), and their training losses (ridges, folds)."""
+        inside, outside = (w[folds].repeat(len(ridges), 1) for w in self.weights)
+        number = len(inside) // len(ridges)
+        ridge = torch.tensor(ridges, dtype=torch.float64, device=inside.device).repeat_interleave(number)
+        relevance = terms.relevance[folds].repeat(len(ridges), 1)
+        model = Likelihood(terms.unit, terms.width, self.rows, inside, ridge, relevance)
+        fit = self.solve(model, outside, end)
+        return model.plain(fit.theta).unflatten(0, (-1, number)), fit.training.unflatten(0, (-1, number))
+
+    def judged(self, candidate: ClassCandidate) -> ClassCandidate:
+        """The candidate with log p of the rows held out from its networks, and their mean loss."""
+        log_p = np.zeros(self.rows.target.shape)
+        for f, theta in enumerate(candidate.theta):
+            own = torch.tensor(self.folds.fold == f, device=theta.device)
+            rows = ClassRows(self.rows.x[own], self.rows.target[own])
+            model = likelihood(candidate.unit, candidate.width, rows, theta.new_ones(1))
+            log_p[self.folds.fold == f] = model.log_probability(theta[None])[0].cpu().numpy()
+        loss = mean_loss(log_p, self.folds.first(len(candidate.theta)))
+        return replace(candidate, outside=log_p, log_loss=loss)
+
+    def solve(
+        self, model: Likelihood, outside: Tensor | None, end: float, until: Tensor | None = None
+    ) -> LikelihoodFit:
         """The networks of a batch from their starts."""
         linear = replace(model, width=0)
         A = torch.zeros(len(model.ridge), sum(linear.sizes), dtype=torch.float64, device=model.weight.device)
         if self.newton(model.unit, 0):
-            first = descend(linear, A, outside, steps=_LINEAR_STEPS, end=self.end)
+            first = descend(linear, A, outside, steps=_LINEAR_STEPS)
             if not model.width:
                 return first
             if self.newton(model.unit, model.width):
                 theta = start(model, first.theta, self.seed)
-                return descend(model, theta, outside, steps=_NEWTON_STEPS, until=until, end=self.end)
+                return descend(model, theta, outside, steps=_NEWTON_STEPS, until=until, end=end)
         n = len(self.rows.x)
         passes = max(_FEWEST_PASSES, min(_PASSES, _USED_ROWS // n))
-        how = Wandering(passes, _RATE, _BATCH_ROWS, self.seed)
-        return wander(model, start(model, A, self.seed), outside, how, until=until, end=self.end)
+        how = Wandering(passes, _RATE, _BATCH_ROWS * (1 + (n > _MANY_ROWS)), self.seed)
+        return wander(model, start(model, A, self.seed), outside, how, until=until, end=end)
 
     def fitted(
         self, unit: Unit, width: int, ridge: float, members: int, candidate: ClassCandidate | None
@@ -306,22 +354,15 @@ class Search:
             until = candidate.training.mean().repeat(members)
         ridges = torch.full_like(weight[:, 0], ridge)
         model = Likelihood(unit, width, self.rows, weight, ridges, relevance.repeat(members, 1))
-        theta = model.plain(self.solve(model, None, until).theta).cpu()
+        theta = model.plain(self.solve(model, None, math.inf, until).theta).cpu()
         return MemberNetworks(unit, width, theta, torch.full((members,), 1 / members, dtype=torch.float64))
-
-    def held_out(self, unit: Unit, width: int, theta: Tensor) -> Array:
-        """log p of all rows (N, classes), each by the network of its own fold; zero of rows that none held out."""
-        log_p = np.zeros(self.rows.target.shape)
-        for f in range(self.folds.number):
-            own = torch.tensor(self.folds.fold == f, device=theta.device)
-            rows = ClassRows(self.rows.x[own], self.rows.target[own])
-            values = likelihood(unit, width, rows, theta.new_ones(1)).log_probability(theta[f : f + 1])
-            log_p[self.folds.fold == f] = values[0].cpu().numpy()
-        return log_p
 
 
 def relevances(candidate: ClassCandidate, rows: ClassRows, weight: Tensor) -> Tensor:
-    """What each input is multiplied by for each fold (folds, d + 1), by how the logits of its network move with it."""
+    """What each input is multiplied by for each fold (folds, d + 1), by how the logits of its network move with it.
+
+    Folds whose networks are not there yet have the mean of the others.
+    """
     folds = len(candidate.theta)
     model = Likelihood(
         candidate.unit,
@@ -329,12 +370,13 @@ def relevances(candidate: ClassCandidate, rows: ClassRows, weight: Tensor) -> Te
         rows,
         weight[:folds],
         torch.zeros_like(candidate.training),
-        torch.ones_like(candidate.relevance),
+        torch.ones_like(candidate.relevance[:folds]),
     )
     sensitivity = model.sensitivity(candidate.theta)
     size = sensitivity.square().mean(1, keepdim=True).sqrt()
     scaled = torch.where(size > 0, sensitivity / size.clamp_min(1e-300), 1.0).clamp_min(_LEAST_RELEVANCE)
-    return torch.cat([scaled, torch.ones_like(size)], 1)
+    scaled = torch.cat([scaled, torch.ones_like(size)], 1)
+    return torch.cat([scaled, scaled.mean(0, keepdim=True).repeat(len(weight) - folds, 1)])
 
 
 def start(model: Likelihood, linear: Tensor, seed: int) -> Tensor:
@@ -380,8 +422,9 @@ def mixed(log_p: Sequence[Array], share: Array) -> Array:
         return np.logaddexp.reduce(np.stack(log_p) + np.log(share)[:, None, None], axis=0)
 
 
-def chosen_candidates(search: Search, most: int) -> tuple[list[ClassCandidate], Array]:
-    """At most so many candidates, each the one with which the mean of all is best, and what they count."""
+def chosen_candidates(search: Search, most: int) -> list[ClassCandidate]:
+    """At most so many candidates, each the one with which the mean of all is best."""
+    folds = search.folds.first(search.searched)
     chosen = [search.best]
     near = [c for c in search.tried if c.log_loss <= _FAR * search.best.log_loss]
     loss = search.best.log_loss
@@ -390,12 +433,12 @@ def chosen_candidates(search: Search, most: int) -> tuple[list[ClassCandidate], 
         for candidate in near:
             if candidate not in chosen:
                 values = [c.outside for c in (*chosen, candidate)]
-                trials.append((mean_loss(mixed(values, shares(values, search.folds)), search.folds), candidate))
+                trials.append((mean_loss(mixed(values, shares(values, folds)), folds), candidate))
         if not trials or min(trials, key=lambda t: t[0])[0] >= loss:
             break
         loss, joining = min(trials, key=lambda t: t[0])
         chosen.append(joining)
-    return chosen, shares([c.outside for c in chosen], search.folds)
+    return chosen
 
 
 def temperature_of(log_p: Array, folds: ClassFolds) -> float:
@@ -464,18 +507,19 @@ def elect(
         networks = search.fitted(terms.units[0], terms.width or 0, ridge, 1, None)
         return Committee((networks,), 1.0, classes), []
     search.run(terms.units, terms.width, terms.ridge)
-    most = max(1, terms.members // folds.number)
-    if terms.members < folds.number:
-        most = 1
-    chosen, share = chosen_candidates(search, most)
+    again = terms.members < folds.number
+    chosen = chosen_candidates(search, 1 if again else terms.members // folds.number)
+    others = [c for c in search.tried if c not in chosen]
+    chosen = [search.completed(c) for c in chosen]
+    folds = folds.first(min(len(c.theta) for c in chosen))
+    share = shares([c.outside for c in chosen], folds)
     temperature = temperature_of(mixed([c.outside for c in chosen], share), folds)
-    if terms.members < folds.number:
+    if again:
         best = chosen[0]
         networks = (search.fitted(best.unit, best.width, best.ridge, terms.members, best),)
     else:
         networks = tuple(
-            MemberNetworks(c.unit, c.width, c.theta.cpu(), torch.full_like(c.training.cpu(), float(s) / folds.number))
+            MemberNetworks(c.unit, c.width, c.theta.cpu(), torch.full_like(c.training.cpu(), float(s) / len(c.theta)))
             for c, s in zip(chosen, share, strict=True)
         )
-    others = [c for c in search.tried if c is not chosen[0]]
-    return Committee(networks, temperature, classes), [chosen[0], *others]
+    return Committee(networks, temperature, classes), [*chosen, *others]

@@ -33,8 +33,6 @@ _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-1, 1e-8, 1e6
 _TOLERANCE, _IDLE = 1e-4, 3
 # Steps without a better loss on rows held out, after which a member ends.
 _PATIENCE = 6
-# Passes over the rows without a better loss there, after which all end.
-_PASSES = 12
 # Bytes of the tall matrix above which members of the batch are taken one after the other.
 _TALL_BYTES = 2**27
 
@@ -118,8 +116,14 @@ class Likelihood:
         if x is None:
             x = self.rows.x
         maps, D, A = self.parts(self.plain(theta))
-        z = [x @ maps[:, i].mT for i in range(self.maps)]
-        return x @ A.mT + self.unit.neuron(*z) @ D.mT
+        *z, linear = self.affine(x, maps, A)
+        return linear + self.unit.neuron(*z) @ D.mT
+
+    def affine(self, x: Tensor, maps: Tensor, A: Tensor) -> tuple[Tensor, ...]:
+        """The values of each map (B, N, n) and of the linear part (B, N, c), by one product for all members."""
+        weights = torch.cat([maps.flatten(1, 2), A], 1)
+        values = (x @ weights.flatten(0, 1).T).unflatten(1, weights.shape[:2]).transpose(0, 1)
+        return values.split([self.width] * self.maps + [A.shape[1]], -1)
 
     def plain(self, theta: Tensor) -> Tensor:
         """The same networks with their relevance in the parameters."""
@@ -133,7 +137,8 @@ class Likelihood:
         total = torch.zeros_like(self.relevance)
         most = max(1, _TALL_BYTES // (8 * len(theta) * self.maps * max(1, self.width)))
         for x, weight in zip(self.rows.x.split(most), self.weight.split(most, 1), strict=True):
-            _, slopes = neurons(self.unit, [x @ maps[:, i].mT for i in range(self.maps)])
+            *z, _ = self.affine(x, maps, A)
+            _, slopes = neurons(self.unit, z)
             for c in range(D.shape[1]):
                 paths = ((b * D[:, c, None]) @ maps[:, i] for i, b in enumerate(slopes))
                 total += (weight[..., None] * sum(paths, A[:, c, None]).square()).sum(1)
@@ -168,9 +173,10 @@ class Likelihood:
         """The Gauss-Newton matrix (B, p, p) and the downhill gradient (B, p) of the loss."""
         x = self.rows.x * self.relevance[:, None]
         batch, (n, _), c = len(theta), self.rows.x.shape, self.rows.logits
-        maps, D, A = self.parts(theta)
-        values, slopes = neurons(self.unit, [x @ maps[:, i].mT for i in range(self.maps)])
-        p = log_softmax(x @ A.mT + values @ D.mT).exp()
+        maps, D, A = self.parts(self.plain(theta))
+        *z, linear = self.affine(self.rows.x, maps, A)
+        values, slopes = neurons(self.unit, z)
+        p = log_softmax(linear + values @ D.mT).exp()
         root_weight = self.weight.sqrt()
         root, residual = fisher_root(p) * root_weight[..., None, None], (self.rows.target - p)[..., -c:]
         # For a neuron's map: its weights in D by the root, times its slope, times (x, 1).
@@ -359,7 +365,7 @@ def wander(
         held_out: weights of the rows by which each is judged (B, N), each sums to one; None judges by the loss itself.
         how: passes, rate, rows of a step and seed.
         until: where given, all end when the means of -log p at the training rows are as low as this (B,).
-        end: the reading of the monotonic clock after which no pass is begun.
+        end: the reading of the monotonic clock after which no pass is begun, except the first.
 
     Returns:
         The parameters, in double precision, that were best on the rows held out after a pass.
@@ -388,8 +394,8 @@ def wander(
         best.theta[gained], best.held_out[gained] = current.detach()[gained], outside[gained]
         best.training[gained], best.steps[gained] = inside[gained], float(count)
         reached = until is not None and bool((inside <= until).all())
-        idle = bool((count - best.steps > _PASSES).all())
-        if count == how.passes or reached or idle or monotonic() > end:
+        idle = bool((count - best.steps > how.passes / 4).all())
+        if count == how.passes or reached or idle or (count and monotonic() > end):
             break
         for index in torch.randperm(n, generator=generator).to(theta.device).split(how.batch_rows):
             part = replace(
