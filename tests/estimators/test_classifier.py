@@ -323,3 +323,12 @@ def test_few_rows_rare_classes_and_inputs_that_do_not_differ() -> None:
         .predict_proba(np.ones((1, 2)))
     )
     assert flat[0, 1] == pytest.approx(0.75, abs=0.02)
+
+
+def test_far_outside_probabilities_are_those_of_the_edge() -> None:
+    x, y, _ = linear_data(80, 0)
+    fitted = clone(FIXED).fit(x, y)
+    low, high = x.min(0), x.max(0)
+    edge = fitted.predict_proba([high + (high - low) / 2])
+    np.testing.assert_allclose(fitted.predict_proba([high + 1e6, [1e300] * 3]), np.repeat(edge, 2, 0), atol=1e-9)
+    assert 0 < edge.min() < edge.max() < 1

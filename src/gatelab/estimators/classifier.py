@@ -47,8 +47,9 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     once for each fold of the rows, which is held out from it and says when it ends; unit, width, ridge and the weights
     of inputs are chosen by the log loss there. The folds' networks of the best candidates are averaged, and a
     temperature makes the mean calibrated. Inputs are scaled inside. A data frame may have missing values and columns
-    of categories. Equal rows count as one with the sum of their weights, and the order of rows does not matter. A row
-    has one class: several outputs are not taken, fit a classifier for each.
+    of categories. Inputs count no further beyond those seen than half their range. Equal rows count as one with the
+    sum of their weights, and the order of rows does not matter. A row has one class: several outputs are not taken,
+    fit a classifier for each.
 
     Parameters
     ----------
@@ -312,6 +313,7 @@ def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
     }
     arrays = {f"frame.{name}": value for name, value in model.frame_.arrays().items()}
+    arrays |= {"low": model.committee_.low, "high": model.committee_.high}
     for i, part in enumerate(networks):
         arrays |= {f"networks.{i}.theta": part.theta.numpy(), f"networks.{i}.share": part.share.numpy()}
     return tensors.write_packed(path, tensors.pack(arrays, KIND, facts))
@@ -350,7 +352,7 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     if facts["columns"] is not None:
         columns = TableColumns.restored(facts["columns"])
     attributes |= {
-        "committee_": Committee(networks, attributes["temperature_"], len(classes)),
+        "committee_": Committee(networks, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]),
         "frame_": frame,
         "columns_": columns,
         "classes_": classes,

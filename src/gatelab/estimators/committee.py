@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
-from gatelab.estimators.frames import TableRows
+from gatelab.estimators.frames import TableRows, reach
 from gatelab.estimators.likelihood import ClassRows, Likelihood, LikelihoodFit, Wandering, descend, wander
 from gatelab.feedforward import Unit
 
@@ -41,10 +41,12 @@ _JUDGES = 600
 # Rows times logits times parameters squared up to which a step of Gauss-Newton is cheap.
 _NEWTON_WORK = 4e7
 _NEWTON_STEPS, _LINEAR_STEPS = 30, 30
-# Of Adam: the most and the fewest passes, the rows that all passes together use, the first rate, the rows of a step.
-_PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE, _BATCH_ROWS = 40, 6, 240_000, 0.01, 128
+# Of Adam: the most and the fewest passes, the rows that all passes together use, the first rate, and the fewest and the
+# most rows of a step.
+_PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE = 40, 6, 240_000, 0.01
+_BATCH_ROWS, _MOST_BATCH_ROWS = 128, 1024
 # Folds of few rows and of many, and of a choice whose networks are fitted again; the rows from which they are many.
-_FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 5000
+_FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 500
 # A class with fewer different inputs than this is never held out.
 _FEWEST_INPUTS = 3
 # Relevance of an input is its sensitivity beside the mean of squares over all; none is less than this.
@@ -154,7 +156,7 @@ class ClassCandidate:
 
 @dataclass(frozen=True, eq=False)
 class MemberNetworks:
-    """MemberNetworks of one unit and width, with what each counts in the mean: theta (members, p), share (members,)."""
+    """Networks of one unit and width, with what each counts in the mean: theta (members, p), share (members,)."""
 
     unit: Unit
     width: int
@@ -167,11 +169,21 @@ class MemberNetworks:
 
 @dataclass(frozen=True, eq=False)
 class Committee:
-    """MemberNetworks whose probabilities are averaged, and the temperature of the mean."""
+    """Networks whose probabilities are averaged, and the temperature of the mean.
+
+    Attributes:
+        networks: the networks, those of one candidate together.
+        temperature: what the logarithm of the mean is divided by.
+        classes: how many there are.
+        low: how far inputs count (d,): what is beyond is taken to be there, for far outside a network is a polynomial.
+        high: likewise.
+    """
 
     networks: tuple[MemberNetworks, ...]
     temperature: float
     classes: int
+    low: Array
+    high: Array
 
     def __repr__(self) -> str:
         number = sum(len(n.share) for n in self.networks)
@@ -180,7 +192,7 @@ class Committee:
     def log_probability(self, x: Array) -> Array:
         """log p (rows, classes) at inputs of unit variance (rows, d)."""
         most = max(1, 2**22 // max(1, sum(n.theta.numel() for n in self.networks)))
-        inputs = torch.tensor(np.concatenate([x, np.ones((len(x), 1))], axis=1))
+        inputs = torch.tensor(np.concatenate([np.clip(x, self.low, self.high), np.ones((len(x), 1))], axis=1))
         parts = [self._mean(part) for part in inputs.split(max(256, most))]
         return tempered(torch.cat(parts), self.temperature).numpy()
 
@@ -339,13 +351,13 @@ class Search:
                 return descend(model, theta, outside, steps=_NEWTON_STEPS, until=until, end=end)
         n = len(self.rows.x)
         passes = max(_FEWEST_PASSES, min(_PASSES, _USED_ROWS // n))
-        how = Wandering(passes, _RATE, _BATCH_ROWS * (1 + (n > _MANY_ROWS)), self.seed)
+        how = Wandering(passes, _RATE, min(_MOST_BATCH_ROWS, max(_BATCH_ROWS, n // 32)), self.seed)
         return wander(model, start(model, A, self.seed), outside, how, until=until, end=end)
 
     def fitted(
         self, unit: Unit, width: int, ridge: float, members: int, candidate: ClassCandidate | None
     ) -> MemberNetworks:
-        """MemberNetworks of all rows, which end where those of a candidate's folds did on their own."""
+        """Networks of all rows, which end where those of a candidate's folds did on their own."""
         weight = torch.tensor(self.folds.rows.weight, device=self.folds.device)
         weight = (weight / weight.sum()).repeat(members, 1)
         relevance, until = torch.ones(1, self.rows.x.shape[1], dtype=torch.float64, device=weight.device), None
@@ -505,7 +517,7 @@ def elect(
     if folds.number < 2:
         ridge = _DEFAULT_RIDGE if terms.ridge is None else terms.ridge
         networks = search.fitted(terms.units[0], terms.width or 0, ridge, 1, None)
-        return Committee((networks,), 1.0, classes), []
+        return Committee((networks,), 1.0, classes, *reach(rows.x)), []
     search.run(terms.units, terms.width, terms.ridge)
     again = terms.members < folds.number
     chosen = chosen_candidates(search, 1 if again else terms.members // folds.number)
@@ -522,4 +534,4 @@ def elect(
             MemberNetworks(c.unit, c.width, c.theta.cpu(), torch.full_like(c.training.cpu(), float(s) / len(c.theta)))
             for c, s in zip(chosen, share, strict=True)
         )
-    return Committee(networks, temperature, classes), [*chosen, *others]
+    return Committee(networks, temperature, classes, *reach(rows.x)), [*chosen, *others]
