@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
@@ -221,6 +222,12 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         self.columns_ = None
         if y is None:
             raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give a class a row")
+        missing = np.flatnonzero(pd.isna(np.asarray(y, dtype=object)))
+        if len(missing):
+            raise GatelabError(
+                f"y has {len(missing)} missing value(s) (NaN or None), the first in row {missing[0]}; give every row a "
+                "class, or leave these rows out"
+            )
         if is_table(X):
             validate_data(self, X, reset=True, skip_check_array=True)
             y = column_or_1d(y, warn=True)
