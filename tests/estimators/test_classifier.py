@@ -111,8 +111,22 @@ def test_parts_of_rows_and_of_members_change_nothing(monkeypatch) -> None:
 def test_adam_and_gauss_newton_lead_to_one_minimum_of_the_linear_part() -> None:
     batch, theta = model(3, width=0)
     newton = descend(batch, theta, None, steps=50)
-    adam = wander(batch, theta, None, Wandering(100, 0.1, 20, 0))
+    adam = wander(batch, theta, None, Wandering(150, 0.1, 20, 0))
     torch.testing.assert_close(batch.loss(adam.theta)[0], batch.loss(newton.theta)[0], atol=0, rtol=1e-3)
+
+
+def test_adam_is_that_of_torch() -> None:
+    batch, theta = model(2)
+    ours = wander(batch, theta, None, Wandering(3, 0.01, 20, 0)).theta
+    slow = theta.clone().requires_grad_()
+    adam = torch.optim.Adam([slow], betas=(0.9, 0.99))
+    for step in range(3):
+        adam.param_groups[0]["lr"] = 0.01 * (0.5 + 0.5 * np.cos(np.pi * step / 3))
+        adam.zero_grad()
+        batch.loss(slow)[0].sum().backward()
+        adam.step()
+    torch.testing.assert_close(ours, slow.detach(), atol=1e-4, rtol=0)
+    assert not torch.allclose(ours, theta, atol=1e-3)
 
 
 def test_mixture_weights_are_none_negative_and_no_grid_has_better_ones() -> None:

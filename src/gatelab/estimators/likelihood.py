@@ -33,6 +33,8 @@ _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-1, 1e-8, 1e6
 _TOLERANCE, _IDLE = 1e-4, 3
 # Steps without a better loss on rows held out, after which a member ends.
 _PATIENCE = 6
+# How much of the mean slope and of its mean square Adam keeps at a step, and what is added to the root of the latter.
+_MEMORY, _TINY = (0.9, 0.99), 1e-8
 # Bytes of the tall matrix above which members of the batch are taken one after the other.
 _TALL_BYTES = 2**27
 
@@ -379,9 +381,9 @@ def wander(
         relevance=model.relevance.float(),
     )
     current = theta.float().clone().requires_grad_()
-    adam = torch.optim.Adam([current], lr=how.rate, betas=(0.9, 0.99))
-    total = how.passes * math.ceil(n / how.batch_rows)
-    schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 0.5 + 0.5 * math.cos(math.pi * step / total))
+    # Adam is written out: torch's imports a compiler that takes longer than many a fit.
+    mean, square = torch.zeros_like(current), torch.zeros_like(current)
+    total, step = how.passes * math.ceil(n / how.batch_rows), 0
     nothing = torch.zeros_like(model.ridge)
     best = LikelihoodFit(current.detach().clone(), nothing + math.inf, nothing + math.inf, nothing.clone())
     for count in range(how.passes + 1):
@@ -403,8 +405,12 @@ def wander(
                 rows=ClassRows(single.rows.x[index], single.rows.target[index]),
                 weight=single.weight[:, index] / len(index),
             )
-            adam.zero_grad()
-            part.loss(current)[0].sum().backward()
-            adam.step()
-            schedule.step()
+            (slope,) = torch.autograd.grad(part.loss(current)[0].sum(), current)
+            rate = how.rate * (0.5 + 0.5 * math.cos(math.pi * step / total))
+            step += 1
+            with torch.no_grad():
+                mean.lerp_(slope, 1 - _MEMORY[0])
+                square.lerp_(slope.square(), 1 - _MEMORY[1])
+                size = (square / (1 - _MEMORY[1] ** step)).sqrt_().add_(_TINY)
+                current.addcdiv_(mean, size, value=-rate / (1 - _MEMORY[0] ** step))
     return replace(best, theta=best.theta.to(theta.dtype))
