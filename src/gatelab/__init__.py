@@ -19,6 +19,7 @@
     gl.profile(model, "book.txt", tokenizer=t)             what the blocks of a given model do: .table() .sentences()
     gl.compare(["glu", "gqu", "relu2"], "mine.csv")        side by side on your data, with a recommendation
     gl.GatedRegressor().fit(X, y)                          scikit-learn's conventions; width and ridge by validation
+    gl.GatedClassifier().fit(X, y)                         the same for classes; probabilities are calibrated
     gl.load("glu.safetensors").predict(x)                  whatever was saved; no pickle, ever
     gl.scaling_curve(gl.GatedRegressor(), X, y, [4, 8])    its error by width, cross-validated, with the slope
 
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     )
     from gatelab.anatomy import Profile, Shrunk, profile, shrink
     from gatelab.data import Problem, problem, problems
-    from gatelab.estimators import GatedRegressor, scaling_curve
+    from gatelab.estimators import GatedClassifier, GatedRegressor, scaling_curve
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
     from gatelab.linearization import linearize, plan_encrypted
     from gatelab.saved import load
@@ -83,7 +84,7 @@ import_on_use(
     __name__,
     {
         "anatomy": ("Profile", "Shrunk", "profile", "shrink"),
-        "estimators": ("GatedRegressor", "scaling_curve"),
+        "estimators": ("GatedClassifier", "GatedRegressor", "scaling_curve"),
         "linearization": ("linearize", "plan_encrypted"),
         "data": ("Problem", "problem", "problems"),
         "scaling_laws": (
@@ -128,6 +129,7 @@ __all__ = [
     "Construction",
     "FeedForward",
     "Fit",
+    "GatedClassifier",
     "GatedRegressor",
     "GatelabError",
     "Ladder",

@@ -13,12 +13,12 @@ from gatelab.solve.files import GIVE
 from gatelab.tensors import kind_of
 
 if TYPE_CHECKING:
-    from gatelab.estimators import GatedRegressor
+    from gatelab.estimators import GatedClassifier, GatedRegressor
     from gatelab.linearization import EncryptedPlan, Polynomial
     from gatelab.train import Gap
 
 
-def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | EncryptedPlan | Gap:
+def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomial | EncryptedPlan | Gap:
     """What a file holds that gatelab wrote: the file says what it is.
 
     Predictions are the same to the last bit. Nothing in a file is ever executed; a pickle is refused.
@@ -28,8 +28,8 @@ def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | EncryptedPlan 
 
     Returns:
         A `Fit` of `Fit.save`, `gatelab fit --save` and `Store.save_arrays`, a `GatedRegressor` of
-        `GatedRegressor.save`, a `Polynomial` of `gatelab linearize --export`, an `EncryptedPlan` of
-        `gatelab plan --save`, a `Gap` of `Gap.save`.
+        `GatedRegressor.save`, a `GatedClassifier` of `GatedClassifier.save`, a `Polynomial` of
+        `gatelab linearize --export`, an `EncryptedPlan` of `gatelab plan --save`, a `Gap` of `Gap.save`.
 
     >>> import gatelab as gl
     >>> import tempfile
@@ -56,6 +56,10 @@ def load(path: str | Path) -> Fit | GatedRegressor | Polynomial | EncryptedPlan 
         from gatelab.estimators import GatedRegressor
 
         return GatedRegressor.load(path)
+    if kind == "GatedClassifier":
+        from gatelab.estimators import GatedClassifier
+
+        return GatedClassifier.load(path)
     if kind == "train":
         raise GatelabError(
             f"{path} is the state of a training; gl.train.trained({str(path.parent)!r}) gives its models"

@@ -1,0 +1,406 @@
+"""`GatedClassifier`: classes by networks of any unit under scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from copy import copy
+from numbers import Real
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from gatelab import tensors
+from gatelab.arrays import Array
+from gatelab.data.checks import refuse_masked, without_row_labels
+from gatelab.errors import GatelabError, whole_number
+from gatelab.estimators.columns import TableColumns
+from gatelab.estimators.committee import ClassCandidate, Committee, Election, MemberNetworks, elect
+from gatelab.estimators.frames import Frame, TableRows, distinct, units_of
+from gatelab.feedforward import AnyUnit, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
+from gatelab.memory import check_device
+from gatelab.solve.files import DAMAGED, damaged, described, restored_unit
+
+UnitLike = str | AnyUnit | Callable[..., object]
+KIND, _FORMAT = "GatedClassifier", 1
+_GIVE = "give a file that GatedClassifier.save wrote"
+_PLAIN = ("unit_", "width_", "ridge_", "temperature_", "validation_", "n_features_in_")
+# Folds in which the means of a column with many levels are taken without a row's own.
+_MEAN_FOLDS = 5
+
+
+class GatedClassifier(ClassifierMixin, BaseEstimator):
+    """Classification by one hidden layer of a gated unit beside a linear part, trained on the log-likelihood.
+
+        log p(x) = log softmax( A x + a + D [ act(Gx + g) * (Ux + u) * ... ] )
+
+    Small data go by damped Gauss-Newton steps, larger ones by Adam in single precision. Every candidate is fitted
+    once for each fold of the rows, which is held out from it and says when it ends; unit, width, ridge and the weights
+    of inputs are chosen by the log loss there. The folds' networks of the best candidates are averaged, and a
+    temperature makes the mean calibrated. Inputs are scaled inside. A data frame may have missing values and columns
+    of categories. Inputs count no further beyond those seen than half their range. Equal rows count as one with the
+    sum of their weights, and the order of rows does not matter. A row has one class: several outputs are not taken,
+    fit a classifier for each.
+
+    Parameters
+    ----------
+    unit : a unit's name, a `gl.Unit`, a function of tensors, or a list or tuple of these, among which validation
+        chooses.
+    width : the number of neurons; None lets validation choose, no neurons among them.
+    ridge : the penalty on all weights, for inputs of unit variance and the mean log loss; None lets validation choose.
+    members : the most networks that are averaged, each trained without one fold of the rows. 1 and 2 are networks of
+        all rows.
+    class_weight : None, "balanced" for classes that count alike, or a dict of classes and what their rows count.
+    random_state : an int for results that repeat, a `RandomState`, or None.
+    device : where torch computes, "cpu" or "cuda".
+    time_budget : seconds after which no further candidate is tried and no further step made, or None.
+    verbose : 1 prints what validation tries.
+
+    Attributes
+    ----------
+    classes_ : the classes, sorted; the columns of `predict_proba`.
+    committee_ : the networks, functions of the scaled inputs; `frame_` holds the scaling, `columns_` the columns.
+    unit_, width_, ridge_ : of the best candidate.
+    temperature_ : what the logarithms of the mean probabilities are divided by.
+    validation_ : what was tried, a list of dicts with the log loss on rows held out;
+        `pandas.DataFrame(model.validation_)` is a table.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gatelab import GatedClassifier
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    >>> model = GatedClassifier(width=4, ridge=1e-4, members=1, random_state=0).fit(X[:200], y[:200])
+    >>> bool(model.score(X[200:], y[200:]) > 0.9)
+    True
+    """
+
+    classes_: np.ndarray
+    committee_: Committee
+    frame_: Frame
+    columns_: TableColumns | None
+    unit_: str
+    width_: int
+    ridge_: float
+    temperature_: float
+    n_features_in_: int
+    validation_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        unit: UnitLike | list[UnitLike] | tuple[UnitLike, ...] = ("swiglu", "glu", "bilinear"),
+        width: int | None = None,
+        ridge: float | None = None,
+        *,
+        members: int = 8,
+        class_weight: str | Mapping[Any, float] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "cpu",
+        time_budget: float | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.unit = unit
+        self.width = width
+        self.ridge = ridge
+        self.members = members
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.device = device
+        self.time_budget = time_budget
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedClassifier:
+        """Fit to X (rows, inputs) and the classes y (rows,). A fit that is interrupted leaves no trace."""
+        units, width, ridge, end = self._checked()
+        for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
+            refuse_masked(value, what)
+        # All is written into a copy and taken over at the end.
+        model = copy(self)
+        X, y = model._validated(without_row_labels(X, "X"), y)
+        classes, index = np.unique(y, return_inverse=True)
+        weight = _weights(sample_weight, len(index)) * class_weights(self.class_weight, classes, index, sample_weight)
+        if not weight.max() > 0:
+            raise GatelabError(
+                "every sample_weight is zero, so there is no row to fit; give some rows a positive weight"
+            )
+        if len(np.unique(index[weight > 0])) < 2:
+            raise GatelabError(
+                "the rows that have a weight are all of one class of y; give rows of two classes or "
+                "more: with one class there is nothing to learn"
+            )
+        target = np.eye(len(classes))[index]
+        seed = _seed(self.random_state)
+        x = model._encoded(X, target, weight, seed)
+        rows = distinct(x, target, weight)
+        model.frame_ = Frame.of(rows)
+        standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
+        terms = Election(tuple(units), width, ridge, self.members, seed, self.device, end)
+        committee, tried = elect(standard, terms, self._show)
+        model.classes_, model.committee_, model.temperature_ = classes, committee, committee.temperature
+        first = committee.networks[0]
+        model.unit_, model.width_ = first.unit.name, first.width
+        model.ridge_ = tried[0].ridge if tried else float(ridge or 0.0)
+        model.validation_ = [candidate.row() for candidate in tried]
+        vars(self).clear()
+        vars(self).update(vars(model))
+        return self
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities (rows, classes)."""
+        check_is_fitted(self, "committee_")
+        refuse_masked(X, "X")
+        X = without_row_labels(X, "X")
+        if self.columns_ is not None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            X = self.columns_.encode(X)
+        else:
+            X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self.committee_.log_probability(self.frame_.inputs(X))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes (rows, classes), in the order of `classes_`."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row."""
+        log_p = self.predict_log_proba(X)
+        return self.classes_[log_p.argmax(1)]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
+
+        A `RandomState` is saved as None. Units are kept by gate and factors: functions of your own are refused, and so
+        are classes that are neither text nor numbers nor truth values.
+        """
+        check_is_fitted(self, "committee_")
+        return write_classifier(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> GatedClassifier:
+        """The model that was saved; its predictions are the same to the last bit."""
+        return read_classifier(cls, path)
+
+    def _checked(self) -> tuple[list[Unit], int | None, float | None, float]:
+        """The units, the width, the ridge and when the time is up, if all parameters can be used."""
+        units: list[Unit] = []
+        for unit in map(as_unit, units_of(self.unit)):
+            if not isinstance(unit, Unit):
+                raise GatelabError(f"{unit.name!r} is a class; GatedClassifier takes product units and functions")
+            units.append(unit)
+        if not units:
+            raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
+        if self.ridge is not None and not (isinstance(self.ridge, Real) and 0 <= self.ridge < np.inf):
+            raise GatelabError(f"ridge is {self.ridge!r}; give a finite number, 0 or more, or None to have it chosen")
+        budget = self.time_budget
+        if budget is not None and not (isinstance(budget, Real) and budget > 0):
+            raise GatelabError(f"time_budget is {budget!r}; give seconds, more than 0, or None")
+        whole_number("members", self.members, 1)
+        check_device(self.device)
+        width, ridge, end = self.width, self.ridge, math.inf
+        if width is not None:
+            width = check_width(width)
+        if ridge is not None:
+            ridge = float(ridge)
+        if budget is not None:
+            end = monotonic() + float(budget)
+        return units, width, ridge, end
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """X as an array, or the data frame it was where columns are to become numbers, and y; names are noted."""
+        self.columns_ = None
+        if y is None:
+            raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give a class a row")
+        missing = np.flatnonzero(pd.isna(np.asarray(y, dtype=object)))
+        if len(missing):
+            raise GatelabError(
+                f"y has {len(missing)} missing value(s) (NaN or None), the first in row {missing[0]}; give every row a "
+                "class, or leave these rows out"
+            )
+        if is_table(X):
+            validate_data(self, X, reset=True, skip_check_array=True)
+            y = column_or_1d(y, warn=True)
+            if len(X) != len(y):
+                raise GatelabError(f"X has {len(X)} rows and y has {len(y)}; give one class for each row")
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        return X, y
+
+    def _encoded(self, X: Any, target: Array, weight: Array, seed: int) -> Array:
+        if not is_table(X):
+            return X
+        self.columns_ = TableColumns.of(X, target, weight)
+        fold = np.random.default_rng(seed).permutation(len(X)) % _MEAN_FOLDS
+        return self.columns_.training(X, target, weight, fold)
+
+    def _show(self, candidate: ClassCandidate) -> None:
+        if self.verbose:
+            row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "log_loss": f"{candidate.log_loss:.3g}"}
+            print("  ".join(f"{name} {value}" for name, value in row.items()))
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a data frame with a column that is no number, or with missing values."""
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        return False
+    numbers = all(getattr(kind, "kind", "O") in "iuf" for kind in X.dtypes)
+    return not numbers or bool(X.isna().to_numpy().any())
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sample_weight: Any) -> Array:
+    """What `class_weight` multiplies the weight of each row by.
+
+    >>> class_weights("balanced", np.array(["a", "b"]), np.array([0, 0, 0, 1]), None).round(2).tolist()
+    [0.67, 0.67, 0.67, 2.0]
+    """
+    if class_weight is None:
+        return np.ones(len(index))
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise GatelabError(
+                f"class_weight is {class_weight!r}; give 'balanced', a dict of classes and weights, or None"
+            )
+        rows = np.bincount(index, _weights(sample_weight, len(index)), minlength=len(classes))
+        balanced = rows.sum() / (np.count_nonzero(rows) * np.where(rows > 0, rows, 1.0))
+        return balanced[index]
+    if not isinstance(class_weight, Mapping):
+        raise GatelabError(f"class_weight is {class_weight!r}; give 'balanced', a dict of classes and weights, or None")
+    known = classes.tolist()
+    weight = np.ones(len(classes))
+    for label, value in class_weight.items():
+        if label not in known:
+            raise GatelabError(f"class_weight has the key {label!r}, which is no class of y: these are {known[:20]}")
+        if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
+            raise GatelabError(f"class_weight of {label!r} is {value!r}; give a finite number, 0 or more")
+        weight[known.index(label)] = float(value)
+    return weight[index]
+
+
+def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
+    """Class labels as JSON has them; others are refused."""
+    labels = classes.tolist()
+    if not all(isinstance(label, str | int | float | bool) for label in labels):
+        raise GatelabError(
+            f"the classes are {type(labels[0]).__name__} values, which a file of plain values cannot hold; give text, "
+            "whole numbers, numbers or truth values as classes"
+        )
+    return labels
+
+
+def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
+    """Save a fitted model."""
+    parameters = model.get_params(deep=False)
+    parameters["unit"] = [described(u) for u in units_of(model.unit)]
+    if isinstance(parameters["random_state"], np.random.RandomState):
+        parameters["random_state"] = None
+    if isinstance(parameters["class_weight"], Mapping):
+        parameters["class_weight"] = [[_plain(k), float(v)] for k, v in parameters["class_weight"].items()]
+    networks = model.committee_.networks
+    facts = {
+        "format": _FORMAT,
+        "several": isinstance(model.unit, list | tuple),
+        "parameters": parameters,
+        "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
+        "classes": plain_classes(model.classes_),
+        "dtype": model.classes_.dtype.str,
+        "columns": None if model.columns_ is None else model.columns_.facts(),
+        "attributes": {name: getattr(model, name) for name in _PLAIN},
+        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
+    }
+    arrays = {f"frame.{name}": value for name, value in model.frame_.arrays().items()}
+    arrays |= {"low": model.committee_.low, "high": model.committee_.high}
+    for i, part in enumerate(networks):
+        arrays |= {f"networks.{i}.theta": part.theta.numpy(), f"networks.{i}.share": part.share.numpy()}
+    return tensors.write_packed(path, tensors.pack(arrays, KIND, facts))
+
+
+def read_classifier(kind: type[GatedClassifier], path: str | Path) -> GatedClassifier:
+    """The model that was saved."""
+    holds = tensors.kind_of(path, _GIVE)
+    if holds != KIND:
+        raise GatelabError(f"{path} holds {holds or 'arrays'}, no GatedClassifier; {_GIVE}")
+    content = tensors.read(path, _GIVE)
+    tensors.check_format(path, content.facts, _FORMAT)
+    tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
+    try:
+        parameters, attributes = _restored(content.facts, content.arrays)
+        model = kind(**parameters)
+    except DAMAGED as error:
+        raise damaged(path, error) from error
+    vars(model).update(attributes)
+    return model
+
+
+def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    parameters = facts["parameters"]
+    units = tuple(u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"])
+    parameters["unit"] = units if facts["several"] else units[0]
+    if isinstance(parameters["class_weight"], list):
+        parameters["class_weight"] = dict(parameters["class_weight"])
+    frame = Frame(**{n.removeprefix("frame."): a for n, a in arrays.items() if n.startswith("frame.")})
+    attributes = {name: facts["attributes"][name] for name in _PLAIN}
+    classes = np.array(facts["classes"], dtype=facts["dtype"])
+    networks = tuple(
+        _restored_networks(part, arrays, i, frame.directions, len(classes)) for i, part in enumerate(facts["networks"])
+    )
+    columns = None
+    if facts["columns"] is not None:
+        columns = TableColumns.restored(facts["columns"])
+    attributes |= {
+        "committee_": Committee(networks, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]),
+        "frame_": frame,
+        "columns_": columns,
+        "classes_": classes,
+    }
+    if facts["feature_names"]:
+        attributes["feature_names_in_"] = np.array(facts["feature_names"], dtype=object)
+    return parameters, attributes
+
+
+def _restored_networks(
+    facts: dict[str, Any], arrays: dict[str, np.ndarray], number: int, directions: int, classes: int
+) -> MemberNetworks:
+    unit, width = restored_unit(facts["unit"]), facts["width"]
+    theta, share = (torch.tensor(arrays[f"networks.{number}.{name}"]) for name in ("theta", "share"))
+    logits = 1 if classes == 2 else classes
+    parameters = (unit.factors + 1) * width * (directions + 1) + logits * (width + directions + 1)
+    if theta.shape != (len(share), parameters):
+        raise ValueError(f"networks have the shape {tuple(theta.shape)} and not {(len(share), parameters)}")
+    return MemberNetworks(unit, width, theta, share)
+
+
+def _plain(label: Any) -> Any:
+    if isinstance(label, np.generic):
+        return label.item()
+    return label
+
+
+def _weights(sample_weight: Any, n: int) -> Array:
+    if sample_weight is None:
+        return np.ones(n)
+    if isinstance(sample_weight, Real):
+        return np.full(n, float(sample_weight))
+    weight: Array = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
+    if weight.shape != (n,):
+        raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")
+    if (weight < 0).any():
+        raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
+    return weight
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is not None and not isinstance(random_state, np.random.RandomState):
+        random_state = whole_number("random_state", random_state, 0, 2**32 - 1)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,350 @@
+"""The classifier: its likelihood against automatic differentiation, what it learns, and scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_moons
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import gatelab as gl
+from gatelab import GatedClassifier, GatelabError
+from gatelab.estimators import committee, likelihood
+from gatelab.estimators.committee import ClassFolds, mean_loss, shares, temperature_of
+from gatelab.estimators.frames import TableRows
+from gatelab.estimators.likelihood import ClassRows, Likelihood, Wandering, descend, wander
+
+FIXED = GatedClassifier("swiglu", width=2, ridge=1e-3, members=3, random_state=0)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([GatedClassifier(members=3), GatedClassifier("glu", width=2, ridge=1e-3, members=1)])
+def test_scikit_learn_checks(estimator, check, monkeypatch) -> None:
+    """Two ridges and one width to choose from: what is checked are conventions, not how good a choice is."""
+    monkeypatch.setattr(committee, "RIDGES", (1e-3, 1e-1))
+    monkeypatch.setattr(committee, "WIDTHS", (2, 2, 2))
+    check(estimator)
+
+
+def model(classes: int, unit: str = "swiglu", width: int = 3, members: int = 2) -> tuple[Likelihood, torch.Tensor]:
+    """A batch on random rows, with random parameters."""
+    draw = torch.Generator().manual_seed(classes)
+    x = torch.randn(20, 3, generator=draw, dtype=torch.float64)
+    x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    target = torch.eye(classes, dtype=torch.float64)[torch.randint(classes, (20,), generator=draw)]
+    weight = torch.rand(members, 20, generator=draw, dtype=torch.float64)
+    relevance = torch.rand(members, 4, generator=draw, dtype=torch.float64)
+    ridge = torch.rand(members, generator=draw, dtype=torch.float64)
+    batch = Likelihood(gl.unit(unit), width, ClassRows(x, target), weight, ridge, relevance)
+    return batch, torch.randn(members, sum(batch.sizes), generator=draw, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("unit", ["swiglu", "mlp", "gqu"])
+def test_gradient_and_gauss_newton_matrix_are_those_of_autograd(unit: str, classes: int) -> None:
+    batch, theta = model(classes, unit)
+    K, g = batch.normal(theta)
+    for member in range(len(theta)):
+        alone = batch.take(torch.tensor([member]))
+
+        def loss(t: torch.Tensor, alone: Likelihood = alone) -> torch.Tensor:
+            return alone.loss(t[None])[0][0]
+
+        def logits(t: torch.Tensor, alone: Likelihood = alone) -> torch.Tensor:
+            return alone.logits(t[None])[0]
+
+        torch.testing.assert_close(g[member], -torch.autograd.functional.jacobian(loss, theta[member]))
+        J = torch.autograd.functional.jacobian(logits, theta[member])
+        p = batch.log_probability(theta)[member].exp()
+        slow = torch.diag(alone.penalty(theta[member][None])[0])
+        for row in range(len(p)):
+            fisher = torch.diag(p[row]) - torch.outer(p[row], p[row])
+            if classes == 2:
+                fisher = fisher[1:, 1:]
+            slow = slow + batch.weight[member, row] * J[row].T @ fisher @ J[row]
+        torch.testing.assert_close(K[member], slow)
+
+
+def test_the_information_of_the_linear_part_is_the_hessian() -> None:
+    """Logits that are linear in the parameters have no second derivative: Gauss-Newton is then Newton."""
+    batch, theta = model(3, width=0)
+    K, _ = batch.normal(theta)
+    first = batch.take(torch.tensor([0]))
+    hessian = torch.autograd.functional.hessian(lambda t: first.loss(t[None])[0][0], theta[0])
+    torch.testing.assert_close(K[0], hessian)
+
+
+def test_sensitivity_is_the_mean_square_of_the_logits_slopes() -> None:
+    batch, theta = model(3)
+    batch = Likelihood(
+        batch.unit, 3, batch.rows, batch.weight / batch.weight.sum(1, keepdim=True), batch.ridge, batch.relevance
+    )
+    x = batch.rows.x.clone().requires_grad_()
+    square = torch.zeros_like(x)
+    for c in range(3):
+        square += torch.autograd.grad(batch.logits(theta, x)[1, :, c].sum(), x)[0].square()
+    slow = (batch.weight[1, :, None] * square).sum(0)[:-1].sqrt()
+    torch.testing.assert_close(batch.sensitivity(theta)[1], slow)
+
+
+def test_parts_of_rows_and_of_members_change_nothing(monkeypatch) -> None:
+    batch, theta = model(3)
+    weight = batch.weight / batch.weight.sum(1, keepdim=True)
+    whole, rows = descend(batch, theta, weight, steps=5), batch.deviance(theta)
+    monkeypatch.setattr(likelihood, "_TALL_BYTES", 400)
+    assert batch.together == 1
+    torch.testing.assert_close(batch.deviance(theta), rows)
+    torch.testing.assert_close(descend(batch, theta, weight, steps=5).theta, whole.theta)
+
+
+def test_adam_and_gauss_newton_lead_to_one_minimum_of_the_linear_part() -> None:
+    batch, theta = model(3, width=0)
+    newton = descend(batch, theta, None, steps=50)
+    adam = wander(batch, theta, None, Wandering(150, 0.1, 20, 0))
+    torch.testing.assert_close(batch.loss(adam.theta)[0], batch.loss(newton.theta)[0], atol=0, rtol=1e-3)
+
+
+def test_adam_is_that_of_torch() -> None:
+    batch, theta = model(2)
+    ours = wander(batch, theta, None, Wandering(3, 0.01, 20, 0)).theta
+    slow = theta.clone().requires_grad_()
+    adam = torch.optim.Adam([slow], betas=(0.9, 0.99))
+    for step in range(3):
+        adam.param_groups[0]["lr"] = 0.01 * (0.5 + 0.5 * np.cos(np.pi * step / 3))
+        adam.zero_grad()
+        batch.loss(slow)[0].sum().backward()
+        adam.step()
+    torch.testing.assert_close(ours, slow.detach(), atol=1e-4, rtol=0)
+    assert not torch.allclose(ours, theta, atol=1e-3)
+
+
+def test_mixture_weights_are_none_negative_and_no_grid_has_better_ones() -> None:
+    draw = np.random.default_rng(0)
+    rows = TableRows(np.zeros((60, 1)), np.eye(2)[draw.integers(2, size=60)], np.ones(60))
+    folds = ClassFolds(rows, np.zeros(60, dtype=np.intp), 1, "cpu")
+    log_p = [np.log(draw.dirichlet([1, 1], 60)) for _ in range(2)]
+    share = shares(log_p, folds, rounds=2000)
+    assert share.min() >= 0 and share.sum() == pytest.approx(1)
+
+    def loss(s: float) -> float:
+        return mean_loss(committee.mixed(log_p, np.array([s, 1 - s])), folds)
+
+    assert loss(share[0]) <= min(map(loss, np.linspace(0.01, 0.99, 99))) + 1e-6
+
+
+def test_the_temperature_of_logits_that_are_three_times_too_large_is_three() -> None:
+    """With 4000 rows its logarithm has a standard deviation of about 0.03; the prior takes some of it away."""
+    draw = np.random.default_rng(0)
+    z = draw.standard_normal(4000)
+    y = (draw.random(4000) < 1 / (1 + np.exp(-z))).astype(int)
+    folds = ClassFolds(TableRows(z[:, None], np.eye(2)[y], np.ones(4000)), np.zeros(4000, dtype=np.intp), 1, "cpu")
+    log_p = torch.tensor(np.stack([np.zeros(4000), 3 * z], 1)).log_softmax(-1).numpy()
+    assert temperature_of(log_p, folds) == pytest.approx(3, rel=0.15)
+
+
+def linear_data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    x = draw.standard_normal((n, 3))
+    p = 1 / (1 + np.exp(-(1.5 * x[:, 0] - x[:, 1])))
+    return x, (draw.random(n) < p).astype(int), p
+
+
+def test_a_linear_target_is_fitted_as_logistic_regression_does() -> None:
+    x, y, _ = linear_data(400, 0)
+    z, t, _ = linear_data(4000, 1)
+    ours = GatedClassifier(members=4, random_state=0).fit(x, y)
+    line = LogisticRegression().fit(x, y)
+    assert log_loss(t, ours.predict_proba(z)) < 1.02 * log_loss(t, line.predict_proba(z))
+
+
+def test_a_strong_ridge_leaves_the_linear_part_of_scikit_learn() -> None:
+    """The neurons vanish, and ridge r is C = 1 / (r n) there, for inputs of unit variance."""
+    x, y, _ = linear_data(200, 0)
+    x = StandardScaler().fit_transform(x)
+    line = LogisticRegression(C=1 / (0.3 * 200), tol=1e-8).fit(x, y)
+    rows = ClassRows(torch.tensor(np.c_[x, np.ones(200)]), torch.tensor(np.eye(2)[y]))
+    batch = committee.likelihood(gl.unit("swiglu"), 2, rows, torch.ones(1, dtype=torch.float64))
+    batch = replace(batch, ridge=torch.tensor([0.3], dtype=torch.float64))
+    begun = committee.start(batch, torch.zeros(1, 4, dtype=torch.float64), 0)
+    logits = batch.logits(descend(batch, begun, None, steps=200).theta)[0, :, 0]
+    np.testing.assert_allclose(logits.numpy(), line.decision_function(x), atol=0.01)
+
+
+def test_what_no_line_parts_is_learnt() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    xor = np.where(x[:, 0] * x[:, 1] > 0, "same", "other")
+    network = GatedClassifier(width=4, ridge=1e-4, members=1, random_state=0).fit(x[:200], xor[:200])
+    assert network.score(x[200:], xor[200:]) > 0.93
+    x, y = make_moons(300, noise=0.1, random_state=0)
+    assert GatedClassifier("swiglu", members=3, random_state=0).fit(x[:200], y[:200]).score(x[200:], y[200:]) > 0.97
+
+
+def test_probabilities_are_calibrated_where_they_are_known() -> None:
+    """Their expected calibration error over ten bins of 5000 rows; that of the true ones is about 0.008 by chance."""
+    x, y, _ = linear_data(600, 2)
+    z, t, p = linear_data(5000, 3)
+    q = GatedClassifier(random_state=0, members=4).fit(x, y).predict_proba(z)
+
+    def calibration_error(q: np.ndarray) -> float:
+        cell = np.minimum((q * 10).astype(int), 9)
+        return sum(abs((t - q)[cell == c].sum()) for c in range(10)) / len(q)
+
+    np.testing.assert_allclose(q.sum(1), 1, atol=1e-12)
+    assert calibration_error(p) < 0.02
+    assert calibration_error(q[:, 1]) < 0.03
+
+
+def test_three_classes_of_text_in_a_pipeline_and_a_search() -> None:
+    x, y = load_iris(return_X_y=True)
+    names = np.array(["one", "two", "three"])[y]
+    grid = GridSearchCV(make_pipeline(StandardScaler(), FIXED), {"gatedclassifier__width": [1, 2]}, cv=2).fit(x, names)
+    assert grid.best_score_ > 0.93
+    assert grid.classes_.tolist() == ["one", "three", "two"]
+    assert set(grid.predict(x)) == {"one", "two", "three"}
+
+
+def test_a_weight_of_two_is_the_row_twice_to_the_last_bit_in_any_order() -> None:
+    x, y, _ = linear_data(60, 0)
+    weight = np.random.default_rng(1).integers(0, 3, 60)
+    twice = np.random.default_rng(2).permutation(np.repeat(np.arange(60), weight))
+    weighted = clone(FIXED).fit(x, y, sample_weight=weight).predict_proba(x)
+    assert np.array_equal(weighted, clone(FIXED).fit(x[twice], y[twice]).predict_proba(x))
+    assert not np.array_equal(weighted, clone(FIXED).fit(x, y).predict_proba(x))
+
+
+def test_class_weights_are_weights_of_rows() -> None:
+    x, y, _ = linear_data(80, 0)
+    y = np.where(y, "yes", "no")
+    weighted = clone(FIXED).set_params(class_weight={"yes": 3}).fit(x, y).predict_proba(x)
+    rows = clone(FIXED).fit(x, y, sample_weight=np.where(y == "yes", 3, 1)).predict_proba(x)
+    assert np.array_equal(weighted, rows)
+    half = np.r_[np.flatnonzero(y == "no"), np.flatnonzero(y == "yes")[:8]]
+    balanced = clone(FIXED).set_params(class_weight="balanced").fit(x[half], y[half])
+    assert balanced.predict_proba(x)[:, 1].mean() > clone(FIXED).fit(x[half], y[half]).predict_proba(x)[:, 1].mean()
+
+
+def test_missing_values_and_categories_of_a_table_are_taken() -> None:
+    draw = np.random.default_rng(0)
+    kind, size = draw.choice(["a", "b", None], 200), draw.standard_normal(200)
+    town = draw.integers(30, size=200)
+    y = np.where((kind == "a") ^ (size > 0), 1, 0)
+    table = pd.DataFrame(
+        {"kind": kind, "size": np.where(draw.random(200) < 0.1, np.nan, size), "town": [f"t{t}" for t in town]}
+    )
+    fitted = GatedClassifier(width=4, ridge=1e-3, members=3, random_state=0).fit(table[:150], y[:150])
+    assert fitted.score(table[150:], y[150:]) > 0.8
+    assert fitted.feature_names_in_.tolist() == ["kind", "size", "town"]
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(table.rename(columns={"kind": "sort"}))
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [3, 1, 2], [0.0, 1.0, 2.0], [True, False, True]])
+def test_a_saved_model_predicts_the_same_to_the_last_bit(labels, tmp_path) -> None:
+    x, y = load_iris(return_X_y=True)
+    y = np.array(labels)[y]
+    table = pd.DataFrame(x, columns=list("abcd")).assign(a=np.where(x[:, 0] > 7, np.nan, x[:, 0]))
+    fitted = clone(FIXED).set_params(class_weight={labels[0]: 2.0}, unit=("swiglu", gl.unit("glu"))).fit(table, y)
+    again = gl.load(fitted.save(tmp_path / "model.safetensors"))
+    assert isinstance(again, GatedClassifier)
+    assert np.array_equal(fitted.predict_proba(table), again.predict_proba(table))
+    assert np.array_equal(fitted.predict(table), again.predict(table)) and again.classes_.dtype == fitted.classes_.dtype
+    assert json.dumps(again.validation_) == json.dumps(fitted.validation_)
+    assert again.get_params()["class_weight"] == {labels[0]: 2.0}
+
+
+def test_what_a_file_cannot_hold_is_refused(tmp_path) -> None:
+    _, y, _ = linear_data(40, 0)
+    odd = np.empty(40, dtype=object)
+    odd[:] = [("a",) if v else ("b",) for v in y]
+    with pytest.raises(GatelabError, match="give text, whole numbers, numbers or truth values"):
+        gl.estimators.classifier.plain_classes(odd)
+    path = gl.fit("glu", "x2", 2).save(tmp_path / "fit")
+    with pytest.raises(GatelabError, match="holds Fit, no GatedClassifier"):
+        GatedClassifier.load(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "weight", "message"),
+    [
+        ({}, np.zeros(40), None, "one class there is nothing to learn"),
+        ({"class_weight": {7: 2}}, None, None, "key 7, which is no class"),
+        ({"class_weight": {1: -2}}, None, None, "class_weight of 1 is -2"),
+        ({"class_weight": "even"}, None, None, "class_weight is 'even'"),
+        ({}, None, -np.ones(40), "negative value -1"),
+        ({}, None, np.ones(39), r"shape \(39,\)"),
+        ({"members": 0}, None, None, "members is 0"),
+        ({"time_budget": 0}, None, None, "time_budget is 0"),
+        ({"ridge": -1.0}, None, None, "ridge is -1.0"),
+        ({"unit": ()}, None, None, "unit is empty"),
+        ({}, np.r_[np.nan, np.ones(39)], None, r"1 missing value\(s\) \(NaN or None\), the first in row 0"),
+        ({}, np.array([None, *"ab" * 19, "a"], dtype=object), None, "missing value"),
+        ({}, np.linspace(0, 1, 40), None, "Unknown label type"),
+    ],
+)
+def test_errors_say_what_was_expected(options, y, weight, message) -> None:
+    x, classes, _ = linear_data(40, 0)
+    with pytest.raises(ValueError, match=message):
+        GatedClassifier(**options).fit(x, classes if y is None else y, sample_weight=weight)
+
+
+def test_equal_seeds_give_equal_bits_and_an_interrupted_fit_leaves_no_trace(monkeypatch) -> None:
+    x, y, _ = linear_data(80, 0)
+    fitted = clone(FIXED).fit(x, y)
+    before = fitted.predict_proba(x)
+    assert np.array_equal(before, clone(FIXED).fit(x, y).predict_proba(x))
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gatelab.estimators.classifier.elect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(np.hstack([x, x]), y)
+    assert fitted.n_features_in_ == 3
+    assert np.array_equal(fitted.predict_proba(x), before)
+
+
+def test_many_rows_go_by_adam_within_the_time_that_is_given(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(committee, "_NEWTON_WORK", 0)
+    monkeypatch.setattr(committee, "WIDTHS", (8, 8, 8))
+    x, y, _ = linear_data(300, 0)
+    y = np.where(x[:, 2] > 1, 2, y)
+    monkeypatch.setattr(committee, "RIDGES", (1e-3, 1e-2))
+    fitted = GatedClassifier("swiglu", members=3, random_state=0, time_budget=1e-3, verbose=1).fit(x, y)
+    assert len(fitted.validation_) == capsys.readouterr().out.count("log_loss") == len(committee.RIDGES)
+    fitted.set_params(time_budget=None).fit(x, y)
+    assert len(fitted.validation_) > len(committee.RIDGES)
+    assert fitted.score(x, y) > 0.75
+
+
+def test_few_rows_rare_classes_and_inputs_that_do_not_differ() -> None:
+    assert GatedClassifier().fit([[0.0], [1.0]], ["a", "b"]).predict([[0.0], [1.0]]).tolist() == ["a", "b"]
+    x, y, _ = linear_data(60, 0)
+    y[0] = 2
+    rare = clone(FIXED).fit(x, y)
+    assert np.isfinite(rare.predict_log_proba(x)).all() and rare.predict_proba(x).shape == (60, 3)
+    flat = (
+        GatedClassifier(random_state=0)
+        .fit(np.ones((40, 2)), np.repeat([0, 1, 1, 1], 10))
+        .predict_proba(np.ones((1, 2)))
+    )
+    assert flat[0, 1] == pytest.approx(0.75, abs=0.02)
+
+
+def test_far_outside_probabilities_are_those_of_the_edge() -> None:
+    x, y, _ = linear_data(80, 0)
+    fitted = clone(FIXED).fit(x, y)
+    low, high = x.min(0), x.max(0)
+    edge = fitted.predict_proba([high + (high - low) / 2])
+    np.testing.assert_allclose(fitted.predict_proba([high + 1e6, [1e300] * 3]), np.repeat(edge, 2, 0), atol=1e-9)
+    assert 0 < edge.min() < edge.max() < 1
