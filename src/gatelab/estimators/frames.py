@@ -25,6 +25,7 @@ from gatelab import tensors
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
+from gatelab.estimators.columns import TableColumn, TableColumns
 from gatelab.feedforward import Network, Unit
 from gatelab.linalg.interruptible import apart
 from gatelab.solve import Status
@@ -34,7 +35,9 @@ from gatelab.solve.files import DAMAGED, damaged, described, restored_network, r
 if TYPE_CHECKING:
     from gatelab.estimators.regressor import GatedRegressor
 
-KIND, _FORMAT = "GatedRegressor", 2
+KIND, _FORMAT = "GatedRegressor", 3
+# The format of files that know of no columns but numbers, which are read as well.
+_PLAIN_FORMAT = 2
 _GIVE = "give a file that GatedRegressor.save wrote"
 _PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "n_features_in_", "_vector")
 # Columns that vary by less than this beside their size are constant, directions that vary less beside others are none.
@@ -246,6 +249,7 @@ def write(model: GatedRegressor, path: str | Path) -> Path:
         "network": described(network.unit),
         "status": model.status_.value,
         "attributes": {name: getattr(model, name) for name in _PLAIN},
+        "columns": model.columns_.facts(),
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
     }
     arrays = {f"network.{name}": value.numpy() for name, value in network.state_dict().items()}
@@ -261,15 +265,25 @@ def read(kind: type[GatedRegressor], path: str | Path) -> GatedRegressor:
     if holds != KIND:
         raise GatelabError(f"{path} holds arrays but no GatedRegressor; {_GIVE}")
     content = tensors.read(path, _GIVE)
-    tensors.check_format(path, content.facts, _FORMAT)
+    facts = content.facts
+    if facts.get("format") == _PLAIN_FORMAT:
+        facts = with_columns(facts)
+    tensors.check_format(path, facts, _FORMAT)
     tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
     try:
-        parameters, attributes = _restored(content.facts, content.arrays)
+        parameters, attributes = _restored(facts, content.arrays)
         model = kind(**parameters)
     except DAMAGED as error:
         raise damaged(path, error) from error
     vars(model).update(attributes)
     return model
+
+
+def with_columns(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a file of the format before this one says, as this one says it: every column was a number."""
+    count = facts.get("attributes", {}).get("n_features_in_", 0)
+    columns = TableColumns(tuple(TableColumn(str(i), "number") for i in range(count)))
+    return facts | {"format": _FORMAT, "columns": columns.facts()}
 
 
 def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -283,9 +297,13 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     state = {n.removeprefix("network."): torch.tensor(a) for n, a in arrays.items() if n.startswith("network.")}
     unit = restored_unit(facts["network"])
     network = restored_network(unit, attributes["width_"], frame.directions, len(frame.y_mean), state)
-    if frame.x_map.shape[0] != attributes["n_features_in_"]:
-        raise ValueError(f"{frame.x_map.shape[0]} inputs are scaled but {attributes['n_features_in_']} declared")
-    attributes |= {"network_": network, "frame_": frame, "status_": Status(facts["status"])}
+    columns = TableColumns.restored(facts["columns"])
+    if frame.x_map.shape[0] != columns.width or len(columns.columns) != attributes["n_features_in_"]:
+        raise ValueError(
+            f"{frame.x_map.shape[0]} inputs are scaled, of {columns.width} numbers and {attributes['n_features_in_']} "
+            "declared columns"
+        )
+    attributes |= {"network_": network, "frame_": frame, "columns_": columns, "status_": Status(facts["status"])}
     if facts["feature_names"]:
         attributes["feature_names_in_"] = np.array(facts["feature_names"], dtype=object)
     return parameters, attributes

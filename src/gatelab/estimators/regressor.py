@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
+from gatelab.estimators.columns import TableColumns, is_category, named
 from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, units_of, write
 from gatelab.estimators.search import ENOUGH, Candidate, choose, scaled_weights, solved
 from gatelab.feedforward import AnyUnit, Network, Unit
@@ -30,6 +33,8 @@ from gatelab.solve.solution import check_steps
 UnitLike = str | AnyUnit | Callable[..., object]
 # Where a network without any ridge runs away, this much holds it and costs no digit that was left.
 _HOLD = 1e-8
+# Parts of the rows that mean targets of levels are taken without.
+_FOLDS = 5
 
 
 class GatedRegressor(RegressorMixin, BaseEstimator):
@@ -60,6 +65,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     Attributes
     ----------
     network_ : the `Network`, a function of the scaled inputs; `frame_` holds the scaling.
+    columns_ : how the columns of X become numbers.
     unit_, width_, ridge_ : what was chosen or given.
     gates_ : "trained", or "drawn" where validation found random gates with exact linear algebra to do better.
     status_ : how the solver ended; `status_.advice` says what to do next.
@@ -81,6 +87,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
 
     network_: Network
     frame_: Frame
+    columns_: TableColumns
     unit_: str
     width_: int
     ridge_: float
@@ -121,12 +128,21 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        X = without_row_labels(X, "X")
-        X, y = validate_data(model, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        y = np.asarray(y, dtype=np.float64)
-        weight = _weights(sample_weight, len(X))
+        table = _table(model, without_row_labels(X, "X"), reset=True)
+        y = _targets(y, table)
+        weight = _weights(sample_weight, len(y))
         seed = _seed(self.random_state)
-        rows = distinct(X, y.reshape(len(y), -1), weight)
+        targets = y.reshape(len(y), -1)
+        weighty = weight > 0
+        if not weighty.all() and weighty.any():
+            table, targets, weight = _part(table, weighty), targets[weighty], weight[weighty]
+        model.columns_ = TableColumns.of(table, targets, weight)
+        if model.columns_.averaged:
+            fold = model.columns_.fold(table, _FOLDS, seed)
+            x = model.columns_.training(table, targets, weight, fold)
+        else:
+            x = model.columns_.encode(table)
+        rows = distinct(x, targets, weight)
         # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
         if width is not None and width > rows.y.size:
             raise GatelabError(
@@ -162,8 +178,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         """The network's values, (rows,) or (rows, outputs) as the targets were."""
         check_is_fitted(self, "network_")
         refuse_masked(X, "X")
-        X = validate_data(self, without_row_labels(X, "X"), dtype=np.float64, reset=False)
-        values = self.frame_.outputs(predict(self.network_, self.frame_.inputs(X)))
+        x = self.columns_.encode(_table(self, without_row_labels(X, "X"), reset=False))
+        values = self.frame_.outputs(predict(self.network_, self.frame_.inputs(x)))
         if self._vector:
             return values
         return values[:, 0]
@@ -184,6 +200,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        tags.input_tags.allow_nan = True
         return tags
 
     def _checked(self) -> tuple[list[Unit], int | None, float | None]:
@@ -239,6 +256,36 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         if self.verbose:
             row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "rmse": f"{candidate.rmse:.2g}"}
             print("  ".join(f"{name} {value}" for name, value in row.items()))
+
+
+def _table(model: GatedRegressor, X: Any, *, reset: bool) -> Any:
+    """X as numbers with NaN where they are missing, or as the data frame that it is where it holds categories."""
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")) or not any(is_category(part) for _, part in named(X)):
+        return validate_data(
+            model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1 + reset, reset=reset
+        )
+    validate_data(model, X, skip_check_array=True, reset=reset)
+    if len(X) < 1 + reset:
+        raise GatelabError(f"X has {len(X)} rows and a minimum of {1 + reset} is required; give more rows")
+    return X
+
+
+def _targets(y: Any, table: Any) -> Array:
+    """The targets as numbers, one row for each of the table."""
+    if y is None:
+        raise GatelabError("requires y to be passed, but the target y is None; give the targets")
+    values = check_array(y, ensure_2d=False, allow_nd=False, dtype="numeric", input_name="y")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = column_or_1d(y, warn=True)
+    check_consistent_length(table, values)
+    return np.asarray(values, dtype=np.float64)
+
+
+def _part(table: Any, mask: NDArray[np.bool_]) -> Any:
+    """Some rows of a data frame or an array."""
+    if hasattr(table, "iloc"):
+        return table.iloc[np.flatnonzero(mask)]
+    return table[mask]
 
 
 def _weights(sample_weight: Any, n: int) -> np.ndarray:
