@@ -73,7 +73,9 @@ def test_duplicated_rows_are_held_out_together() -> None:
     for name, rows in (("once", np.arange(30)), ("ten times", many)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tried[name] = GatedRegressor(random_state=0, starts=1, rounds=0, steps=10).fit(x[rows], y[rows]).validation_
+            tried[name] = (
+                GatedRegressor("swiglu", random_state=0, starts=1, rounds=0, steps=10).fit(x[rows], y[rows]).validation_
+            )
     assert tried["once"] == tried["ten times"]
 
 

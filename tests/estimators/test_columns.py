@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from gatelab import GatedRegressor
 from gatelab.errors import GatelabError
@@ -104,19 +105,20 @@ def table_of(n: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
     return table, y
 
 
+@pytest.mark.filterwarnings("ignore:the steps ran out")
 def test_a_regressor_takes_the_columns_of_a_table_as_they_are(tmp_path):
     """A network of places alone explains half of the variance at best; with the kinds it explains most."""
     table, y = table_of(600)
     fresh, truth = table_of(300, seed=1)
-    model = GatedRegressor(width=6, ridge=1e-3, starts=1, rounds=1, steps=60, random_state=0).fit(table, y)
+    model = GatedRegressor(width=3, ridge=1e-3, starts=1, rounds=0, steps=25, random_state=0).fit(table, y)
     assert model.n_features_in_ == 4 and list(model.feature_names_in_) == ["size", "kind", "place", "flag"]
     assert [c.kind for c in model.columns_.columns] == ["number", "levels", "means", "levels"]
     assert model.score(fresh, truth) > 0.9
     loaded = GatedRegressor.load(model.save(tmp_path / "m"))
     assert np.array_equal(loaded.predict(fresh), model.predict(fresh))
     shuffled = np.random.default_rng(2).permutation(600)
-    again = GatedRegressor(width=6, ridge=1e-3, starts=1, rounds=1, steps=60, random_state=0)
-    assert np.allclose(again.fit(table.iloc[shuffled], y[shuffled]).predict(fresh), model.predict(fresh), atol=1e-6)
+    again = clone(model).fit(table.iloc[shuffled], y[shuffled])
+    assert np.array_equal(again.predict(fresh), model.predict(fresh))
     unseen = fresh.assign(place="elsewhere", kind=None)
     assert np.isfinite(model.predict(unseen)).all()
 

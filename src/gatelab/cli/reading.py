@@ -218,7 +218,7 @@ class SavedModel:
 def read_model(path: Path) -> SavedModel:
     """The model in a file."""
     from gatelab.saved import load
-    from gatelab.solve import Fit, predict
+    from gatelab.solve import Fit
 
     saved = load(path)
     if isinstance(saved, Fit):
@@ -245,7 +245,7 @@ def read_model(path: Path) -> SavedModel:
         columns=tuple(getattr(saved, "feature_names_in_", ())),
         targets=(),
         scaled=lambda rows: frame.inputs(columns.encode(rows)),
-        predict=lambda rows: frame.outputs(predict(network, frame.inputs(columns.encode(rows)))),
+        predict=lambda rows: saved.committed(columns.encode(rows))[0],
     )
 
 

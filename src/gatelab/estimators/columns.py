@@ -145,10 +145,19 @@ class TableColumns:
             encoded.append(values)
         return np.concatenate(encoded, axis=1)
 
+    def keys(self, table: Any) -> Array:
+        """What tells the rows of a table apart, without any target in it: (rows, keys)."""
+        parts = []
+        for column, (_, part) in zip(self.columns, named(table), strict=True):
+            if column.kind == "means":
+                parts.append(positions(as_levels(part), column.levels)[:, None].astype(np.float64))
+            else:
+                parts.append(column.encode(part))
+        return np.concatenate(parts, axis=1)
+
     def fold(self, table: Any, folds: int, seed: int) -> NDArray[np.intp]:
         """A part for every row, for `training`: drawn by content, so that equal rows are in one part in any order."""
-        encoded = self.encode(table)
-        groups, group = np.unique(encoded, axis=0, return_inverse=True)
+        groups, group = np.unique(self.keys(table), axis=0, return_inverse=True)
         return np.random.default_rng(seed).permutation(len(groups))[group.ravel()] % folds
 
     def facts(self) -> list[dict[str, Any]]:
@@ -205,6 +214,13 @@ def named(table: Any) -> list[tuple[str, Any]]:
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         return [(str(name), table.iloc[:, i]) for i, name in enumerate(table.columns)]
     return [(str(i), values) for i, values in enumerate(np.asarray(table).T)]
+
+
+def rows_of(values: Any, index: Any) -> Any:
+    """Some rows of an array or a table."""
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    return np.asarray(values)[index]
 
 
 def is_category(values: Any) -> bool:
