@@ -218,7 +218,7 @@ class SavedModel:
 def read_model(path: Path) -> SavedModel:
     """The model in a file."""
     from gatelab.saved import load
-    from gatelab.solve import Fit, predict
+    from gatelab.solve import Fit
 
     saved = load(path)
     if isinstance(saved, Fit):
@@ -236,7 +236,7 @@ def read_model(path: Path) -> SavedModel:
 
     if not isinstance(saved, GatedRegressor):
         raise GatelabError(f"{path} holds a {type(saved).__name__}, no network; give a file of gatelab fit --save")
-    network, frame = saved.network_, saved.frame_
+    network, frame, columns = saved.network_, saved.frame_, saved.columns_
     return SavedModel(
         network=network,
         name=f"{saved.unit_} of width {saved.width_}",
@@ -244,8 +244,8 @@ def read_model(path: Path) -> SavedModel:
         d_out=len(frame.y_mean),
         columns=tuple(getattr(saved, "feature_names_in_", ())),
         targets=(),
-        scaled=frame.inputs,
-        predict=lambda rows: frame.outputs(predict(network, frame.inputs(rows))),
+        scaled=lambda rows: frame.inputs(columns.encode(rows)),
+        predict=lambda rows: saved.committed(columns.encode(rows))[0],
     )
 
 

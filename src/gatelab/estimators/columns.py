@@ -115,6 +115,11 @@ class TableColumns:
         return sum(column.width for column in self.columns)
 
     @property
+    def averaged(self) -> bool:
+        """Whether some column is the mean target of its level, so that rows that are trained on are encoded apart."""
+        return any(column.kind == "means" for column in self.columns)
+
+    @property
     def plain(self) -> bool:
         """Whether every column is a number that is nowhere missing, so that nothing changes."""
         return all(column.kind == "number" and not column.marked for column in self.columns)
@@ -139,6 +144,21 @@ class TableColumns:
                 values[own] = others[index[own]]
             encoded.append(values)
         return np.concatenate(encoded, axis=1)
+
+    def keys(self, table: Any) -> Array:
+        """What tells the rows of a table apart, without any target in it: (rows, keys)."""
+        parts = []
+        for column, (_, part) in zip(self.columns, named(table), strict=True):
+            if column.kind == "means":
+                parts.append(positions(as_levels(part), column.levels)[:, None].astype(np.float64))
+            else:
+                parts.append(column.encode(part))
+        return np.concatenate(parts, axis=1)
+
+    def fold(self, table: Any, folds: int, seed: int) -> NDArray[np.intp]:
+        """A part for every row, for `training`: drawn by content, so that equal rows are in one part in any order."""
+        groups, group = np.unique(self.keys(table), axis=0, return_inverse=True)
+        return np.random.default_rng(seed).permutation(len(groups))[group.ravel()] % folds
 
     def facts(self) -> list[dict[str, Any]]:
         """As plain values, for a file."""
@@ -196,6 +216,13 @@ def named(table: Any) -> list[tuple[str, Any]]:
     return [(str(i), values) for i, values in enumerate(np.asarray(table).T)]
 
 
+def rows_of(values: Any, index: Any) -> Any:
+    """Some rows of an array or a table."""
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    return np.asarray(values)[index]
+
+
 def is_category(values: Any) -> bool:
     """Whether a column holds categories: text, truth values, or pandas' type for them.
 
@@ -213,6 +240,8 @@ def is_category(values: Any) -> bool:
 
 def as_numbers(values: Any, name: str) -> Array:
     """A column as float64, NaN where it is missing; dates, text and infinities are refused."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and not np.isinf(values).any():
+        return values
     plain = pd.Series(values)
     if plain.dtype.kind in "mM":
         raise GatelabError(
@@ -249,5 +278,5 @@ def level_text(value: Any) -> str:
 
 def positions(texts: NDArray[np.object_], levels: tuple[str, ...]) -> NDArray[np.intp]:
     """The number of each value's level; one beyond the last where it is none of them."""
-    number = {level: i for i, level in enumerate(levels)}
-    return np.array([number.get(text, len(levels)) for text in texts], dtype=np.intp)
+    index = pd.Index(levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
+    return np.where(index < 0, len(levels), index).astype(np.intp)

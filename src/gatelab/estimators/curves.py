@@ -17,6 +17,7 @@ from sklearn.utils import indexable
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
+from gatelab.estimators.columns import rows_of
 from gatelab.estimators.regressor import GatedRegressor
 from gatelab.feedforward.definition import check_width
 from gatelab.scaling_laws import Slope, slope
@@ -136,10 +137,3 @@ def fit_fold(
     outputs = len(model.frame_.y_mean)
     count = model.network_.unit.parameter_count(width, model.n_features_in_, outputs)
     return error(train), error(test), count, model.unit_
-
-
-def rows_of(values: Any, index: Any) -> Any:
-    """Some rows of an array or a table."""
-    if hasattr(values, "iloc"):
-        return values.iloc[index]
-    return np.asarray(values)[index]

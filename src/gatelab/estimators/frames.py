@@ -12,7 +12,7 @@ dependent to all digits, so the problem is solved by QR with pivots and what is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,9 @@ from gatelab import tensors
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
+from gatelab.estimators.columns import TableColumn, TableColumns
+from gatelab.estimators.members import Committee
+from gatelab.estimators.steps import StepNetwork
 from gatelab.feedforward import Network, Unit
 from gatelab.linalg.interruptible import apart
 from gatelab.solve import Status
@@ -34,11 +37,18 @@ from gatelab.solve.files import DAMAGED, damaged, described, restored_network, r
 if TYPE_CHECKING:
     from gatelab.estimators.regressor import GatedRegressor
 
-KIND, _FORMAT = "GatedRegressor", 2
+KIND, _FORMAT = "GatedRegressor", 3
+_BEND = ("centre", "spread")
+_COMMITTEE = ("parts", "candidate", "weight")
+# The format of files that know of no columns but numbers, which are read as well.
+_PLAIN_FORMAT = 2
 _GIVE = "give a file that GatedRegressor.save wrote"
-_PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "n_features_in_", "_vector")
+_PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "members_", "n_features_in_", "_vector")
 # Columns that vary by less than this beside their size are constant, directions that vary less beside others are none.
 _CONSTANT, _FLAT = 1e-14, 1e-10
+# Tails are heavy where 99 % of a column span more than this many times what its middle half does (of a normal law 4);
+# bent targets are held nearer to those seen, by this share of their range; and averaged over so many residuals.
+_HEAVY, _BENT_REACH, _SMEARS = 9.0, 0.1, 20
 # The linear problem of drawn gates is solved to this rank.
 _RANK = 1e-15
 
@@ -82,10 +92,65 @@ def distinct(x: Array, y: Array, weight: Array) -> TableRows:
 
 
 @dataclass(frozen=True, eq=False)
+class Bend:
+    """a -> asinh((a - centre) / spread) of every column that has a spread: nearly a line within it, a logarithm beyond.
+
+    Columns with heavy tails are bent so that a few far values do not stretch all others into a point.
+    """
+
+    centre: Array
+    spread: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{np.count_nonzero(self.spread)} of {counted(len(self.spread), 'column')}")
+
+    @classmethod
+    def none(cls, columns: int) -> Bend:
+        """Every column as it is."""
+        return cls(np.zeros(columns), np.zeros(columns))
+
+    @classmethod
+    def of(cls, a: Array) -> Bend:
+        """Of columns whose tails reach far beyond their quartiles; none of the others.
+
+        >>> x = np.random.default_rng(0).normal(size=(500, 1))
+        >>> [bool(Bend.of(a).spread[0]) for a in (x, np.exp(2 * x))]
+        [False, True]
+        """
+        low, first, middle, third, high = np.quantile(a, [0.005, 0.25, 0.5, 0.75, 0.995], axis=0)
+        heavy = (high - low > _HEAVY * (third - first)) & (third > first)
+        # Of columns without a negative value the small ones are told apart as well.
+        positive = (a.min(axis=0) >= 0) & (first > 0)
+        spread = np.where(positive, first / 2, (third - first) / 1.35)
+        return cls(np.where(heavy & ~positive, middle, 0.0), np.where(heavy, spread, 0.0))
+
+    @property
+    def bends(self) -> bool:
+        """Whether any column is bent."""
+        return bool(self.spread.any())
+
+    def __call__(self, a: Array) -> Array:
+        """The columns bent."""
+        if not self.bends:
+            return a
+        bent = self.spread > 0
+        return np.where(bent, np.arcsinh((a - self.centre) / np.where(bent, self.spread, 1.0)), a)
+
+    def back(self, a: Array) -> Array:
+        """The columns as they were."""
+        if not self.bends:
+            return a
+        bent = self.spread > 0
+        return np.where(bent, self.centre + self.spread * np.sinh(np.where(bent, a, 0.0)), a)
+
+
+@dataclass(frozen=True, eq=False)
 class Frame:
     """x -> (x / x_unit - x_mean) x_map, and z -> y_unit (y_mean + y_scale z) with z held between z_low and z_high.
 
-    The units are powers of two near the greatest values, so that no square overflows and nothing is rounded.
+    The units are powers of two near the greatest values, so that no square overflows and nothing is rounded. Where
+    `x_bend` or `y_bend` bend a column, that comes right after its unit. A mean of bent targets bent back is no mean of
+    targets: so the values are, with each of the residuals `y_smear` in turn added to z.
     """
 
     x_unit: Array
@@ -96,27 +161,37 @@ class Frame:
     y_scale: Array
     z_low: Array
     z_high: Array
+    x_bend: Bend
+    y_bend: Bend
+    y_smear: Array
 
     def __repr__(self) -> str:
         return one_line(self, f"{counted(self.directions, 'direction')} to {counted(len(self.y_mean), 'output')}")
 
     @classmethod
-    def of(cls, rows: TableRows) -> Frame:
-        """The frame in which these rows have mean zero and unit variance."""
-        x_unit, x_mean, x_scale = _spread(rows.x, rows.weight)
-        y_unit, y_mean, y_scale = _spread(rows.y, rows.weight)
+    def of(cls, rows: TableRows, *, bend_inputs: bool = False, bend_targets: bool = False) -> Frame:
+        """The frame in which these rows have mean zero and unit variance, columns with heavy tails bent if asked."""
+        x_unit, y_unit = _unit(rows.x), _unit(rows.y)
+        x, y = rows.x / x_unit, rows.y / y_unit
+        x_bend, y_bend = Bend.none(x.shape[1]), Bend.none(y.shape[1])
+        if bend_inputs:
+            x_bend = Bend.of(x)
+        if bend_targets:
+            y_bend = Bend.of(y)
+        x, y = x_bend(x), y_bend(y)
+        x_mean, x_scale = _moments(x, rows.weight)
+        y_mean, y_scale = _moments(y, rows.weight)
         varies = np.flatnonzero(x_scale)
         x_map = np.zeros((len(x_scale), len(varies)))
         x_map[varies, np.arange(len(varies))] = 1 / x_scale[varies]
         if len(varies):
-            z = (rows.x / x_unit - x_mean) @ x_map
-            _, s, v = np.linalg.svd(z * np.sqrt(rows.weight)[:, None], full_matrices=False)
+            z = ((x - x_mean) @ x_map) * np.sqrt(rows.weight)[:, None]
+            s, v = _singular(z)
             spanned = s > _FLAT * s[0]
             # Collinear inputs, or more of them than rows: the directions that they span are enough, and fewer.
             if spanned.sum() < len(varies):
                 x_map = x_map @ v[spanned].T
-        z = (rows.y / y_unit - y_mean) / np.where(y_scale > 0, y_scale, 1.0)
-        z_low, z_high = reach(z)
+        z_low, z_high = reach((y - y_mean) / np.where(y_scale > 0, y_scale, 1.0), _BENT_REACH if y_bend.bends else 0.5)
         return cls(
             x_unit=x_unit,
             x_mean=x_mean,
@@ -126,6 +201,9 @@ class Frame:
             y_scale=y_scale,
             z_low=z_low,
             z_high=z_high,
+            x_bend=x_bend,
+            y_bend=y_bend,
+            y_smear=np.zeros((1, y.shape[1])),
         )
 
     @property
@@ -133,20 +211,41 @@ class Frame:
         """How many dimensions the network's input has."""
         return self.x_map.shape[1]
 
+    @property
+    def z_range(self) -> tuple[Array, Array]:
+        """Between which a network's values are held."""
+        return self.z_low, self.z_high
+
     def inputs(self, x: Array) -> Array:
         """Raw inputs as the network takes them."""
         # Far outside the data a network may overflow; where its value is then undefined, the prediction is NaN.
         with np.errstate(over="ignore", invalid="ignore"):
-            return (x / self.x_unit - self.x_mean) @ self.x_map
+            return (self.x_bend(x / self.x_unit) - self.x_mean) @ self.x_map
 
     def targets(self, y: Array) -> Array:
         """Raw targets as the network is fitted to them."""
-        return (y / self.y_unit - self.y_mean) / np.where(self.y_scale > 0, self.y_scale, 1.0)
+        return (self.y_bend(y / self.y_unit) - self.y_mean) / np.where(self.y_scale > 0, self.y_scale, 1.0)
 
     def outputs(self, z: Array) -> Array:
         """The network's values as raw predictions."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.y_unit * (self.y_mean + self.y_scale * np.clip(z, self.z_low, self.z_high))
+            values = self.y_mean + self.y_scale * np.clip(z, self.z_low, self.z_high)
+            if not self.y_bend.bends:
+                return self.y_unit * values
+            smeared = [self.y_bend.back(values + self.y_scale * residual) for residual in self.y_smear]
+            return self.y_unit * np.mean(smeared, axis=0)
+
+    def deviations(self, z: Array, deviation: Array) -> Array:
+        """What a deviation of the network's values is in raw predictions: half of what two of them span."""
+        if not self.y_bend.bends:
+            return self.y_unit * self.y_scale * deviation
+        low, high = (self.y_mean + self.y_scale * (z + sign * deviation) for sign in (-1, 1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.y_unit * (self.y_bend.back(high) - self.y_bend.back(low)) / 2
+
+    def smeared(self, residual: Array) -> Frame:
+        """The frame with the residuals (rows, outputs) that predictions of bent targets are averaged over."""
+        return replace(self, y_smear=np.quantile(residual, (np.arange(_SMEARS) + 0.5) / _SMEARS, axis=0))
 
     def standard(self, rows: TableRows) -> TableRows:
         """The rows in this frame."""
@@ -154,29 +253,50 @@ class Frame:
 
     def arrays(self) -> dict[str, Array]:
         """Its arrays by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if not f.name.endswith("_bend")}
+        bends = {"x_bend": self.x_bend, "y_bend": self.y_bend}
+        return plain | {f"{name}.{part}": getattr(bend, part) for name, bend in bends.items() for part in _BEND}
+
+    @classmethod
+    def restored(cls, arrays: dict[str, Array]) -> Frame:
+        """From arrays, as `arrays` gives them."""
+        plain: dict[str, Any] = {name: array for name, array in arrays.items() if "_bend." not in name}
+        for name in ("x_bend", "y_bend"):
+            plain[name] = Bend(**{part: arrays[f"{name}.{part}"] for part in _BEND})
+        return cls(**plain)
 
 
-def reach(y: Array) -> tuple[Array, Array]:
+def reach(y: Array, beyond: float = 0.5) -> tuple[Array, Array]:
     """How far predictions may go: half the range of the targets beyond their extremes.
 
     A gated network is a polynomial of its inputs outside the data. One row that is far out would otherwise cost more
     than all others together.
     """
     low, high = y.min(axis=0), y.max(axis=0)
-    return low - (high - low) / 2, high + (high - low) / 2
+    return low - (high - low) * beyond, high + (high - low) * beyond
 
 
-def _spread(a: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """The unit, the mean in units and the standard deviation in units of every column; zero where it is constant."""
+def _unit(a: Array) -> Array:
+    """A power of two near the greatest value of every column."""
     largest = np.abs(a).max(axis=0)
     # 2^1024 does not exist, and below 2^-1021 its inverse would not.
     exponent = np.clip(np.frexp(largest)[1], -1000, 1023)
-    unit = np.where(largest > 0, np.ldexp(1.0, exponent), 1.0)
-    scaled = a / unit
-    mean = weight @ scaled / weight.sum()
-    scale = np.sqrt(weight @ np.square(scaled - mean) / weight.sum())
-    return unit, mean, np.where(scale > _CONSTANT * np.abs(scaled).max(axis=0), scale, 0.0)
+    return np.where(largest > 0, np.ldexp(1.0, exponent), 1.0)
+
+
+def _moments(a: Array, weight: Array) -> tuple[Array, Array]:
+    """The mean and the standard deviation of every column; zero where it is constant."""
+    mean = weight @ a / weight.sum()
+    scale = np.sqrt(weight @ np.square(a - mean) / weight.sum())
+    return mean, np.where(scale > _CONSTANT * np.abs(a).max(axis=0), scale, 0.0)
+
+
+def _singular(z: Array) -> tuple[Array, Array]:
+    """Singular values and right vectors; of many rows by a factor that is as tall as it is wide."""
+    if len(z) > 4 * z.shape[1]:
+        z = np.asarray(np.linalg.qr(z, mode="r"))
+    _, s, v = np.linalg.svd(z, full_matrices=False)
+    return s, v
 
 
 def neuron_columns(unit: Unit, rows: TableRows) -> int:
@@ -236,7 +356,7 @@ def write(model: GatedRegressor, path: str | Path) -> Path:
     network = model.network_
     parameters = model.get_params(deep=False)
     several = isinstance(model.unit, list | tuple)
-    parameters["unit"] = [described(u) for u in units_of(model.unit)]
+    parameters["unit"] = [described(u) for u in units_of(model.unit) if u is not None]
     if isinstance(parameters["random_state"], np.random.RandomState):
         parameters["random_state"] = None
     facts = {
@@ -246,10 +366,21 @@ def write(model: GatedRegressor, path: str | Path) -> Path:
         "network": described(network.unit),
         "status": model.status_.value,
         "attributes": {name: getattr(model, name) for name in _PLAIN},
+        "columns": model.columns_.facts(),
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
     }
     arrays = {f"network.{name}": value.numpy() for name, value in network.state_dict().items()}
     arrays |= {f"frame.{name}": value for name, value in model.frame_.arrays().items()}
+    committee = model.committee_
+    facts["networks"] = [{"unit": described(n.unit), "width": n.width} for n in committee.networks]
+    facts["steps"] = len(committee.steps)
+    arrays |= {f"committee.{name}": getattr(committee, name) for name in _COMMITTEE}
+    for i, member in enumerate(committee.networks):
+        arrays |= {f"networks.{i}.{name}": value.numpy() for name, value in member.state_dict().items()}
+    for i, member in enumerate(committee.steps):
+        arrays |= {f"steps.{i}.{name}": value for name, value in member.arrays().items()}
+    if model.deviation_ is not None:
+        arrays["deviation"] = model.deviation_
     return tensors.write_packed(path, tensors.pack(arrays, KIND, facts))
 
 
@@ -261,10 +392,20 @@ def read(kind: type[GatedRegressor], path: str | Path) -> GatedRegressor:
     if holds != KIND:
         raise GatelabError(f"{path} holds arrays but no GatedRegressor; {_GIVE}")
     content = tensors.read(path, _GIVE)
-    tensors.check_format(path, content.facts, _FORMAT)
+    facts, arrays = content.facts, dict(content.arrays)
+    if facts.get("format") == _PLAIN_FORMAT:
+        facts = with_columns(facts)
+        single = Committee.of([[(None, None)]], [1.0])
+        arrays |= {f"committee.{name}": getattr(single, name) for name in _COMMITTEE}
+        arrays |= {f"networks.0.{name}": array for name, array in part_of("network.", arrays).items()}
+        arrays["committee.parts"] = np.array([[0, -1]])
+        bends = {"x_bend": len(arrays["frame.x_unit"]), "y_bend": len(arrays["frame.y_unit"])}
+        arrays |= {f"frame.{name}.{part}": np.zeros(count) for name, count in bends.items() for part in _BEND}
+        arrays["frame.y_smear"] = np.zeros((1, bends["y_bend"]))
+    tensors.check_format(path, facts, _FORMAT)
     tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
     try:
-        parameters, attributes = _restored(content.facts, content.arrays)
+        parameters, attributes = _restored(facts, arrays)
         model = kind(**parameters)
     except DAMAGED as error:
         raise damaged(path, error) from error
@@ -272,20 +413,57 @@ def read(kind: type[GatedRegressor], path: str | Path) -> GatedRegressor:
     return model
 
 
+def with_columns(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a file of the format before this one says, as this one says it: columns were numbers, networks one."""
+    attributes = facts.get("attributes", {})
+    columns = TableColumns(tuple(TableColumn(str(i), "number") for i in range(attributes.get("n_features_in_", 0))))
+    networks = [{"unit": facts.get("network"), "width": attributes.get("width_")}]
+    member = {name: attributes.get(f"{name}_") for name in ("unit", "width", "ridge", "gates")}
+    return facts | {
+        "format": _FORMAT,
+        "columns": columns.facts(),
+        "networks": networks,
+        "steps": 0,
+        "attributes": attributes | {"members_": [member | {"weight": 1.0}]},
+    }
+
+
+def part_of(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays whose names begin so, by what follows."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _network(unit: Any, width: int, sizes: tuple[int, int], arrays: dict[str, Any]) -> Network:
+    state = {name: torch.tensor(array) for name, array in arrays.items()}
+    return restored_network(restored_unit(unit), width, *sizes, state)
+
+
 def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     parameters = facts["parameters"]
     units = tuple(u if isinstance(u, str) else restored_unit(u) for u in parameters["unit"])
     parameters["unit"] = units
     if not facts["several"]:
-        parameters["unit"] = units[0]
-    frame = Frame(**{n.removeprefix("frame."): a for n, a in arrays.items() if n.startswith("frame.")})
+        parameters["unit"] = units[0] if units else None
+    frame = Frame.restored(part_of("frame.", arrays))
     attributes = {name: facts["attributes"][name] for name in _PLAIN}
-    state = {n.removeprefix("network."): torch.tensor(a) for n, a in arrays.items() if n.startswith("network.")}
-    unit = restored_unit(facts["network"])
-    network = restored_network(unit, attributes["width_"], frame.directions, len(frame.y_mean), state)
-    if frame.x_map.shape[0] != attributes["n_features_in_"]:
-        raise ValueError(f"{frame.x_map.shape[0]} inputs are scaled but {attributes['n_features_in_']} declared")
-    attributes |= {"network_": network, "frame_": frame, "status_": Status(facts["status"])}
+    sizes = frame.directions, len(frame.y_mean)
+    network = _network(facts["network"], attributes["width_"], sizes, part_of("network.", arrays))
+    committee = Committee(
+        tuple(
+            _network(fact["unit"], fact["width"], sizes, part_of(f"networks.{i}.", arrays))
+            for i, fact in enumerate(facts["networks"])
+        ),
+        tuple(StepNetwork(**part_of(f"steps.{i}.", arrays)) for i in range(facts["steps"])),
+        **part_of("committee.", arrays),
+    )
+    attributes |= {"committee_": committee, "deviation_": arrays.get("deviation")}
+    columns = TableColumns.restored(facts["columns"])
+    if frame.x_map.shape[0] != columns.width or len(columns.columns) != attributes["n_features_in_"]:
+        raise ValueError(
+            f"{frame.x_map.shape[0]} inputs are scaled, of {columns.width} numbers and {attributes['n_features_in_']} "
+            "declared columns"
+        )
+    attributes |= {"network_": network, "frame_": frame, "columns_": columns, "status_": Status(facts["status"])}
     if facts["feature_names"]:
         attributes["feature_names_in_"] = np.array(facts["feature_names"], dtype=object)
     return parameters, attributes
