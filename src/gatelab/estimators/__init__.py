@@ -5,7 +5,7 @@
 - `scaling_curve`: the regressor's error against the width, by cross-validation, with the slope.
 
 Parts: `frames` makes rows canonical and scales them, fits networks whose gates are not trained, and saves and loads;
-`search` chooses.
+`search` chooses. Of the classifier, `likelihood` has the solvers and `committee` the choice and the average.
 """
 
 from gatelab.estimators.classifier import GatedClassifier
