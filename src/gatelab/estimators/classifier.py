@@ -349,7 +349,7 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     parameters["unit"] = units if facts["several"] else units[0]
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
-    frame = Frame(**{n.removeprefix("frame."): a for n, a in arrays.items() if n.startswith("frame.")})
+    frame = Frame.restored({n.removeprefix("frame."): a for n, a in arrays.items() if n.startswith("frame.")})
     attributes = {name: facts["attributes"][name] for name in _PLAIN}
     classes = np.array(facts["classes"], dtype=facts["dtype"])
     networks = tuple(
