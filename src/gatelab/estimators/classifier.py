@@ -23,7 +23,7 @@ from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.columns import TableColumns
-from gatelab.estimators.committee import ClassCandidate, Committee, Election, MemberNetworks, elect
+from gatelab.estimators.committee import ClassCandidate, ClassCommittee, Election, MemberNetworks, elect
 from gatelab.estimators.frames import Frame, TableRows, distinct, units_of
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
@@ -88,7 +88,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     """
 
     classes_: np.ndarray
-    committee_: Committee
+    committee_: ClassCommittee
     frame_: Frame
     columns_: TableColumns | None
     unit_: str
@@ -359,7 +359,7 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     if facts["columns"] is not None:
         columns = TableColumns.restored(facts["columns"])
     attributes |= {
-        "committee_": Committee(networks, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]),
+        "committee_": ClassCommittee(networks, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]),
         "frame_": frame,
         "columns_": columns,
         "classes_": classes,

@@ -5,8 +5,8 @@ and says when it ends. Candidates are tried from the cheapest on: the linear par
 then other widths and units with the best ridge. Last come candidates whose inputs are weighed by how much the logits of
 the best one move with each: a ridge then costs inputs without relevance more.
 
-The networks of the best candidates are a `Committee`: its probability is the mean of theirs, by weights that are none
-negative and that make the rows held out most likely. One temperature for all makes it calibrated there.
+The networks of the best candidates are a `ClassCommittee`: its probability is the mean of theirs, by weights that are
+not negative and that make the rows held out most likely. One temperature for all makes it calibrated there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 500
 _FEWEST_INPUTS = 3
 # Relevance of an input is its sensitivity beside the mean of squares over all; none is less than this.
 _LEAST_RELEVANCE = 0.02
-# MemberNetworks begin with weights of this size in the last map, over the root of the width.
+# Networks begin with weights of this size in the last map, over the root of the width.
 _FIRST_WEIGHT = 0.3
 # Candidates whose loss on rows held out is beyond the best by this factor do not join it.
 _FAR = 1.2
@@ -168,7 +168,7 @@ class MemberNetworks:
 
 
 @dataclass(frozen=True, eq=False)
-class Committee:
+class ClassCommittee:
     """Networks whose probabilities are averaged, and the temperature of the mean.
 
     Attributes:
@@ -500,7 +500,7 @@ class Election:
 
 def elect(
     rows: TableRows, terms: Election, show: Callable[[ClassCandidate], None]
-) -> tuple[Committee, list[ClassCandidate]]:
+) -> tuple[ClassCommittee, list[ClassCandidate]]:
     """The committee for these rows, and every candidate that was tried, the one that it is led by first.
 
     Args:
@@ -517,7 +517,7 @@ def elect(
     if folds.number < 2:
         ridge = _DEFAULT_RIDGE if terms.ridge is None else terms.ridge
         networks = search.fitted(terms.units[0], terms.width or 0, ridge, 1, None)
-        return Committee((networks,), 1.0, classes, *reach(rows.x)), []
+        return ClassCommittee((networks,), 1.0, classes, *reach(rows.x)), []
     search.run(terms.units, terms.width, terms.ridge)
     again = terms.members < folds.number
     chosen = chosen_candidates(search, 1 if again else terms.members // folds.number)
@@ -534,4 +534,4 @@ def elect(
             MemberNetworks(c.unit, c.width, c.theta.cpu(), torch.full_like(c.training.cpu(), float(s) / len(c.theta)))
             for c, s in zip(chosen, share, strict=True)
         )
-    return Committee(networks, temperature, classes, *reach(rows.x)), [*chosen, *others]
+    return ClassCommittee(networks, temperature, classes, *reach(rows.x)), [*chosen, *others]
