@@ -31,6 +31,7 @@ from gatelab.estimators.search import (
     as_network,
     bent_frame,
     choose,
+    fewer,
     scaled_weights,
     solved,
 )
@@ -325,6 +326,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         """The one network: polished as far as it goes, or, as one of several, with all rows from where it stands."""
         candidate = choice.candidate
         assert candidate.unit is not None
+        if choice.trial is not None:
+            rows = fewer(rows, seed)
         if candidate.gates == "drawn":
             network = drawn(candidate.unit, rows, candidate.width, candidate.steepness, seed)
             return Solution(network, Status.CONVERGED, (_error(network, rows),))

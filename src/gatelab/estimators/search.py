@@ -35,6 +35,8 @@ RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _FIRST_RIDGES = (1e-6, 1e-4, 1e-2)
 # Folds, of which so many are used that each has all rows and all together this many; and the most rows that take part.
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 2500
+# The most rows that a network is trained on after the search, and that one of step gates grows on.
+_TRAINED_ROWS, _STEPPED_ROWS = 50_000, 200_000
 # Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
 _MOST_WORK = 6e7
 # Steps beyond those of growth: for one round and some to settle; and those of a network that only has more rows now.
@@ -252,17 +254,18 @@ class Trial:
 
     def warm(self, candidate: Candidate, network: Any, fold: int | None = None) -> Solution:
         """A network that has seen some of the rows, after some steps with all of them, or all but those of a fold."""
-        weights = scaled_weights(self.rows)
+        seen = np.arange(len(self.rows))
         if fold is not None:
-            weights = np.where(self.fold == fold, 0.0, self.rows.weight)
+            seen = np.flatnonzero(self.fold != fold)
+        rows = fewer(self.rows.take(seen), self.seed)
         assert candidate.unit is not None
         (solution,) = solved(
             candidate.unit,
-            self.rows.x,
-            self.rows.y,
+            rows.x,
+            rows.y,
             [(candidate.width, self.seed)],
             ridge=candidate.ridge,
-            weights=weights,
+            weights=scaled_weights(rows),
             device=self.device,
             starts=1,
             rounds=0,
@@ -291,15 +294,39 @@ class Trial:
             return whole
         return whole + list(entrant.members)
 
+    def grown(self, binned: BinnedRows, f: int, gates: int, seed: int, network: Network | None = None) -> Any:
+        """A network of step gates that has not seen a fold, on top of another if there is one; its values there.
+
+        Of very many rows each takes its own part.
+        """
+        held = np.flatnonzero(self.fold == f)
+        others = np.flatnonzero(self.fold != f)
+        if len(others) > _STEPPED_ROWS:
+            others = np.random.default_rng(seed).choice(others, _STEPPED_ROWS, replace=False)
+        index = np.concatenate([held, others])
+        base = None
+        if network is not None:
+            base = np.clip(predict(network, self.rows.x[index]), *self.reach(f))
+        return grown(
+            binned.take(index),
+            np.arange(len(index)) < len(held),
+            gates=gates,
+            seed=seed,
+            base=base,
+            over=self.clock.over,
+        )
+
     def stepped(self, binned: BinnedRows, gates: int) -> Entrant:
-        """Networks of step gates, one a fold, of all rows."""
+        """Networks of step gates, one a fold; beyond the folds that are used, as many as there is time for."""
         folds = min(_FOLDS, int(self.fold.max()) + 1)
         if len(self.rows) > _FEW_ROWS:
             folds = min(folds, _MANY_FOLDS)
-        pairs = [
-            grown(binned, self.fold == f, gates=gates, seed=self.seed + f, over=self.clock.over)
-            for f in range(max(folds, self.used))
-        ]
+        pairs = [self.grown(binned, f, gates, self.seed + f) for f in range(self.used)]
+        for f in range(self.used, folds):
+            pair = self.grown(binned, f, gates, self.seed + f)
+            if self.clock.over():
+                break
+            pairs.append(pair)
         width = round(np.mean([len(network.columns) for network, _ in pairs]))
         values = [value for _, value in pairs[: self.used]]
         return self.entrant(Candidate(None, width, 0.0, "steps"), [(None, n) for n, _ in pairs], values)
@@ -311,19 +338,8 @@ class Trial:
         for f, (network, _) in enumerate(entrant.members):
             if len(self.sample) < len(self.rows):
                 network = as_network(self.warm(entrant.candidate, network, f))
-            assert network is not None
-            base = np.clip(predict(network, self.rows.x), *self.reach(f))
-            pairs = [
-                grown(
-                    binned,
-                    self.fold == f,
-                    gates=_GATES,
-                    seed=self.seed + f + _FOLDS * (1 + i),
-                    base=base,
-                    over=self.clock.over,
-                )
-                for i in range(growths)
-            ]
+            seeds = [self.seed + f + _FOLDS * (1 + i) for i in range(growths)]
+            pairs = [self.grown(binned, f, _GATES, seed, network) for seed in seeds]
             members += [(network, steps) for steps, _ in pairs]
             values.append(np.mean([value for _, value in pairs], axis=0))
         return self.entrant(replace(entrant.candidate, gates="both", steepness=0.0), members, values)
@@ -438,6 +454,10 @@ def choose(
             if binned is None and len(ladder.bests) > 2:
                 binned = enter_steps()
                 rival = best()
+        # Where digits count, the ridges beside the best one are tried at its width as well, and beside a better one.
+        while width is None and (near := _untried(entrants, unit, given)) and not clock.over(seconds):
+            for entrant in trial.trained(unit, near[0], near[1]):
+                enter(entrant)
     if binned is None:
         binned = enter_steps()
     if binned is not None and not clock.over():
@@ -448,6 +468,23 @@ def choose(
     equal = [c for c in single if c.rmse <= _EQUAL * least] or single
     choice = min(equal, key=lambda c: (c.gates == "drawn", c.width, -c.ridge))
     return Choice(choice, tuple(entrants), trial)
+
+
+def _untried(entrants: Sequence[Entrant], unit: Unit, given: Sequence[float]) -> tuple[int, list[float]] | None:
+    """The width of the best network of a unit, and the ridges beside its own that were not tried there.
+
+    None where there are none, where another unit is better, or where the error is so large that a ridge more or less
+    is no matter.
+    """
+    best = _best(entrants, "trained")
+    if best.unit is not unit or best.rmse > 2 * PRECISE:
+        return None
+    place = list(given).index(best.ridge)
+    tried = {c.ridge for c in _of_kind(entrants, "trained") if c.unit is unit and c.width == best.width}
+    beside = [r for r in given[max(0, place - 1) : place + 2] if r not in tried]
+    if not beside:
+        return None
+    return best.width, beside
 
 
 def _best(entrants: Sequence[Entrant], gates: str) -> Candidate:
@@ -592,6 +629,14 @@ def solved(*args: Any, rounds: int, **options: Any) -> tuple[Solution, ...]:
         return varpro_many(*args, rounds=rounds, **options)
     except torch.linalg.LinAlgError:  # pyright: ignore[reportPrivateImportUsage]
         return varpro_many(*args, rounds=0, **options)
+
+
+def fewer(rows: TableRows, seed: int) -> TableRows:
+    """Some of the rows where they are more than a network of this many parameters can learn from, for memory's sake."""
+    if len(rows) <= _TRAINED_ROWS:
+        return rows
+    generator = np.random.default_rng(seed)
+    return rows.take(np.sort(generator.choice(len(rows), _TRAINED_ROWS, replace=False)))
 
 
 def as_network(solution: Solution) -> Network:

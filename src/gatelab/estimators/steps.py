@@ -102,6 +102,10 @@ class BinnedRows:
             codes[:, j] = np.searchsorted(cuts, column, side="left")
         return cls(codes, thresholds, y, weight)
 
+    def take(self, index: NDArray[np.intp]) -> BinnedRows:
+        """Some of the rows."""
+        return BinnedRows(self.codes[index], self.thresholds, self.y[index], self.weight[index])
+
 
 def thresholds_of(column: Array) -> Array:
     """Midway between neighbouring values: all of them, or those at quantiles."""
