@@ -27,7 +27,7 @@ from gatelab.estimators.search import (
     ENOUGH,
     Candidate,
     Choice,
-    Clock,
+    TimeBudget,
     as_network,
     bent_frame,
     choose,
@@ -165,7 +165,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
         """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
         units, width, ridge = self._checked()
-        clock = Clock.of(self.time_budget)
+        clock = TimeBudget.of(self.time_budget)
         for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.

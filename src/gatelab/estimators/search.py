@@ -113,13 +113,13 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Clock:
+class TimeBudget:
     """When the search has to end, None for never."""
 
     end: float | None = None
 
     @classmethod
-    def of(cls, budget: float | None) -> Clock:
+    def of(cls, budget: float | None) -> TimeBudget:
         """A budget in seconds from now."""
         if budget is None:
             return cls()
@@ -152,10 +152,10 @@ class Trial:
     used: int
     seed: int
     device: str
-    clock: Clock = Clock()
+    clock: TimeBudget = TimeBudget()
 
     @classmethod
-    def of(cls, rows: TableRows, raw: Array, seed: int, device: str, clock: Clock = Clock()) -> Trial | None:
+    def of(cls, rows: TableRows, raw: Array, seed: int, device: str, clock: TimeBudget = TimeBudget()) -> Trial | None:
         """None where the rows have less than two different inputs to part."""
         generator = np.random.default_rng(seed)
         sample = np.arange(len(rows))
@@ -168,7 +168,7 @@ class Trial:
         fold = np.full(len(rows), -1, dtype=np.intp)
         fold[sample] = generator.permutation(len(groups))[group.ravel()] % folds
         used = max(1, min(folds, _TRIED_ROWS // len(sample)))
-        return cls(rows, raw, sample, fold, used, seed, device, clock)
+        return cls(rows, raw, sample, fold, used=used, seed=seed, device=device, clock=clock)
 
     @property
     def held(self) -> list[NDArray[np.intp]]:
@@ -394,7 +394,7 @@ def choose(
     step_gates: bool,
     seed: int,
     device: str,
-    clock: Clock,
+    clock: TimeBudget,
     show: Callable[[Candidate], None],
 ) -> Choice:
     """Try candidates on rows held out.
@@ -444,14 +444,14 @@ def choose(
         if width is None and ridge in (None, 0.0):
             for entrant in trial.drawn(unit):
                 enter(entrant)
-        ladder = Ladder.of(unit, trial, given, width, _of_kind(entrants, "trained"))
+        course = WidthSearch.of(unit, trial, given, width, _of_kind(entrants, "trained"))
         rival, seconds = best(), 0.0
-        while ladder.open and not (_of_kind(entrants, "trained") and clock.over(4 * seconds)):
+        while course.open and not (_of_kind(entrants, "trained") and clock.over(4 * seconds)):
             began = time.monotonic()
-            rung = [enter(e) for e in trial.trained(unit, ladder.widths[0], ladder.ridges)]
+            rung = [enter(e) for e in trial.trained(unit, course.widths[0], course.ridges)]
             seconds = time.monotonic() - began
-            ladder = ladder.after(rung, rival)
-            if binned is None and len(ladder.bests) > 2:
+            course = course.after(rung, rival)
+            if binned is None and len(course.bests) > 2:
                 binned = enter_steps()
                 rival = best()
         # Where digits count, the ridges beside the best one are tried at its width as well, and beside a better one.
@@ -499,8 +499,8 @@ def _of_kind(entrants: Sequence[Entrant], gates: str) -> list[Candidate]:
 def bent_frame(rows: TableRows, plain: Frame, unit: Any, seed: int, device: str) -> Frame:
     """The frame in which inputs or targets with heavy tails are bent where that lowers errors on rows held out.
 
-    Targets are tried with step gates, in the units in which they came; then inputs with a narrow trained network, since
-    step gates do not see a difference.
+    Targets are tried with step gates and with a narrow network, in the units in which they came; then inputs with the
+    narrow network, since step gates do not see a difference.
 
     Args:
         rows: as they came.
@@ -514,10 +514,10 @@ def bent_frame(rows: TableRows, plain: Frame, unit: Any, seed: int, device: str)
     """
     frame = plain
     if Bend.of(rows.y / plain.y_unit).bends:
-        bent = Frame.of(rows, bend_targets=True)
-        errors = [_raw_error(rows, f, seed, device) for f in (plain, bent)]
+        frames = [Frame.of(rows, bend_inputs=True, bend_targets=bent) for bent in (False, True)]
+        errors = [_raw_error(rows, f, unit, seed, device) for f in frames]
         if errors[1] < errors[0]:
-            frame = bent
+            frame = Frame.of(rows, bend_targets=True)
     if Bend.of(rows.x / plain.x_unit).bends:
         bent = Frame.of(rows, bend_inputs=True, bend_targets=frame is not plain)
         errors = [_narrow_error(rows, f, unit, seed, device) for f in (frame, bent)]
@@ -533,22 +533,27 @@ def _narrow_error(rows: TableRows, frame: Frame, unit: Any, seed: int, device: s
     return min(e.candidate.rmse for e in trial.trained(unit, 2, _FIRST_RIDGES[1:]))
 
 
-def _raw_error(rows: TableRows, frame: Frame, seed: int, device: str) -> float:
-    """The squared error of step gates at one fold, every output by its own variance."""
+def _raw_error(rows: TableRows, frame: Frame, unit: Any, seed: int, device: str) -> float:
+    """The squared error of step gates or of a narrow network, whichever is less, every output by its own variance."""
     standard = frame.standard(rows)
     trial = Trial.of(standard, rows.x, seed, device)
     if trial is None:
         return np.inf
-    held = trial.fold == 0
-    _, z = grown(BinnedRows.of(rows.x, standard.y, standard.weight), held, gates=_GATES, seed=seed)
-    values = frame.smeared(standard.y[held] - z).outputs(z)
-    error = np.square((values - rows.y[held]) / frame.y_unit)
+    held = np.concatenate(trial.held)
+    binned = BinnedRows.of(rows.x, standard.y, standard.weight)
+    stepped = [trial.grown(binned, f, _GATES, seed)[1] for f in range(trial.used)]
+    (narrow,) = trial.trained(unit, 2, _FIRST_RIDGES[1:2])
     variance = np.var(rows.y / frame.y_unit, axis=0)
-    return float(rows.weight[held] @ (error / np.where(variance > 0, variance, 1.0)).mean(axis=1))
+    errors = []
+    for z in (np.concatenate(stepped), narrow.values):
+        values = frame.smeared(standard.y[held] - z).outputs(z)
+        error = np.square((values - rows.y[held]) / frame.y_unit) / np.where(variance > 0, variance, 1.0)
+        errors.append(float(rows.weight[held] @ error.mean(axis=1)))
+    return min(errors)
 
 
 @dataclass(frozen=True)
-class Ladder:
+class WidthSearch:
     """The widths that are still to be tried, the ridges at the next of them, and how it went so far.
 
     Attributes:
@@ -569,7 +574,7 @@ class Ladder:
     @classmethod
     def of(
         cls, unit: Unit, trial: Trial, given: Sequence[float], width: int | None, before: Sequence[Candidate]
-    ) -> Ladder:
+    ) -> WidthSearch:
         """The widths of a unit, or the one that is given; after other units from their best width on.
 
         The bests begin with that of the units before: a unit that gains nothing on them at their width is done.
@@ -587,8 +592,8 @@ class Ladder:
         from_best = tuple(w for w in widths if w >= best.width) or widths[-1:]
         return cls(from_best, tuple(sorted(near)), every, (best.rmse,))
 
-    def after(self, rung: Sequence[Candidate], rival: float) -> Ladder:
-        """The ladder after the candidates of one width."""
+    def after(self, rung: Sequence[Candidate], rival: float) -> WidthSearch:
+        """The search after the candidates of one width."""
         best = min(rung, key=lambda c: c.rmse)
         bests = (*self.bests, best.rmse)
         hopeless = frozenset(c.ridge for c in rung if c.rmse > _HOPELESS * best.rmse)
@@ -602,7 +607,7 @@ class Ladder:
         left = self.widths[1:]
         behind_others = len(bests) == 2 and len(rung) < 3 and best.rmse * _EQUAL > bests[0]
         ended = not left or behind_others or _ended(list(bests), len(left), rival)
-        return Ladder(left, tuple(sorted(ridges)), self.given, bests, hopeless, not ended)
+        return WidthSearch(left, tuple(sorted(ridges)), self.given, bests, hopeless, not ended)
 
 
 def _ended(bests: list[float], doublings: int, rival: float) -> bool:
