@@ -54,8 +54,11 @@ _NOISY = 0.1
 # Drawn gates: their slopes, the fewest rows for which they are tried, the most columns of the linear problem, and the
 # share to which a wider one has to bring the error for the next.
 _STEEPNESS, _FEWEST_ROWS, _MOST_COLUMNS, _PAYS = (1.0, 2.0), 100, 800, 0.9
-# Step gates of a neuron, where rows are many and where they are few enough for both; networks of either.
-_GATES, _FEW_GATES, _FEW_ROWS, _MANY_FOLDS = 6, 3, 4000, 3
+# Step gates of a neuron; where rows are at most so many, networks with fewer gates are tried as well; where they are
+# more, so many networks of step gates are enough.
+_GATES, _FEW_GATES, _FEW_ROWS, _FEW_NETWORKS = 6, 3, 4000, 2
+# Networks of fewer folds than these are not all that is averaged: one with all rows joins them.
+_ENOUGH_FOLDS = 3
 # Growths of step gates on top of the networks of a candidate, whatever the number of its folds.
 _ON_TOP = 2
 
@@ -288,7 +291,7 @@ class Trial:
         whole = []
         if entrant.candidate is chosen:
             whole = [(network, None)]
-        elif (sampled or self.used < _MANY_FOLDS) and not self.clock.over():
+        elif (sampled or self.used < _ENOUGH_FOLDS) and not self.clock.over():
             whole = [(as_network(self.warm(entrant.candidate, entrant.members[0][0])), None)]
         if sampled and whole:
             return whole
@@ -320,7 +323,7 @@ class Trial:
         """Networks of step gates, one a fold; beyond the folds that are used, as many as there is time for."""
         folds = min(_FOLDS, int(self.fold.max()) + 1)
         if len(self.rows) > _FEW_ROWS:
-            folds = min(folds, _MANY_FOLDS)
+            folds = min(folds, _FEW_NETWORKS)
         pairs = [self.grown(binned, f, gates, self.seed + f) for f in range(self.used)]
         for f in range(self.used, folds):
             pair = self.grown(binned, f, gates, self.seed + f)
