@@ -457,7 +457,7 @@ def choose(
             if binned is None and len(course.bests) > 2:
                 binned = enter_steps()
                 rival = best()
-        # Where digits count, the ridges beside the best one are tried at its width as well, and beside a better one.
+        # Where digits count, all ridges below the best one, and the next above, are tried at its width as well.
         while width is None and (near := _untried(entrants, unit, given)) and not clock.over(seconds):
             for entrant in trial.trained(unit, near[0], near[1]):
                 enter(entrant)
@@ -474,7 +474,7 @@ def choose(
 
 
 def _untried(entrants: Sequence[Entrant], unit: Unit, given: Sequence[float]) -> tuple[int, list[float]] | None:
-    """The width of the best network of a unit, and the ridges beside its own that were not tried there.
+    """The width of the best network of a unit, and the ridges up to the next greater that were not tried there.
 
     None where there are none, where another unit is better, or where the error is so large that a ridge more or less
     is no matter.
@@ -484,7 +484,7 @@ def _untried(entrants: Sequence[Entrant], unit: Unit, given: Sequence[float]) ->
         return None
     place = list(given).index(best.ridge)
     tried = {c.ridge for c in _of_kind(entrants, "trained") if c.unit is unit and c.width == best.width}
-    beside = [r for r in given[max(0, place - 1) : place + 2] if r not in tried]
+    beside = [r for r in given[: place + 2] if r not in tried]
     if not beside:
         return None
     return best.width, beside
