@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gatelab import GatedRegressor
-from gatelab.estimators import search
+from gatelab.estimators import search, steps
 from gatelab.estimators.search import widths_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -28,7 +28,8 @@ FIXED = GatedRegressor(width=3, ridge=1e-6, starts=1, rounds=0, steps=20, random
     ]
 )
 def test_scikit_learn_checks(estimator, check, monkeypatch) -> None:
-    """Two ridges and two widths to choose from: what is checked are conventions, not how good a choice is."""
+    """Two ridges, two widths, few step gates: what is checked are conventions, not how good a choice is."""
+    monkeypatch.setattr(steps, "_NEURONS", 4)
     monkeypatch.setattr(search, "RIDGES", (1e-6, 1e-2))
     monkeypatch.setattr(search, "widths_for", lambda unit, rows: widths_for(unit, rows)[:2])
     check(estimator)

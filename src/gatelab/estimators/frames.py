@@ -48,7 +48,7 @@ _PLAIN = ("unit_", "width_", "ridge_", "gates_", "n_iter_", "validation_", "memb
 _CONSTANT, _FLAT = 1e-14, 1e-10
 # Tails are heavy where 99 % of a column span more than this many times what its middle half does (of a normal law 4);
 # bent targets are held nearer to those seen, by this share of their range; and averaged over so many residuals.
-_HEAVY, _BENT_REACH, _SMEARS = 9.0, 0.1, 20
+_HEAVY, _BENT_REACH, _SMEARS = 6.0, 0.1, 20
 # The linear problem of drawn gates is solved to this rank.
 _RANK = 1e-15
 

@@ -27,10 +27,11 @@ from gatelab.estimators.search import (
     ENOUGH,
     Candidate,
     Choice,
-    Clock,
+    TimeBudget,
     as_network,
     bent_frame,
     choose,
+    fewer,
     scaled_weights,
     solved,
 )
@@ -164,7 +165,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
         """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
         units, width, ridge = self._checked()
-        clock = Clock.of(self.time_budget)
+        clock = TimeBudget.of(self.time_budget)
         for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
@@ -325,6 +326,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         """The one network: polished as far as it goes, or, as one of several, with all rows from where it stands."""
         candidate = choice.candidate
         assert candidate.unit is not None
+        if choice.trial is not None:
+            rows = fewer(rows, seed)
         if candidate.gates == "drawn":
             network = drawn(candidate.unit, rows, candidate.width, candidate.steepness, seed)
             return Solution(network, Status.CONVERGED, (_error(network, rows),))

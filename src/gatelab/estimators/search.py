@@ -35,6 +35,8 @@ RIDGES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _FIRST_RIDGES = (1e-6, 1e-4, 1e-2)
 # Folds, of which so many are used that each has all rows and all together this many; and the most rows that take part.
 _FOLDS, _TRIED_ROWS, _MOST_ROWS = 5, 2500, 2500
+# The most rows that a network is trained on after the search, and that one of step gates grows on.
+_TRAINED_ROWS, _STEPPED_ROWS = 50_000, 200_000
 # Rows times columns squared of the widest network that is tried: a step of it takes some tenths of a second.
 _MOST_WORK = 6e7
 # Steps beyond those of growth: for one round and some to settle; and those of a network that only has more rows now.
@@ -52,8 +54,11 @@ _NOISY = 0.1
 # Drawn gates: their slopes, the fewest rows for which they are tried, the most columns of the linear problem, and the
 # share to which a wider one has to bring the error for the next.
 _STEEPNESS, _FEWEST_ROWS, _MOST_COLUMNS, _PAYS = (1.0, 2.0), 100, 800, 0.9
-# Step gates of a neuron, where rows are many and where they are few enough for both; networks of either.
-_GATES, _FEW_GATES, _FEW_ROWS, _MANY_FOLDS = 6, 3, 4000, 3
+# Step gates of a neuron; where rows are at most so many, networks with fewer gates are tried as well; where they are
+# more, so many networks of step gates are enough.
+_GATES, _FEW_GATES, _FEW_ROWS, _FEW_NETWORKS = 6, 3, 4000, 2
+# Networks of fewer folds than these are not all that is averaged: one with all rows joins them.
+_ENOUGH_FOLDS = 3
 # Growths of step gates on top of the networks of a candidate, whatever the number of its folds.
 _ON_TOP = 2
 
@@ -111,13 +116,13 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Clock:
+class TimeBudget:
     """When the search has to end, None for never."""
 
     end: float | None = None
 
     @classmethod
-    def of(cls, budget: float | None) -> Clock:
+    def of(cls, budget: float | None) -> TimeBudget:
         """A budget in seconds from now."""
         if budget is None:
             return cls()
@@ -150,10 +155,10 @@ class Trial:
     used: int
     seed: int
     device: str
-    clock: Clock = Clock()
+    clock: TimeBudget = TimeBudget()
 
     @classmethod
-    def of(cls, rows: TableRows, raw: Array, seed: int, device: str, clock: Clock = Clock()) -> Trial | None:
+    def of(cls, rows: TableRows, raw: Array, seed: int, device: str, clock: TimeBudget = TimeBudget()) -> Trial | None:
         """None where the rows have less than two different inputs to part."""
         generator = np.random.default_rng(seed)
         sample = np.arange(len(rows))
@@ -166,7 +171,7 @@ class Trial:
         fold = np.full(len(rows), -1, dtype=np.intp)
         fold[sample] = generator.permutation(len(groups))[group.ravel()] % folds
         used = max(1, min(folds, _TRIED_ROWS // len(sample)))
-        return cls(rows, raw, sample, fold, used, seed, device, clock)
+        return cls(rows, raw, sample, fold, used=used, seed=seed, device=device, clock=clock)
 
     @property
     def held(self) -> list[NDArray[np.intp]]:
@@ -252,17 +257,18 @@ class Trial:
 
     def warm(self, candidate: Candidate, network: Any, fold: int | None = None) -> Solution:
         """A network that has seen some of the rows, after some steps with all of them, or all but those of a fold."""
-        weights = scaled_weights(self.rows)
+        seen = np.arange(len(self.rows))
         if fold is not None:
-            weights = np.where(self.fold == fold, 0.0, self.rows.weight)
+            seen = np.flatnonzero(self.fold != fold)
+        rows = fewer(self.rows.take(seen), self.seed)
         assert candidate.unit is not None
         (solution,) = solved(
             candidate.unit,
-            self.rows.x,
-            self.rows.y,
+            rows.x,
+            rows.y,
             [(candidate.width, self.seed)],
             ridge=candidate.ridge,
-            weights=weights,
+            weights=scaled_weights(rows),
             device=self.device,
             starts=1,
             rounds=0,
@@ -285,21 +291,45 @@ class Trial:
         whole = []
         if entrant.candidate is chosen:
             whole = [(network, None)]
-        elif (sampled or self.used < _MANY_FOLDS) and not self.clock.over():
+        elif (sampled or self.used < _ENOUGH_FOLDS) and not self.clock.over():
             whole = [(as_network(self.warm(entrant.candidate, entrant.members[0][0])), None)]
         if sampled and whole:
             return whole
         return whole + list(entrant.members)
 
+    def grown(self, binned: BinnedRows, f: int, gates: int, seed: int, network: Network | None = None) -> Any:
+        """A network of step gates that has not seen a fold, on top of another if there is one; its values there.
+
+        Of very many rows each takes its own part.
+        """
+        held = np.flatnonzero(self.fold == f)
+        others = np.flatnonzero(self.fold != f)
+        if len(others) > _STEPPED_ROWS:
+            others = np.random.default_rng(seed).choice(others, _STEPPED_ROWS, replace=False)
+        index = np.concatenate([held, others])
+        base = None
+        if network is not None:
+            base = np.clip(predict(network, self.rows.x[index]), *self.reach(f))
+        return grown(
+            binned.take(index),
+            np.arange(len(index)) < len(held),
+            gates=gates,
+            seed=seed,
+            base=base,
+            over=self.clock.over,
+        )
+
     def stepped(self, binned: BinnedRows, gates: int) -> Entrant:
-        """Networks of step gates, one a fold, of all rows."""
+        """Networks of step gates, one a fold; beyond the folds that are used, as many as there is time for."""
         folds = min(_FOLDS, int(self.fold.max()) + 1)
         if len(self.rows) > _FEW_ROWS:
-            folds = min(folds, _MANY_FOLDS)
-        pairs = [
-            grown(binned, self.fold == f, gates=gates, seed=self.seed + f, over=self.clock.over)
-            for f in range(max(folds, self.used))
-        ]
+            folds = min(folds, _FEW_NETWORKS)
+        pairs = [self.grown(binned, f, gates, self.seed + f) for f in range(self.used)]
+        for f in range(self.used, folds):
+            pair = self.grown(binned, f, gates, self.seed + f)
+            if self.clock.over():
+                break
+            pairs.append(pair)
         width = round(np.mean([len(network.columns) for network, _ in pairs]))
         values = [value for _, value in pairs[: self.used]]
         return self.entrant(Candidate(None, width, 0.0, "steps"), [(None, n) for n, _ in pairs], values)
@@ -311,19 +341,8 @@ class Trial:
         for f, (network, _) in enumerate(entrant.members):
             if len(self.sample) < len(self.rows):
                 network = as_network(self.warm(entrant.candidate, network, f))
-            assert network is not None
-            base = np.clip(predict(network, self.rows.x), *self.reach(f))
-            pairs = [
-                grown(
-                    binned,
-                    self.fold == f,
-                    gates=_GATES,
-                    seed=self.seed + f + _FOLDS * (1 + i),
-                    base=base,
-                    over=self.clock.over,
-                )
-                for i in range(growths)
-            ]
+            seeds = [self.seed + f + _FOLDS * (1 + i) for i in range(growths)]
+            pairs = [self.grown(binned, f, _GATES, seed, network) for seed in seeds]
             members += [(network, steps) for steps, _ in pairs]
             values.append(np.mean([value for _, value in pairs], axis=0))
         return self.entrant(replace(entrant.candidate, gates="both", steepness=0.0), members, values)
@@ -378,7 +397,7 @@ def choose(
     step_gates: bool,
     seed: int,
     device: str,
-    clock: Clock,
+    clock: TimeBudget,
     show: Callable[[Candidate], None],
 ) -> Choice:
     """Try candidates on rows held out.
@@ -428,16 +447,20 @@ def choose(
         if width is None and ridge in (None, 0.0):
             for entrant in trial.drawn(unit):
                 enter(entrant)
-        ladder = Ladder.of(unit, trial, given, width, _of_kind(entrants, "trained"))
+        course = WidthSearch.of(unit, trial, given, width, _of_kind(entrants, "trained"))
         rival, seconds = best(), 0.0
-        while ladder.open and not (_of_kind(entrants, "trained") and clock.over(4 * seconds)):
+        while course.open and not (_of_kind(entrants, "trained") and clock.over(4 * seconds)):
             began = time.monotonic()
-            rung = [enter(e) for e in trial.trained(unit, ladder.widths[0], ladder.ridges)]
+            rung = [enter(e) for e in trial.trained(unit, course.widths[0], course.ridges)]
             seconds = time.monotonic() - began
-            ladder = ladder.after(rung, rival)
-            if binned is None and len(ladder.bests) > 2:
+            course = course.after(rung, rival)
+            if binned is None and len(course.bests) > 2:
                 binned = enter_steps()
                 rival = best()
+        # Where digits count, all ridges below the best one, and the next above, are tried at its width as well.
+        while width is None and (near := _untried(entrants, unit, given)) and not clock.over(seconds):
+            for entrant in trial.trained(unit, near[0], near[1]):
+                enter(entrant)
     if binned is None:
         binned = enter_steps()
     if binned is not None and not clock.over():
@@ -448,6 +471,23 @@ def choose(
     equal = [c for c in single if c.rmse <= _EQUAL * least] or single
     choice = min(equal, key=lambda c: (c.gates == "drawn", c.width, -c.ridge))
     return Choice(choice, tuple(entrants), trial)
+
+
+def _untried(entrants: Sequence[Entrant], unit: Unit, given: Sequence[float]) -> tuple[int, list[float]] | None:
+    """The width of the best network of a unit, and the ridges up to the next greater that were not tried there.
+
+    None where there are none, where another unit is better, or where the error is so large that a ridge more or less
+    is no matter.
+    """
+    best = _best(entrants, "trained")
+    if best.unit is not unit or best.rmse > 2 * PRECISE:
+        return None
+    place = list(given).index(best.ridge)
+    tried = {c.ridge for c in _of_kind(entrants, "trained") if c.unit is unit and c.width == best.width}
+    beside = [r for r in given[: place + 2] if r not in tried]
+    if not beside:
+        return None
+    return best.width, beside
 
 
 def _best(entrants: Sequence[Entrant], gates: str) -> Candidate:
@@ -462,8 +502,8 @@ def _of_kind(entrants: Sequence[Entrant], gates: str) -> list[Candidate]:
 def bent_frame(rows: TableRows, plain: Frame, unit: Any, seed: int, device: str) -> Frame:
     """The frame in which inputs or targets with heavy tails are bent where that lowers errors on rows held out.
 
-    Targets are tried with step gates, in the units in which they came; then inputs with a narrow trained network, since
-    step gates do not see a difference.
+    Targets are tried with step gates and with a narrow network, in the units in which they came; then inputs with the
+    narrow network, since step gates do not see a difference.
 
     Args:
         rows: as they came.
@@ -477,10 +517,10 @@ def bent_frame(rows: TableRows, plain: Frame, unit: Any, seed: int, device: str)
     """
     frame = plain
     if Bend.of(rows.y / plain.y_unit).bends:
-        bent = Frame.of(rows, bend_targets=True)
-        errors = [_raw_error(rows, f, seed, device) for f in (plain, bent)]
+        frames = [Frame.of(rows, bend_inputs=True, bend_targets=bent) for bent in (False, True)]
+        errors = [_raw_error(rows, f, unit, seed, device) for f in frames]
         if errors[1] < errors[0]:
-            frame = bent
+            frame = Frame.of(rows, bend_targets=True)
     if Bend.of(rows.x / plain.x_unit).bends:
         bent = Frame.of(rows, bend_inputs=True, bend_targets=frame is not plain)
         errors = [_narrow_error(rows, f, unit, seed, device) for f in (frame, bent)]
@@ -496,22 +536,27 @@ def _narrow_error(rows: TableRows, frame: Frame, unit: Any, seed: int, device: s
     return min(e.candidate.rmse for e in trial.trained(unit, 2, _FIRST_RIDGES[1:]))
 
 
-def _raw_error(rows: TableRows, frame: Frame, seed: int, device: str) -> float:
-    """The squared error of step gates at one fold, every output by its own variance."""
+def _raw_error(rows: TableRows, frame: Frame, unit: Any, seed: int, device: str) -> float:
+    """The squared error of step gates or of a narrow network, whichever is less, every output by its own variance."""
     standard = frame.standard(rows)
     trial = Trial.of(standard, rows.x, seed, device)
     if trial is None:
         return np.inf
-    held = trial.fold == 0
-    _, z = grown(BinnedRows.of(rows.x, standard.y, standard.weight), held, gates=_GATES, seed=seed)
-    values = frame.smeared(standard.y[held] - z).outputs(z)
-    error = np.square((values - rows.y[held]) / frame.y_unit)
+    held = np.concatenate(trial.held)
+    binned = BinnedRows.of(rows.x, standard.y, standard.weight)
+    stepped = [trial.grown(binned, f, _GATES, seed)[1] for f in range(trial.used)]
+    (narrow,) = trial.trained(unit, 2, _FIRST_RIDGES[1:2])
     variance = np.var(rows.y / frame.y_unit, axis=0)
-    return float(rows.weight[held] @ (error / np.where(variance > 0, variance, 1.0)).mean(axis=1))
+    errors = []
+    for z in (np.concatenate(stepped), narrow.values):
+        values = frame.smeared(standard.y[held] - z).outputs(z)
+        error = np.square((values - rows.y[held]) / frame.y_unit) / np.where(variance > 0, variance, 1.0)
+        errors.append(float(rows.weight[held] @ error.mean(axis=1)))
+    return min(errors)
 
 
 @dataclass(frozen=True)
-class Ladder:
+class WidthSearch:
     """The widths that are still to be tried, the ridges at the next of them, and how it went so far.
 
     Attributes:
@@ -532,7 +577,7 @@ class Ladder:
     @classmethod
     def of(
         cls, unit: Unit, trial: Trial, given: Sequence[float], width: int | None, before: Sequence[Candidate]
-    ) -> Ladder:
+    ) -> WidthSearch:
         """The widths of a unit, or the one that is given; after other units from their best width on.
 
         The bests begin with that of the units before: a unit that gains nothing on them at their width is done.
@@ -550,8 +595,8 @@ class Ladder:
         from_best = tuple(w for w in widths if w >= best.width) or widths[-1:]
         return cls(from_best, tuple(sorted(near)), every, (best.rmse,))
 
-    def after(self, rung: Sequence[Candidate], rival: float) -> Ladder:
-        """The ladder after the candidates of one width."""
+    def after(self, rung: Sequence[Candidate], rival: float) -> WidthSearch:
+        """The search after the candidates of one width."""
         best = min(rung, key=lambda c: c.rmse)
         bests = (*self.bests, best.rmse)
         hopeless = frozenset(c.ridge for c in rung if c.rmse > _HOPELESS * best.rmse)
@@ -565,7 +610,7 @@ class Ladder:
         left = self.widths[1:]
         behind_others = len(bests) == 2 and len(rung) < 3 and best.rmse * _EQUAL > bests[0]
         ended = not left or behind_others or _ended(list(bests), len(left), rival)
-        return Ladder(left, tuple(sorted(ridges)), self.given, bests, hopeless, not ended)
+        return WidthSearch(left, tuple(sorted(ridges)), self.given, bests, hopeless, not ended)
 
 
 def _ended(bests: list[float], doublings: int, rival: float) -> bool:
@@ -592,6 +637,14 @@ def solved(*args: Any, rounds: int, **options: Any) -> tuple[Solution, ...]:
         return varpro_many(*args, rounds=rounds, **options)
     except torch.linalg.LinAlgError:  # pyright: ignore[reportPrivateImportUsage]
         return varpro_many(*args, rounds=0, **options)
+
+
+def fewer(rows: TableRows, seed: int) -> TableRows:
+    """Some of the rows where they are more than a network of this many parameters can learn from, for memory's sake."""
+    if len(rows) <= _TRAINED_ROWS:
+        return rows
+    generator = np.random.default_rng(seed)
+    return rows.take(np.sort(generator.choice(len(rows), _TRAINED_ROWS, replace=False)))
 
 
 def as_network(solution: Solution) -> Network:

@@ -23,7 +23,7 @@ from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 
 # Thresholds of a column are at most this many, at quantiles of its values; bins are one more and fit a byte.
-BINS = 64
+BINS = 128
 # Shares of the rows and columns that a neuron sees, the most rows of them, and the share of its coefficients it brings.
 _ROWS, _COLUMNS, _MOST_ROWS, _RATE = 0.5, 0.7, 25_000, 0.1
 # Rows that count for zero in every coefficient; the most neurons; neurons without a gain after which growth ends.
@@ -101,6 +101,10 @@ class BinnedRows:
         for j, (column, cuts) in enumerate(zip(x.T, thresholds, strict=True)):
             codes[:, j] = np.searchsorted(cuts, column, side="left")
         return cls(codes, thresholds, y, weight)
+
+    def take(self, index: NDArray[np.intp]) -> BinnedRows:
+        """Some of the rows."""
+        return BinnedRows(self.codes[index], self.thresholds, self.y[index], self.weight[index])
 
 
 def thresholds_of(column: Array) -> Array:
