@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -24,7 +23,7 @@ from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.columns import TableColumns
 from gatelab.estimators.committee import ClassCandidate, ClassCommittee, Election, MemberNetworks, elect
-from gatelab.estimators.frames import Frame, TableRows, distinct, units_of
+from gatelab.estimators.frames import Frame, TableRows, distinct, row_weights, seed_of, units_of
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
@@ -130,7 +129,8 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         model = copy(self)
         X, y = model._validated(without_row_labels(X, "X"), y)
         classes, index = np.unique(y, return_inverse=True)
-        weight = _weights(sample_weight, len(index)) * class_weights(self.class_weight, classes, index, sample_weight)
+        weight = row_weights(sample_weight, len(index))
+        weight = weight * class_weights(self.class_weight, classes, index, sample_weight)
         if not weight.max() > 0:
             raise GatelabError(
                 "every sample_weight is zero, so there is no row to fit; give some rows a positive weight"
@@ -141,7 +141,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
                 "more: with one class there is nothing to learn"
             )
         target = np.eye(len(classes))[index]
-        seed = _seed(self.random_state)
+        seed = seed_of(self.random_state)
         x = model._encoded(X, target, weight, seed)
         rows = distinct(x, target, weight)
         model.frame_ = Frame.of(rows)
@@ -272,7 +272,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sam
             raise GatelabError(
                 f"class_weight is {class_weight!r}; give 'balanced', a dict of classes and weights, or None"
             )
-        rows = np.bincount(index, _weights(sample_weight, len(index)), minlength=len(classes))
+        rows = np.bincount(index, row_weights(sample_weight, len(index)), minlength=len(classes))
         balanced = rows.sum() / (np.count_nonzero(rows) * np.where(rows > 0, rows, 1.0))
         return balanced[index]
     if not isinstance(class_weight, Mapping):
@@ -385,22 +385,3 @@ def _plain(label: Any) -> Any:
     if isinstance(label, np.generic):
         return label.item()
     return label
-
-
-def _weights(sample_weight: Any, n: int) -> Array:
-    if sample_weight is None:
-        return np.ones(n)
-    if isinstance(sample_weight, Real):
-        return np.full(n, float(sample_weight))
-    weight: Array = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
-    if weight.shape != (n,):
-        raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")
-    if (weight < 0).any():
-        raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
-    return weight
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is not None and not isinstance(random_state, np.random.RandomState):
-        random_state = whole_number("random_state", random_state, 0, 2**32 - 1)
-    return int(check_random_state(random_state).randint(2**31 - 1))

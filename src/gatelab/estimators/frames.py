@@ -13,6 +13,7 @@ dependent to all digits, so the problem is solved by QR with pivots and what is 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import lstsq
+from sklearn.utils import check_array, check_random_state
 
 from gatelab import tensors
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.columns import TableColumn, TableColumns
 from gatelab.estimators.members import Committee
 from gatelab.estimators.steps import StepNetwork
@@ -342,6 +344,27 @@ def _model(unit: Unit, rows: TableRows, width: int) -> ProductModel:
     present = torch.ones(1, width, dtype=torch.bool)
     root = torch.tensor(np.sqrt(rows.weight))[None]
     return ProductModel(unit, x, torch.tensor(rows.y), present, torch.zeros(1, dtype=torch.float64), root)
+
+
+def row_weights(sample_weight: Any, n: int) -> Array:
+    """A weight for each of n rows, from what scikit-learn calls `sample_weight`: None, a number, or one a row."""
+    if sample_weight is None:
+        return np.ones(n)
+    if isinstance(sample_weight, Real):
+        return np.full(n, float(sample_weight))
+    weight: np.ndarray = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
+    if weight.shape != (n,):
+        raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")
+    if (weight < 0).any():
+        raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
+    return weight
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed, from what scikit-learn calls `random_state`: None, an int or a `RandomState`."""
+    if random_state is not None and not isinstance(random_state, np.random.RandomState):
+        random_state = whole_number("random_state", random_state, 0, 2**32 - 1)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def units_of(unit: Any) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gatelab.arrays import Array
@@ -21,7 +21,7 @@ from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.columns import TableColumns, is_category, named, rows_of
-from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, units_of, write
+from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, row_weights, seed_of, units_of, write
 from gatelab.estimators.members import Committee, deviation_scale, picked
 from gatelab.estimators.search import (
     ENOUGH,
@@ -172,8 +172,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         model = copy(self)
         table = _table(model, without_row_labels(X, "X"), reset=True)
         y = _targets(y, table)
-        weight = _weights(sample_weight, len(y))
-        seed = _seed(self.random_state)
+        weight = row_weights(sample_weight, len(y))
+        seed = seed_of(self.random_state)
         model._vector = y.ndim == 2
         rows = model._rows(table, y.reshape(len(y), -1), weight, seed)
         # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
@@ -420,27 +420,8 @@ def _targets(y: Any, table: Any) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-def _weights(sample_weight: Any, n: int) -> np.ndarray:
-    if sample_weight is None:
-        return np.ones(n)
-    if isinstance(sample_weight, Real):
-        return np.full(n, float(sample_weight))
-    weight: np.ndarray = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
-    if weight.shape != (n,):
-        raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")
-    if (weight < 0).any():
-        raise GatelabError(f"sample_weight has the negative value {weight.min():g}; give numbers that are 0 or more")
-    return weight
-
-
 def _error(network: torch.nn.Module, rows: TableRows) -> float:
     return float(np.sqrt(np.mean(rows.weight[:, None] * np.square(predict(network, rows.x) - rows.y))))
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is not None and not isinstance(random_state, np.random.RandomState):
-        random_state = whole_number("random_state", random_state, 0, 2**32 - 1)
-    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _warn(choice: Candidate, solution: Solution, rows: TableRows, *, steps_given: bool) -> None:
