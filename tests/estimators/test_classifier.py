@@ -348,3 +348,16 @@ def test_far_outside_probabilities_are_those_of_the_edge() -> None:
     edge = fitted.predict_proba([high + (high - low) / 2])
     np.testing.assert_allclose(fitted.predict_proba([high + 1e6, [1e300] * 3]), np.repeat(edge, 2, 0), atol=1e-9)
     assert 0 < edge.min() < edge.max() < 1
+
+
+def test_gaps_in_an_array_are_taken_as_in_a_table() -> None:
+    """NaN in a plain array and in a data frame are the same, and a file keeps what stands for them."""
+    generator = np.random.default_rng(3)
+    X = generator.normal(size=(120, 2))
+    y = np.where(X[:, 0] > 0, "right", "left")
+    X[::7, 1] = np.nan
+    model = GatedClassifier(width=2, ridge=1e-2, members=2, random_state=0).fit(X, y)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    same = GatedClassifier(width=2, ridge=1e-2, members=2, random_state=0).fit(frame, y)
+    assert np.array_equal(model.predict_proba(X), same.predict_proba(frame))
+    assert model.score(X, y) > 0.9

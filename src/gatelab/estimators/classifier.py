@@ -15,13 +15,13 @@ import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from gatelab import tensors
 from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.columns import TableColumns
+from gatelab.estimators.columns import TableColumns, read_table, rows_of
 from gatelab.estimators.committee import ClassCandidate, ClassCommittee, Election, MemberNetworks, elect
 from gatelab.estimators.frames import Frame, TableRows, distinct, row_weights, seed_of, units_of
 from gatelab.feedforward import AnyUnit, Unit
@@ -89,7 +89,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     classes_: np.ndarray
     committee_: ClassCommittee
     frame_: Frame
-    columns_: TableColumns | None
+    columns_: TableColumns
     unit_: str
     width_: int
     ridge_: float
@@ -127,7 +127,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        X, y = model._validated(without_row_labels(X, "X"), y)
+        table, y = model._validated(without_row_labels(X, "X"), y)
         classes, index = np.unique(y, return_inverse=True)
         weight = row_weights(sample_weight, len(index))
         weight = weight * class_weights(self.class_weight, classes, index, sample_weight)
@@ -142,8 +142,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             )
         target = np.eye(len(classes))[index]
         seed = seed_of(self.random_state)
-        x = model._encoded(X, target, weight, seed)
-        rows = distinct(x, target, weight)
+        rows = model._rows(table, target, weight, seed)
         model.frame_ = Frame.of(rows)
         standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
         terms = Election(tuple(units), width, ridge, self.members, seed, self.device, end)
@@ -161,13 +160,8 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """Logarithms of the probabilities (rows, classes)."""
         check_is_fitted(self, "committee_")
         refuse_masked(X, "X")
-        X = without_row_labels(X, "X")
-        if self.columns_ is not None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-            X = self.columns_.encode(X)
-        else:
-            X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self.committee_.log_probability(self.frame_.inputs(X))
+        x = self.columns_.encode(read_table(self, without_row_labels(X, "X"), reset=False))
+        return self.committee_.log_probability(self.frame_.inputs(x))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (rows, classes), in the order of `classes_`."""
@@ -191,6 +185,11 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, path: str | Path) -> GatedClassifier:
         """The model that was saved; its predictions are the same to the last bit."""
         return read_classifier(cls, path)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _checked(self) -> tuple[list[Unit], int | None, float | None, float]:
         """The units, the width, the ridge and when the time is up, if all parameters can be used."""
@@ -218,8 +217,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         return units, width, ridge, end
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """X as an array, or the data frame it was where columns are to become numbers, and y; names are noted."""
-        self.columns_ = None
+        """X as `TableColumns` takes it, and y; names are noted."""
         if y is None:
             raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give a class a row")
         missing = np.flatnonzero(pd.isna(np.asarray(y, dtype=object)))
@@ -228,35 +226,27 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
                 f"y has {len(missing)} missing value(s) (NaN or None), the first in row {missing[0]}; give every row a "
                 "class, or leave these rows out"
             )
-        if is_table(X):
-            validate_data(self, X, reset=True, skip_check_array=True)
-            y = column_or_1d(y, warn=True)
-            if len(X) != len(y):
-                raise GatelabError(f"X has {len(X)} rows and y has {len(y)}; give one class for each row")
-        else:
-            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        table = read_table(self, X, reset=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(table, y)
         check_classification_targets(y)
-        return X, y
+        return table, y
 
-    def _encoded(self, X: Any, target: Array, weight: Array, seed: int) -> Array:
-        if not is_table(X):
-            return X
-        self.columns_ = TableColumns.of(X, target, weight)
-        fold = np.random.default_rng(seed).permutation(len(X)) % _MEAN_FOLDS
-        return self.columns_.training(X, target, weight, fold)
+    def _rows(self, table: Any, target: Array, weight: Array, seed: int) -> TableRows:
+        """Distinct rows of numbers; how the columns become numbers is kept."""
+        weighty = np.flatnonzero(weight)
+        if len(weighty) < len(weight):
+            table, target, weight = rows_of(table, weighty), target[weighty], weight[weighty]
+        self.columns_ = TableColumns.of(table, target, weight)
+        if not self.columns_.averaged:
+            return distinct(self.columns_.encode(table), target, weight)
+        fold = self.columns_.fold(table, _MEAN_FOLDS, seed)
+        return distinct(self.columns_.training(table, target, weight, fold), target, weight)
 
     def _show(self, candidate: ClassCandidate) -> None:
         if self.verbose:
             row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "log_loss": f"{candidate.log_loss:.3g}"}
             print("  ".join(f"{name} {value}" for name, value in row.items()))
-
-
-def is_table(X: Any) -> bool:
-    """Whether X is a data frame with a column that is no number, or with missing values."""
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
-        return False
-    numbers = all(getattr(kind, "kind", "O") in "iuf" for kind in X.dtypes)
-    return not numbers or bool(X.isna().to_numpy().any())
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sample_weight: Any) -> Array:
@@ -315,7 +305,7 @@ def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
         "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
         "classes": plain_classes(model.classes_),
         "dtype": model.classes_.dtype.str,
-        "columns": None if model.columns_ is None else model.columns_.facts(),
+        "columns": model.columns_.facts(),
         "attributes": {name: getattr(model, name) for name in _PLAIN},
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
     }
@@ -355,13 +345,10 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     networks = tuple(
         _restored_networks(part, arrays, i, frame.directions, len(classes)) for i, part in enumerate(facts["networks"])
     )
-    columns = None
-    if facts["columns"] is not None:
-        columns = TableColumns.restored(facts["columns"])
     attributes |= {
         "committee_": ClassCommittee(networks, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]),
         "frame_": frame,
-        "columns_": columns,
+        "columns_": TableColumns.restored(facts["columns"]),
         "classes_": classes,
     }
     if facts["feature_names"]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
 
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
@@ -179,6 +180,27 @@ class TableColumns:
                 for fact in facts
             )
         )
+
+
+def read_table(model: Any, X: Any, *, reset: bool) -> Any:
+    """X as numbers with NaN where they are missing, or as the data frame that it is where it holds categories.
+
+    Args:
+        model: the estimator, which notes the names of columns or has noted them.
+        X: a data frame or an array.
+        reset: whether the model is being fitted.
+
+    Returns:
+        What `TableColumns` takes.
+    """
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")) or not any(is_category(part) for _, part in named(X)):
+        return validate_data(
+            model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1 + reset, reset=reset
+        )
+    validate_data(model, X, skip_check_array=True, reset=reset)
+    if len(X) < 1 + reset:
+        raise GatelabError(f"X has {len(X)} rows and a minimum of {1 + reset} is required; give more rows")
+    return X
 
 
 def column_of(name: str, values: Any, y: Array, weight: Array) -> TableColumn:

@@ -14,13 +14,13 @@ import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.columns import TableColumns, is_category, named, rows_of
+from gatelab.estimators.columns import TableColumns, read_table, rows_of
 from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, row_weights, seed_of, units_of, write
 from gatelab.estimators.members import Committee, deviation_scale, picked
 from gatelab.estimators.search import (
@@ -170,7 +170,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        table = _table(model, without_row_labels(X, "X"), reset=True)
+        table = read_table(model, without_row_labels(X, "X"), reset=True)
         y = _targets(y, table)
         weight = row_weights(sample_weight, len(y))
         seed = seed_of(self.random_state)
@@ -220,7 +220,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
                 "return_std needs errors on rows held out, and there were none, since unit, width and ridge were "
                 "given; leave out width or ridge"
             )
-        x = self.columns_.encode(_table(self, without_row_labels(X, "X"), reset=False))
+        x = self.columns_.encode(read_table(self, without_row_labels(X, "X"), reset=False))
         mean, spread = self.committed(x)
         if not self._vector:
             mean, spread = mean[:, 0], spread[:, 0]
@@ -395,18 +395,6 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         if self.verbose:
             row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "rmse": f"{candidate.rmse:.2g}"}
             print("  ".join(f"{name} {value}" for name, value in row.items()))
-
-
-def _table(model: GatedRegressor, X: Any, *, reset: bool) -> Any:
-    """X as numbers with NaN where they are missing, or as the data frame that it is where it holds categories."""
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")) or not any(is_category(part) for _, part in named(X)):
-        return validate_data(
-            model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1 + reset, reset=reset
-        )
-    validate_data(model, X, skip_check_array=True, reset=reset)
-    if len(X) < 1 + reset:
-        raise GatelabError(f"X has {len(X)} rows and a minimum of {1 + reset} is required; give more rows")
-    return X
 
 
 def _targets(y: Any, table: Any) -> Array:
