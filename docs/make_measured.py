@@ -39,6 +39,10 @@ from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1, REFERENCE_
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))  # the benchmarks are beside the package, not in it
+
+from benchmarks.datasets import chosen  # noqa: E402
+
 RESULTS = ROOT / "results"
 TARGET = DOCS / "measured.md"
 CLAIMS = "claims.json"
@@ -81,6 +85,10 @@ SHRUNKEN = {
 }
 PUBLISHED = ("magnitude", "wanda", "flap", "surgeon")
 OURS = ("ours", "surgeon + distilled", "ours + distilled")
+ESTIMATORS_ROOM = "docs/rooms/estimators.md"
+TASKS: dict[str, Any] = {"regressors": "regression", "classifiers": "classes"}
+TABLES = {"regressors": ("rmse", "RMSE"), "classifiers": ("log_loss", "log loss")}
+COMPARED = {"gated": "ours", "boosting": "HistGradientBoosting", "lightgbm": "LightGBM", "forest": "random forest"}
 # What is written into documents, between these two lines, out of records.
 BEGIN, END = "<!-- made by docs/make_measured.py -->", "<!-- end of what is made -->"
 SCALING_ROOM, LINEARIZE_ROOM, WORDS = "docs/rooms/scaling_laws.md", "docs/rooms/linearization.md", "docs/glossary.md"
@@ -589,7 +597,7 @@ def ladder_texts() -> dict[str, str]:
 @cache
 def made_texts() -> dict[str, str]:
     """What stands between the two lines of each document that has them."""
-    return {**ladder_texts(), SHRINK_ROOM: shrink_text()}
+    return {**ladder_texts(), SHRINK_ROOM: shrink_text(), ESTIMATORS_ROOM: estimators_text()}
 
 
 def with_made(document: str) -> str:
@@ -679,6 +687,50 @@ def smaller() -> Iterator[Held]:
     for line in shrink_text().splitlines():
         if line.strip():
             yield Held((SHRINK_ROOM,), " ".join(line.split()), SHRINK)
+
+
+# ---- estimators on tables
+
+
+def estimators_text() -> str:
+    """A table for regressors and one for classifiers: errors over the least of the set."""
+    return "\n\n".join(estimator_table(name) for name in TABLES)
+
+
+def estimator_table(name: str) -> str:
+    """Errors of the methods on each set that ours has, over the least of all methods there; a star is a tuned set."""
+    field, words = TABLES[name]
+    entries = pd.DataFrame(record(f"tables/{name}.json")["entries"]).dropna(subset=field)
+    latest = entries[entries["method"] == "gated"].sort_values("ended")["version"].iloc[-1]
+    entries = entries[(entries["method"] != "gated") | (entries["version"] == latest)]
+    parts = entries.groupby(["set", "method"])[field].agg(["mean", "count"])
+    errors = parts.loc[parts["count"] == parts["count"].max(), "mean"].unstack()
+    errors = errors.dropna(subset=["gated"]).loc[lambda e: e.notna().sum(axis=1) > 1]
+    ratios = errors.div(errors.min(axis=1), axis=0)
+    tuned = {dataset.name for dataset in chosen(TASKS[name]) if dataset.development}
+    rows = [f"| set | methods | {' | '.join(COMPARED.values())} |", "|---" * (2 + len(COMPARED)) + "|"]
+    for which, row in ratios.sort_values("gated", kind="stable").iterrows():
+        cells = [f"{row[method]:.3g}" if row[method] == row[method] else "-" for method in COMPARED]
+        star = " *" if which in tuned else ""
+        rows.append(f"| {which}{star} | {row.notna().sum()} | {' | '.join(cells)} |")
+    others = ratios[~ratios.index.isin(tuned)]
+    boosting = errors[["boosting", "lightgbm"]].min(axis=1)[others.index]
+    behind = (errors["gated"][others.index] / boosting).max()
+    fits = entries[entries["set"].isin(others.index)].groupby(["method", "set"])["cpu_s"].mean()
+    seconds = fits.groupby("method").median()
+    summary = (
+        f"Of {len(others)} sets that nothing was chosen on, ours is first or within 2 % of the least {words} on "
+        f"{(others['gated'] <= 1.02).sum()}; beside the better boosting it is {behind:.2f} at worst. A fit takes "
+        f"{seconds['gated']:.1f} CPU seconds, the median over these sets; HistGradientBoosting {seconds['boosting']:.1f}."
+    )
+    return "\n".join([summary, "", *rows])
+
+
+def estimators() -> Iterator[Held]:
+    """What was written out of the records of estimators."""
+    for line in estimators_text().splitlines():
+        if line.strip():
+            yield Held((ESTIMATORS_ROOM,), " ".join(line.split()), "results/tables")
 
 
 # What tests of their own compare: the sentence as it stands, its record, and the test.
@@ -962,6 +1014,7 @@ SOURCES: tuple[Callable[[], Iterator[Held]], ...] = (
     pages,
     ladder,
     smaller,
+    estimators,
     elsewhere,
 )
 
