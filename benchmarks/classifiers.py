@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from sklearn.calibration import CalibratedClassifierCV
@@ -20,21 +17,16 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 import gatelab as gl
-from benchmarks.datasets import chosen
 from benchmarks.tables import (
-    FIELD,
     PROCESS_ROWS,
     RESULTS,
     Fewer,
     Method,
     PrintedTable,
-    Record,
     as_numbers,
     as_table,
     command,
-    complete,
-    set_by_set,
-    tables,
+    present_and_recorded,
 )
 
 RECORD = RESULTS / "classifiers.json"
@@ -137,14 +129,7 @@ def run() -> Iterator[PrintedTable]:
     Yields:
         Titles, rows and notes.
     """
-    warnings.filterwarnings("ignore")
-    quick, both = chosen("classes", QUICK), [m for m in methods() if m.name in ("gated", "boosting")]
-    with tempfile.TemporaryDirectory() as folder:
-        record = Record(RECORD, write_to=Path(folder) / "record.json")
-        complete(record, quick, both)
-        _, rows, note = set_by_set(record, quick, both, FIELD["classes"])
-        yield "the present code", rows, note
-    yield from tables(Record(RECORD), "classes", methods())
+    yield from present_and_recorded("classes", methods(), RECORD, QUICK)
 
 
 def searched(model: Any, grid: dict[str, list[Any]]) -> GridSearchCV:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,21 +22,16 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.svm import SVR
 
 import gatelab as gl
-from benchmarks.datasets import chosen
 from benchmarks.tables import (
-    FIELD,
     PROCESS_ROWS,
     RESULTS,
     Fewer,
     Method,
     PrintedTable,
-    Record,
     as_numbers,
     as_table,
     command,
-    complete,
-    set_by_set,
-    tables,
+    present_and_recorded,
 )
 
 RECORD = RESULTS / "regressors.json"
@@ -146,14 +139,7 @@ def run() -> Iterator[PrintedTable]:
     Yields:
         Titles, rows and notes.
     """
-    warnings.filterwarnings("ignore")
-    quick, both = chosen("regression", QUICK), [m for m in methods() if m.name in ("gated", "boosting")]
-    with tempfile.TemporaryDirectory() as folder:
-        record = Record(RECORD, write_to=Path(folder) / "record.json")
-        complete(record, quick, both)
-        _, rows, note = set_by_set(record, quick, both, FIELD["regression"])
-        yield "the present code", rows, note
-    yield from tables(Record(RECORD), "regression", methods())
+    yield from present_and_recorded("regression", methods(), RECORD, QUICK)
 
 
 def searched(model: Any, grid: dict[str, list[Any]]) -> GridSearchCV:

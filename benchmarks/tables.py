@@ -21,6 +21,7 @@ import hashlib
 import json
 import platform
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -791,6 +792,30 @@ def critical_difference_figure(errors: Comparison, title: str, level: float = 0.
             height = top - 0.2 - 0.16 * row
             axes.plot([at(begin) - 0.02, at(end) + 0.02], [height] * 2, color="#0072B2", lw=3.2, solid_capstyle="butt")
     return figure
+
+
+def present_and_recorded(
+    task: Task, methods: Sequence[Method], path: Path, quick: Sequence[str]
+) -> Iterator[PrintedTable]:
+    """The present code beside boosting on quick sets, which is not written; then the tables of the record.
+
+    Args:
+        task: of the sets.
+        methods: all there are.
+        path: of the record.
+        quick: names of the quick sets.
+
+    Yields:
+        Titles, rows and notes.
+    """
+    warnings.filterwarnings("ignore")
+    sets, both = chosen(task, quick), [m for m in methods if m.name in ("gated", "boosting")]
+    with tempfile.TemporaryDirectory() as folder:
+        record = Record(path, write_to=Path(folder) / "record.json")
+        complete(record, sets, both)
+        _, rows, note = set_by_set(record, sets, both, FIELD[task])
+        yield "the present code", rows, note
+    yield from tables(Record(path), task, methods)
 
 
 # The command.

@@ -721,7 +721,8 @@ def estimator_table(name: str) -> str:
     summary = (
         f"Of {len(others)} sets that nothing was chosen on, ours is first or within 2 % of the least {words} on "
         f"{(others['gated'] <= 1.02).sum()}; beside the better boosting it is {behind:.2f} at worst. A fit takes "
-        f"{seconds['gated']:.1f} CPU seconds, the median over these sets; HistGradientBoosting {seconds['boosting']:.1f}."
+        f"{seconds['gated']:.1f} CPU seconds, the median over these sets; HistGradientBoosting "
+        f"{seconds['boosting']:.1f}."
     )
     return "\n".join([summary, "", *rows])
 

@@ -20,13 +20,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from gatelab import tensors
 from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked, without_row_labels
-from gatelab.errors import GatelabError, whole_number
+from gatelab.errors import GatelabError
 from gatelab.estimators.columns import TableColumns, read_table, rows_of
 from gatelab.estimators.committee import ClassCandidate, ClassCommittee, Election, MemberNetworks, elect
-from gatelab.estimators.frames import Frame, TableRows, distinct, row_weights, seed_of, units_of
-from gatelab.feedforward import AnyUnit, Unit
-from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
+from gatelab.estimators.frames import Frame, TableRows, checked_terms, distinct, row_weights, seed_of, units_of
+from gatelab.feedforward import AnyUnit
 from gatelab.memory import check_device
 from gatelab.solve.files import DAMAGED, damaged, described, restored_unit
 
@@ -122,7 +120,11 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedClassifier:
         """Fit to X (rows, inputs) and the classes y (rows,). A fit that is interrupted leaves no trace."""
-        units, width, ridge, end = self._checked()
+        check_device(self.device)
+        given = checked_terms(self, self.unit)
+        end = math.inf
+        if self.time_budget is not None:
+            end = monotonic() + float(self.time_budget)
         for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
@@ -145,12 +147,12 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         rows = model._rows(table, target, weight, seed)
         model.frame_ = Frame.of(rows)
         standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
-        terms = Election(tuple(units), width, ridge, self.members, seed, self.device, end)
+        terms = Election(tuple(given.units), given.width, given.ridge, self.members, seed, self.device, end)
         committee, tried = elect(standard, terms, self._show)
         model.classes_, model.committee_, model.temperature_ = classes, committee, committee.temperature
         first = committee.networks[0]
         model.unit_, model.width_ = first.unit.name, first.width
-        model.ridge_ = tried[0].ridge if tried else float(ridge or 0.0)
+        model.ridge_ = tried[0].ridge if tried else float(given.ridge or 0.0)
         model.validation_ = [candidate.row() for candidate in tried]
         vars(self).clear()
         vars(self).update(vars(model))
@@ -190,31 +192,6 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-    def _checked(self) -> tuple[list[Unit], int | None, float | None, float]:
-        """The units, the width, the ridge and when the time is up, if all parameters can be used."""
-        units: list[Unit] = []
-        for unit in map(as_unit, units_of(self.unit)):
-            if not isinstance(unit, Unit):
-                raise GatelabError(f"{unit.name!r} is a class; GatedClassifier takes product units and functions")
-            units.append(unit)
-        if not units:
-            raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
-        if self.ridge is not None and not (isinstance(self.ridge, Real) and 0 <= self.ridge < np.inf):
-            raise GatelabError(f"ridge is {self.ridge!r}; give a finite number, 0 or more, or None to have it chosen")
-        budget = self.time_budget
-        if budget is not None and not (isinstance(budget, Real) and budget > 0):
-            raise GatelabError(f"time_budget is {budget!r}; give seconds, more than 0, or None")
-        whole_number("members", self.members, 1)
-        check_device(self.device)
-        width, ridge, end = self.width, self.ridge, math.inf
-        if width is not None:
-            width = check_width(width)
-        if ridge is not None:
-            ridge = float(ridge)
-        if budget is not None:
-            end = monotonic() + float(budget)
-        return units, width, ridge, end
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """X as `TableColumns` takes it, and y; names are noted."""

@@ -31,6 +31,8 @@ from gatelab.estimators.columns import TableColumn, TableColumns
 from gatelab.estimators.members import Committee
 from gatelab.estimators.steps import StepNetwork
 from gatelab.feedforward import Network, Unit
+from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.definition import check_width
 from gatelab.linalg.interruptible import apart
 from gatelab.solve import Status
 from gatelab.solve.features import ProductModel
@@ -344,6 +346,47 @@ def _model(unit: Unit, rows: TableRows, width: int) -> ProductModel:
     present = torch.ones(1, width, dtype=torch.bool)
     root = torch.tensor(np.sqrt(rows.weight))[None]
     return ProductModel(unit, x, torch.tensor(rows.y), present, torch.zeros(1, dtype=torch.float64), root)
+
+
+@dataclass(frozen=True)
+class NetworkTerms:
+    """Units, width and ridge that an estimator was given, each of which can be used; None is to be chosen."""
+
+    units: list[Unit]
+    width: int | None
+    ridge: float | None
+
+
+def checked_terms(model: Any, unit: Any) -> NetworkTerms:
+    """What an estimator's parameters say of its networks, if all that estimators share can be used.
+
+    Args:
+        model: the estimator, with width, ridge, members and time_budget.
+        unit: its unit or units.
+
+    Returns:
+        The terms.
+    """
+    name, units = type(model).__name__, []
+    for one in map(as_unit, units_of(unit)):
+        if not isinstance(one, Unit):
+            raise GatelabError(
+                f"{one.name!r} is a class; {name} takes product units and functions, gl.fit takes classes"
+            )
+        units.append(one)
+    if not units:
+        raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
+    width, ridge, budget = model.width, model.ridge, model.time_budget
+    if ridge is not None and not (isinstance(ridge, Real) and 0 <= float(ridge) < np.inf):
+        raise GatelabError(f"ridge is {ridge!r}; give a finite number, 0 or more, or None to have it chosen")
+    if budget is not None and not (isinstance(budget, Real) and 0 < float(budget) < np.inf):
+        raise GatelabError(f"time_budget is {budget!r}; give seconds, more than 0, or None for no limit")
+    whole_number("members", model.members, 1)
+    if width is not None:
+        width = check_width(width)
+    if ridge is not None:
+        ridge = float(ridge)
+    return NetworkTerms(units, width, ridge)
 
 
 def row_weights(sample_weight: Any, n: int) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import copy
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,18 @@ from gatelab.data.checks import refuse_masked, without_row_labels
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.columns import TableColumns, read_table, rows_of
-from gatelab.estimators.frames import Frame, TableRows, distinct, drawn, read, row_weights, seed_of, units_of, write
+from gatelab.estimators.frames import (
+    Frame,
+    NetworkTerms,
+    TableRows,
+    checked_terms,
+    distinct,
+    drawn,
+    read,
+    row_weights,
+    seed_of,
+    write,
+)
 from gatelab.estimators.members import Committee, deviation_scale, picked
 from gatelab.estimators.search import (
     ENOUGH,
@@ -37,7 +47,6 @@ from gatelab.estimators.search import (
 )
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
 from gatelab.solve import Solution, Status, predict
 from gatelab.solve.solution import check_steps
 
@@ -164,7 +173,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedRegressor:
         """Fit to X (rows, inputs) and y (rows,) or (rows, outputs). A fit that is interrupted leaves no trace."""
-        units, width, ridge = self._checked()
+        terms = self._checked()
+        units, width, ridge = terms.units, terms.width, terms.ridge
         clock = TimeBudget.of(self.time_budget)
         for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
             refuse_masked(value, what)
@@ -261,37 +271,17 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _checked(self) -> tuple[list[Unit], int | None, float | None]:
+    def _checked(self) -> NetworkTerms:
         """The units, the width and the ridge, if all parameters can be used."""
-        units: list[Unit] = []
         given: Any = self.unit
         if given is None:
             given = _UNITS
             if self.width is not None:
                 given = _UNITS[0]
-        for unit in map(as_unit, units_of(given)):
-            if not isinstance(unit, Unit):
-                raise GatelabError(
-                    f"{unit.name!r} is a class; GatedRegressor takes product units and functions, gl.fit takes classes"
-                )
-            units.append(unit)
-        if not units:
-            raise GatelabError("unit is empty; give one or more units, for example ('glu', 'swiglu')")
-        if self.ridge is not None and not (isinstance(self.ridge, Real) and 0 <= self.ridge < np.inf):
-            raise GatelabError(f"ridge is {self.ridge!r}; give a finite number, 0 or more, or None to have it chosen")
-        budget = self.time_budget
-        if budget is not None and not (isinstance(budget, Real) and 0 < budget < np.inf):
-            raise GatelabError(f"time_budget is {budget!r}; give seconds, more than 0, or None for no limit")
-        whole_number("members", self.members, 1)
         whole_number("starts", self.starts, 1)
         whole_number("rounds", self.rounds, 0)
         check_steps(self.steps)
-        width, ridge = self.width, self.ridge
-        if width is not None:
-            width = check_width(width)
-        if ridge is not None:
-            ridge = float(ridge)
-        return units, width, ridge
+        return checked_terms(self, given)
 
     def _rows(self, table: Any, y: Array, weight: Array, seed: int) -> TableRows:
         """Distinct rows of numbers; how the columns become numbers is kept."""
