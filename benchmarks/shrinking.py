@@ -29,13 +29,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gatelab.anatomy import Shrunk, load_model, log_perplexity, shrink, windows
+from gatelab.anatomy import Distillation, Shrunk, continued, load_model, log_perplexity, shrink, windows
 from gatelab.anatomy.texts import Parts
 from gatelab.files import write_whole
 
 RECORD = Path("results/anatomy/shrink.json")
 KEEPS = (0.8, 0.6, 0.9, 0.7)  # those that decide come first
 METHODS = ("wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude")
+METHODS += ("ours + own text", "surgeon + own text")
 SENTENCES = 256  # of MiniLM's test
 
 
@@ -63,9 +64,14 @@ def main() -> None:
         store = None
         if options.store:
             store = Path(options.store) / f"{name}-{keep}-{base}"
+        terms: int | Distillation = 0
+        if more == "distilled":
+            terms = options.distil
+        elif more == "own text":
+            terms = Distillation(own_text=options.own_text)
         small = shrink(
-            model, keep, parts, method=base, length=parts.calibration.shape[1], distil=options.distil if more else 0,
-            store=store, device=options.device, progress=True,
+            model, keep, parts, method=base, length=parts.calibration.shape[1], distil=terms, store=store,
+            device=options.device, progress=True,
         )  # fmt: skip
         cell = {key: value for key, value in small.facts().items() if key != "layers"}
         cell["method"] = method
@@ -73,6 +79,8 @@ def main() -> None:
         if small.course is not None:
             cell["distillation"] = list(small.course.losses)
             cell["rate"] = small.course.rate
+        if isinstance(terms, Distillation):
+            cell["own_text"] = terms.own_text
         if name == "minilm":
             cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
         if method == "ours":
@@ -92,6 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=4096, help="tokens")
     parser.add_argument("--length", type=int, default=512, help="tokens a window")
     parser.add_argument("--distil", type=int, default=4, help="epochs of distillation in the cells that have it")
+    parser.add_argument("--own-text", type=int, default=2_000_000, help="tokens that the given model writes itself")
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no cell is begun")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--store", default="", help="a folder that keeps layers of cells that were stopped")
@@ -131,27 +140,18 @@ def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
     model, tokenizer = load_model(name)
     if name == "stories260k":
         sizes = (options.calibration // options.length, options.test // options.length)
-        return model, tokenizer, Parts(*(written(model, size, options.length, seed) for seed, size in enumerate(sizes)))
+        first = model.config.bos_token_id
+        written = (
+            continued(model, torch.full((size, 1), first), options.length, seed=seed, at_once=size)
+            for seed, size in enumerate(sizes)
+        )
+        return model, tokenizer, Parts(*written)
     length = min(options.length, 128) if name == "minilm" else options.length
     rows = windows("fineweb-edu", tokenizer, length)
     first, last = options.calibration // length, options.test // length
     if first + last > len(rows):
         raise SystemExit(f"the text has {len(rows)} windows, {first + last} are asked for")
     return model, tokenizer, Parts(rows[:first], rows[-last:])
-
-
-@torch.no_grad()
-def written(model: Any, count: int, length: int, seed: int) -> Tensor:
-    """Windows that a model writes itself, token by token from its own predictions."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.full((count, 1), model.config.bos_token_id)
-    states = None
-    for _ in range(length - 1):
-        result = model(rows[:, -1:], past_key_values=states, use_cache=True)
-        states = result.past_key_values
-        drawn = torch.multinomial(result.logits[:, -1].softmax(-1), 1, generator=generator)
-        rows = torch.cat([rows, drawn], 1)
-    return rows
 
 
 def saved_again(small: Shrunk, dense: Any, rows: Tensor) -> dict[str, Any]:

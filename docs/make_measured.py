@@ -84,7 +84,7 @@ SHRUNKEN = {
     "minilm": "anatomy/shrink.json",
 }
 PUBLISHED = ("magnitude", "wanda", "flap", "surgeon")
-OURS = ("ours", "surgeon + distilled", "ours + distilled")
+OURS = ("ours", "surgeon + distilled", "ours + distilled", "surgeon + own text", "ours + own text")
 ESTIMATORS_ROOM = "docs/rooms/estimators.md"
 TASKS: dict[str, Any] = {"regressors": "regression", "classifiers": "classes"}
 TABLES = {"regressors": ("rmse", "RMSE"), "classifiers": ("log_loss", "log loss")}
@@ -674,7 +674,7 @@ def shrink_table(model: str) -> str:
         best = min(row[method] for method in PUBLISHED if method in row)
         ratios += [
             f"{row[method] / best:.2f} ({method}, keep {keep})"
-            for method in ("ours", "ours + distilled")
+            for method in ("ours", "ours + distilled", "ours + own text")
             if method in row
         ]
     if ratios:

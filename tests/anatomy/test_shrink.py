@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ import torch
 from torch.nn import functional
 from typer.testing import CliRunner
 
-from gatelab.anatomy.distillation import distil
+from gatelab.anatomy.distillation import Distillation, distil, own_windows
 from gatelab.anatomy.orders import ORDERS, moments, surgeon
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
 from gatelab.anatomy.shrinking import METHODS, FeltFrame, narrowed, shrink
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import log_perplexity
+from gatelab.anatomy.texts import continued, log_perplexity
 from gatelab.cli.application import app
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Block, layers_of
@@ -230,13 +231,63 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     dense, rows = tiny("llama"), rows_for("llama")
     small = shrink(dense, 0.5, rows, method="wanda", length=32).model
     before = log_perplexity(small, rows[-4:])
-    ruined = distil(dense, small, rows[:16], rows[16:24], epochs=2, causal=True, rates=(1e6,))
+    ruined = distil(dense, small, rows[:16], rows[16:24], Distillation(2, rates=(1e6,)), causal=True)
     assert (ruined.best, ruined.rate) == (0, 1e6)
     assert log_perplexity(small, rows[-4:]) == before
-    course = distil(dense, small, rows[:16], rows[16:24], epochs=2, causal=True, rates=(1e6, 0.003))
+    course = distil(dense, small, rows[:16], rows[16:24], Distillation(2, rates=(1e6, 0.003)), causal=True)
     assert course.rate == 0.003
     assert course.best > 0
     assert len(course.losses) == 3
+
+
+def test_a_model_writes_what_it_predicts() -> None:
+    """Every token is drawn as the plain loop draws it, whose passes see the whole window again each time."""
+    model, rows = tiny("llama"), rows_for("llama")
+    written = continued(model, rows[:3, :4], 12, seed=5)
+    generator, plain = torch.Generator().manual_seed(5), rows[:3, :4]
+    with torch.no_grad():
+        for _ in range(8):
+            p = model(plain).logits[:, -1].softmax(-1)
+            plain = torch.cat([plain, torch.multinomial(p, 1, generator=generator)], 1)
+    assert torch.equal(written, plain)
+    in_parts = continued(model, rows[:3, :4], 12, seed=5, at_once=2)
+    assert torch.equal(in_parts[:, :4], rows[:3, :4])
+    assert in_parts.shape == (3, 12)
+
+
+def test_own_text_begins_in_the_calibration_text() -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    own = own_windows(model, rows[:4], Distillation(own_text=100))
+    assert own.shape == (-(-100 // rows.shape[1]), rows.shape[1])
+    pieces = {tuple(row[i : i + 8].tolist()) for row in rows[:4] for i in range(rows.shape[1] - 7)}
+    assert all(tuple(window[:8].tolist()) in pieces for window in own)
+
+
+def test_own_text_brings_the_models_nearer_than_few_windows_do() -> None:
+    """On windows of the model's own that neither had: three windows, read as often as the tokens of the other."""
+    dense = tiny("llama")
+    text = continued(dense, rows_for("llama")[:19, :1], 32, seed=9)
+    parts = (text[:3], text[3:])
+    few = shrink(dense, 0.5, parts, method="wanda", length=32, distil=Distillation(15, rates=(0.03,)))
+    terms = Distillation(own_text=15 * 1024, rates=(0.03,))
+    own, again = (shrink(dense, 0.5, parts, method="wanda", length=32, distil=terms) for _ in range(2))
+    assert own.after < few.after
+    assert own.course is not None
+    assert own.course.best == 1
+    assert again.after == own.after
+
+
+@pytest.mark.parametrize(
+    "terms", [{"epochs": 0}, {"own_text": -1}, {"rates": ()}, {"rates": (0.01, math.inf)}, {"own_text": 1.5}]
+)
+def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
+    with pytest.raises(GatelabError, match=next(iter(terms))):
+        Distillation(**terms)
+
+
+def test_a_model_that_predicts_no_next_token_writes_nothing() -> None:
+    with pytest.raises(GatelabError, match="own_text is 64 and BertModel predicts no next token"):
+        shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,11 @@ fit_block(rows, "swiglu", 64)        a unit fitted to the rows of a block, withi
 shrink(model, 0.8, "book.txt", tokenizer=tokenizer)   fewer neurons in every block: .table() .save(folder)
 """
 
+from gatelab.anatomy.distillation import Distillation
 from gatelab.anatomy.fits import Affine, BlockFit, BlockRows, fit_block
 from gatelab.anatomy.profiles import BlockProfile, Profile, layer_problem, layer_rows, profile
 from gatelab.anatomy.shrinking import Shrunk, ShrunkLayer, shrink
-from gatelab.anatomy.texts import log_perplexity, split, windows
+from gatelab.anatomy.texts import continued, log_perplexity, split, windows
 from gatelab.models.pretrained import load_model
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "BlockFit",
     "BlockProfile",
     "BlockRows",
+    "Distillation",
     "Profile",
     "Shrunk",
     "ShrunkLayer",
+    "continued",
     "fit_block",
     "layer_problem",
     "layer_rows",

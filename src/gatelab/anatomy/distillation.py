@@ -7,12 +7,16 @@ Layer by layer, an error is as bad in one direction as in another; the loss feel
 feed-forward blocks move. A rate that suits a model of 260 thousand weights tears one of 135 million apart, so a few
 rates are tried for a part of the way. Windows that nothing is fitted to say which rate is taken, which epoch was best,
 and whether any was.
+
+Some thousand tokens are soon known by heart. A model that predicts next tokens can write more of them: from beginnings
+in the calibration text, each token drawn from its own predictions, which is where the divergence is to be small.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,19 +25,39 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.streams import first_of
-from gatelab.anatomy.texts import logits_of
-from gatelab.display import Listener
+from gatelab.anatomy.texts import continued, logits_of
+from gatelab.display import Listener, ProgressLike
+from gatelab.errors import GatelabError, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
 
-TOKENS = 1024  # of a step
+TOKENS, STEPS = 1024, 500  # of a step, at least; where there are more tokens than for so many steps, steps grow
 WARM = 10  # steps until the rate is what it is to be
-RATES = (
-    0.01,
-    0.003,
-    0.001,
-    0.0003,
-)  # the change of a weight in a step, as a share of the root mean square of its matrix
-TRIED = 8  # each rate is tried for this part of all steps
+RATES = (0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
+TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
+BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """How blocks are refitted together.
+
+    Attributes:
+        epochs: passes over the windows.
+        own_text: tokens that the given model writes beside those of the calibration text.
+        rates: which are tried for a part of the way; one alone is not tried but taken.
+        seed: of what is written and of the order of the windows.
+    """
+
+    epochs: int = 1
+    own_text: int = 0
+    rates: tuple[float, ...] = RATES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole_number("epochs", self.epochs, 1, of="passes over the windows")
+        whole_number("own_text", self.own_text, 0, of="tokens")
+        if not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
+            raise GatelabError(f"rates are {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
 
 
 @dataclass(frozen=True)
@@ -56,11 +80,9 @@ def distil(
     small: Any,
     fitted: Tensor,
     held_out: Tensor,
+    terms: Distillation,
     *,
-    epochs: int,
     causal: bool,
-    rates: Sequence[float] = RATES,
-    seed: int = 0,
     report: Listener | None = None,
 ) -> Distilled:
     """Fit the feed-forward weights of a model, in place, to what another one says at its end.
@@ -70,10 +92,8 @@ def distil(
         small: the smaller one, whose blocks are fitted.
         fitted: windows to fit.
         held_out: other windows, which decide which rate and which epoch is taken.
-        epochs: passes over the windows.
+        terms: epochs, rates and seed; what the model is to write itself is among `fitted` already.
         causal: whether next tokens are predicted; else last states are compared.
-        rates: which to try for a part of the way; one alone is not tried but taken.
-        seed: of the order of the windows.
         report: called with (parts done, all of them): rates that were tried, then epochs.
 
     Returns:
@@ -82,9 +102,10 @@ def distil(
     weights = block_weights(layers_of(small))
     trained = {id(W) for W in weights}
     needed = {p: p.requires_grad for p in small.parameters()}
-    size = max(1, TOKENS // fitted.shape[1])
-    if fitted.is_floating_point():
-        size = 8
+    epochs, rates = terms.epochs, terms.rates
+    size = 8
+    if not fitted.is_floating_point():
+        size = max(1, max(TOKENS, epochs * fitted.numel() // STEPS) // fitted.shape[1])
     steps = epochs * -(-len(fitted) // size)
     start = copies(weights)
     best, saved = 0, start
@@ -97,7 +118,7 @@ def distil(
 
     def batches() -> Iterator[Tensor]:
         """Windows in an order by chance, epoch after epoch."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(terms.seed)
         while True:
             for chosen in torch.randperm(len(fitted), generator=generator).split(size):
                 yield fitted[chosen]
@@ -121,7 +142,7 @@ def distil(
         for p in small.parameters():
             p.requires_grad_(id(p) in trained)
         for rate in rates[: parts - epochs]:
-            for _ in descent(rate, max(1, steps // TRIED)):
+            for _ in descent(rate, max(1, min(steps // TRIED, MOST_TRIED))):
                 pass
             tried[rate] = loss_on(dense, small, held_out, size, causal)
             put(weights, start)
@@ -144,6 +165,30 @@ def distil(
             p.requires_grad_(flag)
             p.grad = None
     return Distilled(tuple(losses), best, rate)
+
+
+def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
+    """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row."""
+    generator = torch.Generator().manual_seed(terms.seed)
+    length = fitted.shape[1]
+    beginning = min(BEGINNING, length - 1)
+    count = -(-terms.own_text // length)
+    window = torch.randint(len(fitted), (count, 1), generator=generator)
+    place = torch.randint(length - beginning + 1, (count, 1), generator=generator)
+    beginnings = fitted[window, place + torch.arange(beginning)]
+    return continued(dense, beginnings, length, seed=terms.seed, progress=progress)
+
+
+@contextmanager
+def quick_products(device: torch.device) -> Iterator[None]:
+    """On a GPU products of float32 go by its faster units, which keep ten digits of two; elsewhere nothing changes."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def copies(weights: Sequence[Tensor]) -> list[Tensor]:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.anatomy.distillation import Distilled, last_states
+from gatelab.anatomy.distillation import Distillation, Distilled, last_states, own_windows, quick_products
 from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
@@ -196,7 +196,7 @@ def shrink(
     tokenizer: Any = None,
     length: int = 256,
     most: int | None = None,
-    distil: int = 0,
+    distil: int | Distillation = 0,
     unit: Any = None,
     store: str | Path | None = None,
     device: str | torch.device | None = None,
@@ -215,7 +215,8 @@ def shrink(
         length: tokens a window.
         most: windows at most.
         distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
-            end (`gatelab.anatomy.distillation`); no part of any published method here.
+            end; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and as many
+            tokens besides that the given model writes itself. No part of any published method here.
         unit: another unit for all blocks, such as "relu2" or "gqu", with as many weights as `keep` of the neurons have;
             for method "ours". Such a model is used as it is: the usual format has no place for it.
         store: a folder that keeps layers that are done: the same call goes on from there.
@@ -228,11 +229,17 @@ def shrink(
     began = time.monotonic()
     check_settings(keep, method)
     other = product_unit(unit, method)
-    distil = whole_number("distil", distil, 0, of="epochs")
+    terms = distillation_terms(distil)
     if isinstance(model, str | Path):
         model, tokenizer = load_model(model)
     layers = layers_of(model)
     check_layers(layers)
+    causal = layers[0].layout.name in CAUSAL
+    if terms is not None and terms.own_text and not causal:
+        raise GatelabError(
+            f"own_text is {terms.own_text} and {type(model).__name__} predicts no next token, so it cannot write; leave"
+            " own_text out"
+        )
     rows = parted(text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
@@ -248,12 +255,14 @@ def shrink(
             dense, small, rows.calibration, keep, method=method, other=other, store=store, progress=progress
         )
         course = None
-        if distil:
+        if terms is not None:
             held_out = held_out_windows(len(rows.calibration))
             fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
-            causal = layers[0].layout.name in CAUSAL
-            with reporting(progress, "distilling") as report:
-                course = distilled(dense, small, fitted, others, epochs=distil, causal=causal, report=report)
+            with quick_products(next(small.parameters()).device):
+                if terms.own_text:
+                    fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
+                with reporting(progress, "distilling") as report:
+                    course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
     finally:
         dense.train(was_training)
@@ -515,6 +524,14 @@ def product_unit(unit: Any, method: str) -> Unit | None:
     if not isinstance(other, Unit):
         raise GatelabError(f"{unit!r} is no gate times factors; give a unit such as 'relu2', 'swiglu' or 'gqu'")
     return other
+
+
+def distillation_terms(distil: Any) -> Distillation | None:
+    """What `distil` says, None for none."""
+    if isinstance(distil, Distillation):
+        return distil
+    epochs = whole_number("distil", distil, 0, of="epochs")
+    return Distillation(epochs) if epochs else None
 
 
 def check_layers(layers: Sequence[Layer]) -> None:

@@ -4,6 +4,7 @@ model, tokenizer = load_model("smollm2")           `gatelab.models.pretrained`
 rows = windows("book.txt", tokenizer, 256)         (windows, 256) tokens
 calibration, test = split(rows, share=0.25)        no window is in both
 log_perplexity(model, test)                        nats a token
+continued(model, test[:, :8], 256)                 what the model writes from these beginnings
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from gatelab.data.archives import content
 from gatelab.data.text import TEXTS, decoded, empty, text_file, text_parts
 from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
+from gatelab.memory import most_that_fits
 
 LOGITS = 2**28  # bytes of logits that are made at once
+MOST_WRITTEN = 1024  # windows that are written together: beyond it time grows as they do
 LONGEST_PATH = 1024  # characters; a longer string is a text
 
 
@@ -223,6 +226,61 @@ def token_losses(model: nn.Module, rows: Tensor, *, progress: ProgressLike = Fal
             if report:
                 report(start, len(rows))
     return torch.cat(losses).view(len(rows), -1)
+
+
+@torch.no_grad()
+def continued(
+    model: Any,
+    beginnings: Tensor,
+    length: int,
+    *,
+    seed: int = 0,
+    at_once: int | None = None,
+    progress: ProgressLike = False,
+) -> Tensor:
+    """Windows that a model writes: each goes on from its beginning, every token drawn from the model's predictions.
+
+    Args:
+        model: one of Transformers that predicts the next token.
+        beginnings: (windows, tokens) that they begin with, one at least.
+        length: tokens a window, the beginning among them.
+        seed: of what is drawn.
+        at_once: windows that are written together; None for what memory holds.
+        progress: what to show, see `gatelab.display`.
+
+    Returns:
+        (windows, length) tokens, on the CPU.
+    """
+    check_tokens(model, beginnings)
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    if at_once is None:
+        at_once = max(1, min(MOST_WRITTEN, most_that_fits(2 * length * state_bytes(model), device)))
+    parts = []
+    steps, done = -(-len(beginnings) // at_once) * (length - beginnings.shape[1]), 0
+    with reporting(progress, "writing") as report:
+        for rows in beginnings.to(device).split(at_once):
+            states, new = None, rows
+            for _ in range(length - beginnings.shape[1]):
+                result = model(new, past_key_values=states, use_cache=True)
+                states = result.past_key_values
+                new = torch.multinomial(logits_of(result, model)[:, -1].float().softmax(-1), 1, generator=generator)
+                rows = torch.cat([rows, new], 1)
+                done += 1
+                if report:
+                    report(done, steps)
+            parts.append(rows.cpu())
+    return torch.cat(parts)
+
+
+def state_bytes(model: Any) -> int:
+    """Bytes that a model keeps for each token that it goes on from: keys and values of all layers.
+
+    Heads that share keys count as if they did not, which is more than enough.
+    """
+    config = model.config
+    layers, width = config.num_hidden_layers, config.hidden_size
+    return 2 * layers * width * next(model.parameters()).element_size()
 
 
 @torch.no_grad()

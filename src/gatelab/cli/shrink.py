@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,16 @@ gatelab shrink path/to/model --keep 0.8 --text book.txt --out smaller
 gatelab shrink smollm2 --keep 0.6 --text fineweb-edu --store layers --out smaller --json"""
 
 
+@dataclass(frozen=True)
+class RefitOptions:
+    """How all blocks are refitted together once each is smaller."""
+
+    distil: Annotated[int, typer.Option(min=0, help="Epochs in which all blocks are refitted together at the end.")] = 0
+    own_text: Annotated[
+        int, typer.Option(min=0, help="Tokens that the model writes itself for that refit; best on a GPU.")
+    ] = 0
+
+
 @grouped
 def shrink_command(
     *,
@@ -34,9 +45,7 @@ def shrink_command(
     text: Annotated[str, typer.Option(metavar="FILE|NAME", help="Text to fit and measure on, never the same rows.")],
     keep: Annotated[float, typer.Option(help="Share of the neurons that stay.")] = 0.8,
     method: Annotated[str, typer.Option(help="ours, magnitude, wanda, flap or surgeon.")] = "ours",
-    distil: Annotated[
-        int, typer.Option(min=0, help="Epochs in which all blocks are refitted together at the end.")
-    ] = 0,
+    refit: RefitOptions,
     unit: Annotated[str | None, typer.Option(help="Blocks of another unit, such as relu2; not with --out.")] = None,
     length: Annotated[int, typer.Option(min=2, help="Tokens a window.")] = 256,
     windows: Annotated[int | None, typer.Option(min=3, help="Windows at most.", show_default="64")] = 64,
@@ -49,6 +58,7 @@ def shrink_command(
 ) -> None:
     """Make the feed-forward blocks of a model smaller, and say what is lost."""
     from gatelab.anatomy import load_model, shrink
+    from gatelab.anatomy.distillation import Distillation
     from gatelab.anatomy.shrinking import check_settings
 
     check_settings(keep, method)
@@ -63,11 +73,13 @@ def shrink_command(
             return None
         return f"the layers that are done are in {store}: the same command goes on from there"
 
+    terms: int | Distillation = refit.distil
+    if refit.own_text:
+        terms = Distillation(max(1, refit.distil), refit.own_text)
     with interrupts.keeping(state), output.progress("shrinking") as report:
         small = shrink(
-            loaded, keep, text, method=method, tokenizer=tokenizer, length=length, most=windows, distil=distil,
-            unit=unit,
-            store=store, device=device, progress=report,
+            loaded, keep, text, method=method, tokenizer=tokenizer, length=length, most=windows, distil=terms,
+            unit=unit, store=store, device=device, progress=report,
         )  # fmt: skip
     if out is not None:
         small.save(out)
