@@ -19,7 +19,7 @@ from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, 
 from gatelab.anatomy.refits import weights as weights_of
 from gatelab.anatomy.shrinking import METHODS, FeltFrame, narrowed, shrink
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import continued, log_perplexity
+from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
 from gatelab.cli.application import app
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Block, layers_of
@@ -253,6 +253,14 @@ def test_a_model_writes_what_it_predicts() -> None:
     in_parts = continued(model, rows[:3, :4], 12, seed=5, at_once=2)
     assert torch.equal(in_parts[:, :4], rows[:3, :4])
     assert in_parts.shape == (3, 12)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_what_a_model_keeps_of_a_token(kind: str) -> None:
+    model, rows = tiny(kind), rows_for(kind)[:2, :16]
+    states = model(rows, use_cache=True).past_key_values
+    kept = sum(t.numel() * t.element_size() for layer in states.layers for t in (layer.keys, layer.values))
+    assert state_bytes(model) * rows.numel() == kept
 
 
 def test_own_text_begins_in_the_calibration_text() -> None:

@@ -274,13 +274,12 @@ def continued(
 
 
 def state_bytes(model: Any) -> int:
-    """Bytes that a model keeps for each token that it goes on from: keys and values of all layers.
-
-    Heads that share keys count as if they did not, which is more than enough.
-    """
+    """Bytes that a model keeps for each token that it goes on from: keys and values of all layers."""
     config = model.config
-    layers, width = config.num_hidden_layers, config.hidden_size
-    return 2 * layers * width * next(model.parameters()).element_size()
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    return 2 * config.num_hidden_layers * shared * head_size * next(model.parameters()).element_size()
 
 
 @torch.no_grad()
