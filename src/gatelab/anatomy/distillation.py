@@ -32,7 +32,7 @@ from gatelab.models.layouts import Layer, Replaced, layers_of
 
 TOKENS, STEPS = 1024, 500  # of a step, at least; where there are more tokens than for so many steps, steps grow
 WARM = 10  # steps until the rate is what it is to be
-RATES = (0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
+RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
 TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
 BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
 
