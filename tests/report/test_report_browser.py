@@ -15,6 +15,7 @@ from report_records import EVIL, ITEMS, write_records
 import gatelab as gl
 from gatelab.report import build
 from gatelab.report.builders import demo_page, scorecard_page
+from gatelab.report.pages import Section, page
 from gatelab.studies import demo, take_record
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'gatelab[browser]'")
@@ -511,6 +512,14 @@ def test_panels_stack_on_a_phone_and_stand_side_by_side_at_a_desk(visit: Any) ->
     assert len(set(page.evaluate(places))) == 2
     page.set_viewport_size({"width": 400, "height": 900})
     page.wait_for_function(f"new Set(({places})()).size === 1")
+
+
+def test_a_page_of_one_section_has_the_whole_width(visit: Any, tmp_path: Path) -> None:
+    """Beside the sections of longer pages stand their contents; where there are none, nothing keeps their place."""
+    lone = tmp_path / "lone.html"
+    lone.write_text(page("One", "Alone.", [Section("only", "Only", body="<p>here</p>")]))
+    width = "document.querySelector('.sections').offsetWidth"
+    assert visit(width=1300, where=lone.as_uri()).evaluate(width) > 1000
 
 
 @pytest.mark.slow
