@@ -14,6 +14,7 @@ them, into results/claims.json: the record of studies that are not long enough t
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import textwrap
@@ -30,6 +31,7 @@ import torch
 from gatelab.data import problem
 from gatelab.linearization import floor, linearize
 from gatelab.scaling_laws import limit
+from gatelab.statistics import t_interval
 from gatelab.studies import Claim, Request
 from gatelab.studies.catalogue import study
 from gatelab.studies.ladder import enwik8
@@ -583,7 +585,7 @@ def ladder_texts() -> dict[str, str]:
     climbs = enwik8.read_climbs()
     tables = enwik8.tables_of(climbs)
     words = f"**Which unit, in a language model?** {enwik8.summary(climbs, tables)} Try it: `gatelab ladder --quick`."
-    paragraph = textwrap.fill(words, 150, break_long_words=False, break_on_hyphens=False)
+    paragraph = filled(words)
     rows = ["| text read | size | unit | lr | bits a byte | above the best |", "|---|---|---|---|---|---|"]
     for row in tables["bits"].to_dict("records"):
         above = "-" if row["unit"] == row["best"] else enwik8.excess_words(row)
@@ -594,10 +596,22 @@ def ladder_texts() -> dict[str, str]:
     return {README: paragraph, LADDER_ROOM: "\n\n".join((paragraph, "\n".join(rows), "\n".join(listed)))}
 
 
+def filled(words: str) -> str:
+    """A paragraph in lines."""
+    return textwrap.fill(words, 150, break_long_words=False, break_on_hyphens=False)
+
+
+def without_link(paragraph: str) -> str:
+    """A paragraph on one line, up to the link that it ends with."""
+    return " ".join(paragraph.split()).partition(" [docs")[0]
+
+
 @cache
 def made_texts() -> dict[str, str]:
     """What stands between the two lines of each document that has them."""
-    return {**ladder_texts(), SHRINK_ROOM: shrink_text(), ESTIMATORS_ROOM: estimators_text()}
+    texts = {**ladder_texts(), SHRINK_ROOM: shrink_text(), ESTIMATORS_ROOM: estimators_text()}
+    texts[README] = "\n\n".join((texts[README], shrink_paragraph(), tables_paragraph()))
+    return texts
 
 
 def with_made(document: str) -> str:
@@ -682,8 +696,30 @@ def shrink_table(model: str) -> str:
     return "\n".join(lines)
 
 
+def shrink_paragraph() -> str:
+    """What a smaller SmolLM2 costs by the best published method and by ours, for the README."""
+    content = record(SHRUNKEN["smollm2"])
+    told: list[str] = []
+    for keep, share in (("0.8", "a fifth"), ("0.6", "two fifths")):
+        cells = {key.split(":")[2]: c for key, c in content["cells"].items() if key.startswith(f"smollm2:{keep}:")}
+        best = min((method for method in PUBLISHED if method in cells), key=lambda method: lost(cells[method]))
+        words = f"without {share} {lost(cells[best]):.3f} by the best of four published methods ({best}), "
+        words += f"{lost(cells['ours']):.3f} by ours"
+        if "ours + own text" in cells:
+            own = cells["ours + own text"]
+            words += f", {lost(own):.3f} when it writes {own['own_text'] / 1e6:g} million tokens for that itself"
+        told.append(words)
+    tokens = content["settings"]["calibration_tokens"]
+    return filled(
+        f"**A model's blocks made smaller.** What SmolLM2-135M loses with its neurons, in nats a token, {tokens} "
+        f"tokens of text at hand: {'; '.join(told)}. Plain Transformers loads what is saved: `gatelab shrink`, "
+        "`gatelab profile`, [docs/rooms/shrink.md](docs/rooms/shrink.md)."
+    )
+
+
 def smaller() -> Iterator[Held]:
     """What was written out of the records of smaller models."""
+    yield Held((README,), without_link(shrink_paragraph()), SHRINK)
     for line in shrink_text().splitlines():
         if line.strip():
             yield Held((SHRINK_ROOM,), " ".join(line.split()), SHRINK)
@@ -692,43 +728,124 @@ def smaller() -> Iterator[Held]:
 # ---- estimators on tables
 
 
+@dataclass(frozen=True)
+class Tables:
+    """The fits of a record of tables whose parts are complete, ours of the latest code alone.
+
+    Attributes:
+        entries: a row a fit.
+        errors: the mean error of each set (rows) and method (columns).
+        tuned: the sets that defaults were chosen on.
+        words: what the error is called.
+    """
+
+    entries: pd.DataFrame
+    errors: pd.DataFrame
+    tuned: frozenset[str]
+    words: str
+
+    @property
+    def ratios(self) -> pd.DataFrame:
+        """Errors over the least of the set, of the methods that are compared."""
+        compared = self.errors.drop(columns="gated-1", errors="ignore")
+        return compared.div(compared.min(axis=1), axis=0)
+
+
+@cache
+def tables_of(name: str) -> Tables:
+    """What `results/tables` has of regressors or classifiers."""
+    field, words = TABLES[name]
+    entries = pd.DataFrame(record(f"tables/{name}.json")["entries"]).dropna(subset=field)
+    for method in ("gated", "gated-1"):
+        own = entries[entries["method"] == method].sort_values("ended")
+        if len(own):
+            entries = entries[(entries["method"] != method) | (entries["version"] == own["version"].iloc[-1])]
+    parts = entries.groupby(["set", "method"])[field].agg(["mean", "count"])
+    errors = parts.loc[parts["count"] == parts["count"].max(), "mean"].unstack()
+    errors = errors.dropna(subset=["gated"])
+    errors = errors[errors.drop(columns="gated-1", errors="ignore").notna().sum(axis=1) > 1]
+    tuned = frozenset(dataset.name for dataset in chosen(TASKS[name]) if dataset.development)
+    return Tables(entries, errors, tuned, words)
+
+
 def estimators_text() -> str:
-    """A table for regressors and one for classifiers: errors over the least of the set."""
-    return "\n\n".join(estimator_table(name) for name in TABLES)
+    """For regressors and for classifiers: what came out, and errors over the least of the set."""
+    parts = [f"{estimator_standing(name)} {estimator_costs(name)}\n\n{estimator_table(name)}" for name in TABLES]
+    return "\n\n".join(parts)
 
 
 def estimator_table(name: str) -> str:
     """Errors of the methods on each set that ours has, over the least of all methods there; a star is a tuned set."""
-    field, words = TABLES[name]
-    entries = pd.DataFrame(record(f"tables/{name}.json")["entries"]).dropna(subset=field)
-    latest = entries[entries["method"] == "gated"].sort_values("ended")["version"].iloc[-1]
-    entries = entries[(entries["method"] != "gated") | (entries["version"] == latest)]
-    parts = entries.groupby(["set", "method"])[field].agg(["mean", "count"])
-    errors = parts.loc[parts["count"] == parts["count"].max(), "mean"].unstack()
-    errors = errors.dropna(subset=["gated"]).loc[lambda e: e.notna().sum(axis=1) > 1]
-    ratios = errors.div(errors.min(axis=1), axis=0)
-    tuned = {dataset.name for dataset in chosen(TASKS[name]) if dataset.development}
+    ratios, tuned = tables_of(name).ratios, tables_of(name).tuned
     rows = [f"| set | methods | {' | '.join(COMPARED.values())} |", "|---" * (2 + len(COMPARED)) + "|"]
     for which, row in ratios.sort_values("gated", kind="stable").iterrows():
         cells = [f"{row[method]:.3g}" if row[method] == row[method] else "-" for method in COMPARED]
         star = " *" if which in tuned else ""
         rows.append(f"| {which}{star} | {row.notna().sum()} | {' | '.join(cells)} |")
-    others = ratios[~ratios.index.isin(tuned)]
-    boosting = errors[["boosting", "lightgbm"]].min(axis=1)[others.index]
-    behind = (errors["gated"][others.index] / boosting).max()
-    fits = entries[entries["set"].isin(others.index)].groupby(["method", "set"])["cpu_s"].mean()
-    seconds = fits.groupby("method").median()
-    summary = (
-        f"Of {len(others)} sets that nothing was chosen on, ours is first or within 2 % of the least {words} on "
-        f"{(others['gated'] <= 1.02).sum()}; beside the better boosting it is {behind:.2f} at worst. A fit takes "
+    return "\n".join(rows)
+
+
+def untuned(name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Errors and fits of the sets that nothing was chosen on."""
+    fits = tables_of(name)
+    errors = fits.errors[~fits.errors.index.isin(fits.tuned)]
+    return errors, fits.entries[fits.entries["set"].isin(errors.index)]
+
+
+def medians(entries: pd.DataFrame, column: str) -> pd.Series:
+    """The median over sets of what a method takes."""
+    return entries.groupby(["method", "set"])[column].mean().groupby("method").median()
+
+
+def estimator_standing(name: str) -> str:
+    """How often ours is first, how far behind boosting it is, and how long it takes."""
+    errors, entries = untuned(name)
+    first = (tables_of(name).ratios.loc[errors.index, "gated"] <= 1.02).sum()
+    behind = errors["gated"] / errors[["boosting", "lightgbm"]].min(axis=1)
+    seconds = medians(entries, "cpu_s")
+    return (
+        f"Of {len(errors)} sets that nothing was chosen on, ours is first or within 2 % of the least "
+        f"{tables_of(name).words} on {first}; beside the better boosting it is {behind.max():.2f} at worst "
+        f"({behind.idxmax()}), {math.exp(np.log(behind).mean()):.2f} in the geometric mean. A fit takes "
         f"{seconds['gated']:.1f} CPU seconds, the median over these sets; HistGradientBoosting "
         f"{seconds['boosting']:.1f}."
     )
-    return "\n".join([summary, "", *rows])
+
+
+def estimator_costs(name: str) -> str:
+    """Memory, what more members bring, and how often targets lie where the standard deviations say."""
+    errors, entries = untuned(name)
+    memory = medians(entries, "peak_mib")
+    sentences = [f"Memory rises by {memory['gated']:.0f} MiB, boosting's by {memory['boosting']:.1f}."]
+    if "gated-1" in errors:
+        both = errors.dropna(subset=["gated-1"])
+        more = t_interval(np.log(both["gated-1"] / both["gated"]).to_numpy())
+        times = f"{math.exp(more.value):.2f} [{math.exp(more.low):.2f}, {math.exp(more.high):.2f}] times"
+        sentences.append(
+            f"One member instead of eight has {times} the {tables_of(name).words} (geometric mean of {len(both)} sets) "
+            f"and takes {medians(entries, 'cpu_s')['gated-1']:.1f} CPU seconds."
+        )
+    if "coverage" in entries:
+        covered = 100 * entries[entries["method"] == "gated"].groupby("set")["coverage"].mean()
+        sentences.append(
+            f"Of the targets {covered.median():.0f} % lie within 1.96 of its standard deviations (median of the sets; "
+            f"{covered.min():.0f} % on {covered.idxmin()} to {covered.max():.0f} % on {covered.idxmax()})."
+        )
+    return " ".join(sentences)
+
+
+def tables_paragraph() -> str:
+    """What the estimators reach on tables, for the README."""
+    return filled(
+        f"**On tables.** `GatedRegressor()`: {estimator_standing('regressors')} `GatedClassifier()`: "
+        f"{estimator_standing('classifiers')} When to take boosting instead: "
+        "[docs/rooms/estimators.md](docs/rooms/estimators.md)."
+    )
 
 
 def estimators() -> Iterator[Held]:
     """What was written out of the records of estimators."""
+    yield Held((README,), without_link(tables_paragraph()), "results/tables")
     for line in estimators_text().splitlines():
         if line.strip():
             yield Held((ESTIMATORS_ROOM,), " ".join(line.split()), "results/tables")
