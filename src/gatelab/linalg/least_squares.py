@@ -17,8 +17,10 @@ from torch import Tensor
 
 from gatelab.linalg.interruptible import stop_if_asked
 
-_BLOCK = 96
-# Multiplications that are done in one piece, some tenths of a second: a thread can be stopped between pieces.
+# Columns up to which a square is one product; a GPU's products are cut where its tiles end.
+_BLOCK, _CUDA_BLOCK, _CUDA_TILE = 96, 128, 64
+# Multiplications that a CPU does in one piece, some tenths of a second: a thread can be stopped between pieces. A GPU is
+# given the whole batch at once: one product a member, launched one after the other, left nine tenths of it idle.
 _PIECE = 1e9
 # Pivots (squared, of unit columns) above this bound leave 1e-6 of error after squaring, which refinement removes.
 _WELL = 1e-10
@@ -70,15 +72,57 @@ class Projection:
         return K
 
 
+@dataclass(frozen=True)
+class SpreadColumns:
+    """The columns h_i x_k of a batch and one more, whose products with vectors need h and x alone.
+
+    The matrix has d times as many entries as h, and its products with single vectors take as long as it takes to read
+    them: this is what they cost on a GPU.
+
+    Attributes:
+        h: (B, N, n).
+        x: (N, d), the same for the whole batch.
+        last: the column behind the n d others, (B or 1, N, 1).
+    """
+
+    h: Tensor
+    x: Tensor
+    last: Tensor
+
+    def times(self, c: Tensor) -> Tensor:
+        """F c (B, N, 1) for c (B, n d + 1, 1).
+
+        Args:
+            c: the vectors.
+
+        Returns:
+            The products.
+        """
+        inner = self.h @ c[:, :-1, 0].unflatten(-1, (self.h.shape[-1], self.x.shape[-1]))
+        return (inner * self.x).sum(-1, keepdim=True) + self.last * c[:, -1:]
+
+    def transposed_times(self, r: Tensor) -> Tensor:
+        """F^T r (B, n d + 1, 1) for r (B, N, 1).
+
+        Args:
+            r: the vectors.
+
+        Returns:
+            The products.
+        """
+        inner = self.h.mT @ (r * self.x)
+        return torch.cat([inner.flatten(1)[..., None], (self.last * r).sum(1, keepdim=True)], 1)
+
+
 def crossed(A: Tensor, B: Tensor) -> Tensor:
-    """A^T B for batches (b, N, k) and (b, N, m): member by member and some columns at a time where it is large.
+    """A^T B for batches (b, N, k) and (b, N, m): on a CPU by member and some columns at a time where it is large.
 
     >>> A, B = torch.randn(2, 30, 4), torch.randn(2, 30, 3)
     >>> torch.equal(crossed(A, B), A.mT @ B)
     True
     """
     stop_if_asked()
-    if len(A) * _work(A, B.shape[-1]) <= _PIECE:
+    if A.is_cuda or len(A) * _work(A, B.shape[-1]) <= _PIECE:
         return A.mT @ B
     columns = 64 * int(max(1, B.shape[-1] * _PIECE // _work(A, B.shape[-1]) // 64))
     products = []
@@ -97,8 +141,8 @@ def _work(A: Tensor, columns: int) -> float:
 
 
 def _by_rows(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor) -> Tensor:
-    """function(A, B), of which rows of A (b, N, k) are independent, some of them at a time where it is large."""
-    if len(A) * _work(A, B.shape[-1]) <= _PIECE:
+    """function(A, B), of which rows of A (b, N, k) are independent, on a CPU some of them at a time where it is large."""
+    if A.is_cuda or len(A) * _work(A, B.shape[-1]) <= _PIECE:
         return function(A, B)
     # A multiple of what the libraries cut rows into, so that the bits are those of the whole.
     rows = 256 * int(max(1, A.shape[-2] * _PIECE // _work(A, B.shape[-1]) // 256))
@@ -124,10 +168,12 @@ def gram(A: Tensor) -> Tensor:
     >>> bool((gram(A) - A.mT @ A).abs().max() < 1e-10)
     True
     """
-    k = A.shape[-1]
-    if k <= _BLOCK:
+    k, block, tile = A.shape[-1], _BLOCK, 1
+    if A.is_cuda:
+        block, tile = _CUDA_BLOCK, _CUDA_TILE
+    if k <= block:
         return crossed(A, A)
-    half = -(-k // 2)
+    half = -(-k // (2 * tile)) * tile
     left, right = A[..., :half], A[..., half:]
     corner = crossed(left, right)
     return torch.cat(
@@ -136,11 +182,13 @@ def gram(A: Tensor) -> Tensor:
     )
 
 
-def project(F: Tensor, y: Tensor, penalty: Tensor, *, rank: float = _RANK) -> Projection:
+def project(
+    F: Tensor, y: Tensor, penalty: Tensor, *, rank: float = _RANK, spread: SpreadColumns | None = None
+) -> Projection:
     """Solve the batch: F (B, N, m), y (B, N, o), penalty (B, m), which may be zero. Columns of zeros get coefficient 0.
 
     Directions of the scaled columns with singular values below `rank` need not be told from zero: from 1e-6 on QR is
-    spared, unless the residual shows that something was lost.
+    spared, unless the residual shows that something was lost. `spread` is F once more, if it is made so and o is one.
 
     >>> F, y = torch.randn(3, 50, 4, dtype=torch.float64), torch.randn(3, 50, 1, dtype=torch.float64)
     >>> solution = project(F, y, torch.zeros(3, 4, dtype=torch.float64))
@@ -156,7 +204,7 @@ def project(F: Tensor, y: Tensor, penalty: Tensor, *, rank: float = _RANK) -> Pr
     near = (failed != 0) | ~(lower.diagonal(dim1=-2, dim2=-1).amin(-1).square() > _WELL)
     if bool(near.any()):
         lower[near] = _shifted_cholesky(scaled[near])
-    c, r, missed = _refined(F, y, penalty, lower, scale)
+    c, r, missed = _refined(spread or _Dense(F), y, penalty, lower, scale)
     loss = r.square().sum((-2, -1))
     careful = near & ((rank < _SQUARED_RANK) | ~(missed <= _MISSED * loss))
     if bool(careful.any()):
@@ -168,14 +216,29 @@ def project(F: Tensor, y: Tensor, penalty: Tensor, *, rank: float = _RANK) -> Pr
     return Projection(c, r, loss, lower, scale, careful)
 
 
-def _refined(F: Tensor, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class _Dense:
+    """A matrix and its products."""
+
+    F: Tensor
+
+    def times(self, c: Tensor) -> Tensor:
+        return self.F @ c
+
+    def transposed_times(self, r: Tensor) -> Tensor:
+        return self.F.mT @ r
+
+
+def _refined(
+    F: SpreadColumns | _Dense, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Coefficients, residuals, and by how much one refinement more would lower the loss."""
-    c, r = torch.zeros(F.shape[0], F.shape[2], y.shape[2], dtype=F.dtype, device=F.device), y
+    c, r = torch.zeros(*scale.shape, y.shape[2], dtype=y.dtype, device=y.device), y
     for _ in range(1 + _REFINEMENTS):
-        gradient = F.mT @ r - penalty[..., None] * c
+        gradient = F.transposed_times(r) - penalty[..., None] * c
         c = c + scale[..., None] * torch.cholesky_solve(scale[..., None] * gradient, lower)
-        r = y - F @ c
-    gradient = scale[..., None] * (F.mT @ r - penalty[..., None] * c)
+        r = y - F.times(c)
+    gradient = scale[..., None] * (F.transposed_times(r) - penalty[..., None] * c)
     missed = torch.linalg.solve_triangular(lower, gradient, upper=False).square().sum((-2, -1))
     return c, r, missed
 

@@ -34,7 +34,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
-from gatelab.linalg.least_squares import Projection, project
+from gatelab.linalg.least_squares import Projection, SpreadColumns, project
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,10 @@ class ProductModel:
         if self.lines:
             penalty = penalty.repeat_interleave(theta.shape[-1], -1)
         penalty = torch.cat([penalty, torch.zeros_like(self.ridge[:, None])], -1)
-        return project(self.columns(theta), y, penalty, rank=rank)
+        neurons, spread = self._neurons(self.affine(theta)), None
+        if self.lines and theta.is_cuda:
+            spread = SpreadColumns(neurons, self.x, self._constant())
+        return project(self._columns_of(neurons), y, penalty, rank=rank, spread=spread)
 
     def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
         """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss, after Kaufman."""
@@ -108,7 +111,7 @@ class ProductModel:
         if self.lines:
             line = (projection.coefficients[:, :-1, 0].view(batch, n, d) @ self.x.T).mT
             partial = [b * line for b in partial]
-        J = torch.cat([self._spread(b) for b in partial], -1)
+        J = self._spread(partial)
         K = projection.reduced_gram(self._columns_of(self._neurons(z)), J)
         g = J.mT @ projection.residual
         if self.lines:
@@ -154,17 +157,40 @@ class ProductModel:
             return mask
         return mask * self.root_weight[..., None]
 
+    def _constant(self) -> Tensor:
+        """The column of the constant (B or 1, N, 1), rows weighted."""
+        if self.root_weight is not None:
+            return self.root_weight[..., None]
+        return self.x[None, :, -1:]
+
     def _columns_of(self, neurons: Tensor) -> Tensor:
         if self.lines:
-            neurons = self._spread(neurons)
-        constant = self.x[:, -1:].expand(len(neurons), -1, -1)
-        if self.root_weight is not None:
-            constant = self.root_weight[..., None]
-        return torch.cat([neurons, constant], -1)
+            return self._spread([neurons], self._constant())
+        return torch.cat([neurons, self._constant().expand(len(neurons), -1, -1)], -1)
 
-    def _spread(self, b: Tensor) -> Tensor:
-        """(B, N, n) -> (B, N, n (d_in + 1)): each column times (x, 1)."""
-        return (b[..., None] * self.x[:, None]).flatten(-2)
+    def _spread(self, factors: list[Tensor], last: Tensor | None = None) -> Tensor:
+        """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and perhaps one column more.
+
+        Every entry is written once, where it stays: on a GPU a copy would take as long as all else that is done here.
+        There rows begin at even places, which products of matrices read twice as fast.
+        """
+        d, count = self.x.shape[1], sum(b.shape[-1] for b in factors)
+        columns = count * d + (last is not None)
+        padding = 0
+        if self.x.is_cuda:
+            padding = columns % 2
+        out = self.x.new_empty(*factors[0].shape[:-1], columns + padding)[..., :columns]
+        first = 0
+        for b in factors:
+            here = out[..., first : first + b.shape[-1] * d].unflatten(-1, (b.shape[-1], d))
+            first += b.shape[-1] * d
+            if b.requires_grad:
+                here.copy_(b[..., None] * self.x[:, None])  # autograd does not write where it is told to
+            else:
+                torch.mul(b[..., None], self.x[:, None], out=here)
+        if last is not None:
+            out[..., -1:] = last
+        return out
 
     def _partials(self, z: list[Tensor]) -> list[Tensor]:
         """The derivative of the neurons by each map, (B, N, n) each."""
