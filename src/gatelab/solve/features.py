@@ -34,7 +34,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
-from gatelab.linalg.least_squares import Projection, SpreadColumns, project
+from gatelab.linalg.least_squares import Projection, SpreadColumns, on_gpu, project
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ProductModel:
             penalty = penalty.repeat_interleave(theta.shape[-1], -1)
         penalty = torch.cat([penalty, torch.zeros_like(self.ridge[:, None])], -1)
         neurons, spread = self._neurons(self.affine(theta)), None
-        if self.lines and theta.is_cuda:
+        if self.lines and on_gpu(theta):
             spread = SpreadColumns(neurons, self.x, self._constant())
         return project(self._columns_of(neurons), y, penalty, rank=rank, spread=spread)
 
@@ -177,7 +177,7 @@ class ProductModel:
         d, count = self.x.shape[1], sum(b.shape[-1] for b in factors)
         columns = count * d + (last is not None)
         padding = 0
-        if self.x.is_cuda:
+        if on_gpu(self.x):
             padding = columns % 2
         out = self.x.new_empty(*factors[0].shape[:-1], columns + padding)[..., :columns]
         first = 0
