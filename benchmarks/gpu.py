@@ -9,7 +9,8 @@ Operations are those that the algorithm needs, from the shapes of its calls: of 
 nothing for what is recomputed with more care. `matrix_tflop_in_blocks` counts as torch's counter did before, when
 symmetric products were cut into blocks of 96 columns and the squares on the diagonal were computed whole.
 
-`--profile FILE` writes the 25 operations that took the device longest in a short course, and how often the host waited.
+`--profile FILE` writes the 25 operations that took the device longest in three steps and in a short course, and the
+record has how often the host waited in that.
 `--tries` times the parts of a step, for the parameters at which the fits ended, with each of the ways in `WAYS`.
 `--tiny` is all of it in small, for a CPU.
 """
@@ -37,6 +38,7 @@ from torch import Tensor
 
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.data import problem
+from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.linalg import least_squares
 from gatelab.solve import features, insertion, marquardt
@@ -44,7 +46,7 @@ from gatelab.solve.features import ProductModel
 from gatelab.solve.solvers.varpro import varpro_many
 
 INPUTS = 5
-# What `--tries` compares: constants of `gatelab.linalg.least_squares`, or which library torch is to prefer.
+# What `--tries` compares: constants of `least_squares` and `features`, or which library torch is to prefer.
 WAYS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "factors by the library": {"_GPU_FACTORS_BLOCKS": False},
@@ -55,7 +57,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "squares cut at 64": {"_GPU_BLOCK": 64},
     "squares whole": {"_GPU_BLOCK": 10**6},
     "vectors times the whole matrix": {"dense": True},
-    "rows at odd places": {"odd": True},
+    "rows in one piece": {"_COLUMNS_IN_ONE_PIECE": False},
 }
 
 
@@ -190,24 +192,22 @@ def milliseconds(call: Callable[[], object], device: str, repeats: int) -> float
 @contextmanager
 def way(settings: dict[str, Any]) -> Iterator[None]:
     """The solver with these constants while the context is open."""
-    constants = {name: value for name, value in settings.items() if name.startswith("_")}
-    before = {name: getattr(least_squares, name) for name in constants}
-    spread, spread_columns, library = ProductModel._spread, features.SpreadColumns, None
-    for name, value in constants.items():
-        setattr(least_squares, name, value)
+    modules = {name: features if hasattr(features, name) else least_squares for name in settings if name[0] == "_"}
+    before = {name: getattr(module, name) for name, module in modules.items()}
+    spread_columns, library = features.SpreadColumns, None
+    for name, module in modules.items():
+        setattr(module, name, settings[name])
     if "library" in settings and torch.cuda.is_available():
         library = torch.backends.cuda.preferred_linalg_library()
         torch.backends.cuda.preferred_linalg_library(settings["library"])
     if "dense" in settings:
         features.SpreadColumns = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]
-    if "odd" in settings:
-        ProductModel._spread = lambda self, factors, last=None: spread(self, factors, last).contiguous()
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(least_squares, name, value)
-        ProductModel._spread, features.SpreadColumns = spread, spread_columns
+        for name, module in modules.items():
+            setattr(module, name, before[name])
+        features.SpreadColumns = spread_columns
         if library is not None:
             torch.backends.cuda.preferred_linalg_library(library)
 
@@ -217,12 +217,14 @@ def step_times(model: ProductModel, theta: Tensor, device: str, repeats: int) ->
     projection = model.project(theta)
     K, g = model.normal(theta, projection)
     damping = torch.full_like(projection.loss, 1e-2)
-    F = model.columns(theta)
+    F, there, present = model.columns(theta), theta.cpu(), model.present.cpu()
+    generators = [torch.Generator().manual_seed(seed) for seed in range(len(theta))]
     calls: dict[str, Callable[[], object]] = {
         "project": lambda: model.project(theta),
         "normal": lambda: model.normal(theta, projection),
         "step": lambda: marquardt._step(K, g, damping),
         "gains": lambda: insertion.gains(model, theta, projection, theta),
+        "drawn": lambda: insertion.drawn(model, [64] * len(theta), generators, there, present),
         "columns": lambda: model.columns(theta),
         "gram": lambda: least_squares.gram(F),
         "crossed": lambda: least_squares.crossed(F, F[..., :-1]),
@@ -234,21 +236,37 @@ def step_times(model: ProductModel, theta: Tensor, device: str, repeats: int) ->
     return {**times, "mean loss": float(projection.loss.mean()), "careful": float(projection.careful.double().sum())}
 
 
-def profiled(device: str, sizes: Sizes, file: Path) -> dict[str, Any]:
-    """The operations that took longest in a short course, in a file; how often the host waited."""
-    activities = [torch.profiler.ProfilerActivity.CPU]
+def profiled(device: str, sizes: Sizes, file: Path, last: tuple[ProductModel, Tensor]) -> dict[str, Any]:
+    """What took longest in three whole steps and, by kernels, in a short course; how often the host waited there."""
+    model, theta = last
+    key, everything = "self_cpu_time_total", [torch.profiler.ProfilerActivity.CPU]
+    kernels = everything
     if device == "cuda":
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profile:
-        seconds, _ = timed(device, sizes.fits, sizes, rounds=min(4, sizes.rounds), steps=150)
-    averages = profile.key_averages()
-    key = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
-    table = averages.table(sort_by=key, row_limit=25, max_name_column_width=90)
-    write_whole(file, f"{seconds:.2f} s under the profiler\n{table}\n")
-    print(table, flush=True)
+        key, kernels = "self_device_time_total", [torch.profiler.ProfilerActivity.CUDA]
+        everything = [*everything, *kernels]
+    with torch.profiler.profile(activities=everything) as steps:
+        for _ in range(3):
+            projection = model.project(theta)
+            K, g = model.normal(theta, projection)
+            marquardt._step(K, g, torch.full_like(projection.loss, 1e-2))
+        wait(device)
+    with torch.profiler.profile(activities=kernels) as course:
+        seconds, _ = timed(device, sizes.fits, sizes, rounds=min(2, sizes.rounds), steps=140)
+    averages = course.key_averages()
+    tables = [p.table(sort_by=key, row_limit=25, max_name_column_width=90) for p in (steps.key_averages(), averages)]
+    text = f"three steps of the whole batch\n{tables[0]}\na short course, {seconds:.2f} s\n{tables[1]}\n"
+    write_whole(file, text)
+    print(text, flush=True)
     waits = {e.key: e.count for e in averages if "Synchronize" in e.key or e.key == "aten::_local_scalar_dense"}
     launches = sum(e.count for e in averages if "LaunchKernel" in e.key)
     return {"profiled_seconds": seconds, "host_waits": waits, "kernel_launches": launches}
+
+
+def last_of(log: list[Calls]) -> tuple[ProductModel, Tensor]:
+    """The model and the parameters at which the fits ended."""
+    if not log or log[0].last is None:
+        raise GatelabError("the fits did not end, and there is no step to time; look for their error above")
+    return log[0].last
 
 
 def table_rows(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -326,8 +344,7 @@ def main(
         sizes, repeats = TINY, 1
     if tiny and not torch.cuda.is_available():
         device = "cpu"
-        for module in (least_squares, features):
-            module.on_gpu = lambda A: True
+        least_squares.on_gpu = features.on_gpu = lambda A: True
     name = platform.processor() or platform.machine()
     what = f"{sizes.fits} GLU fits, width {sizes.width}, {INPUTS} inputs, {sizes.points} points, one start each"
     record = Recording(
@@ -366,13 +383,13 @@ def main(
             "tflops": operations / elapsed / 1e12,
             "matrix_tflops_of_the_chip": rate,
             "share_of_matrix_rate": operations / elapsed / 1e12 / rate,
+            "share_in_blocks": calls.operations(sizes.points, in_blocks) / elapsed / 1e12 / rate,
             "projections": len(calls.projections),
             "projections_of_members": sum(batch for batch, _ in calls.projections),
         }
 
     def tried() -> dict[str, Any]:
-        assert log[0].last is not None
-        model, theta = log[0].last
+        model, theta = last_of(log)
         rows: dict[str, Any] = {}
         for title, settings in WAYS.items():
             try:
@@ -385,7 +402,7 @@ def main(
 
     record.part("fits", fits)
     if profile is not None:
-        record.part("profile", lambda: profiled(device, sizes, profile))
+        record.part("profile", lambda: profiled(device, sizes, profile, last_of(log)))
     if tries:
         record.part("tries", tried)
     log.clear()

@@ -36,6 +36,9 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
 from gatelab.linalg.least_squares import Projection, SpreadColumns, on_gpu, project
 
+# Whether columns of neurons times inputs lie in one piece each on a GPU, where rows do on a CPU.
+_COLUMNS_IN_ONE_PIECE = True
+
 
 @dataclass(frozen=True)
 class ProductModel:
@@ -172,22 +175,23 @@ class ProductModel:
         """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and perhaps one column more.
 
         Every entry is written once, where it stays: on a GPU a copy would take as long as all else that is done here.
-        There rows begin at even places, which products of matrices read twice as fast.
+        There a column lies in one piece, as the neurons do, so that what is read side by side is written so.
         """
-        d, count = self.x.shape[1], sum(b.shape[-1] for b in factors)
+        x, d, count = self.x, self.x.shape[1], sum(b.shape[-1] for b in factors)
         columns = count * d + (last is not None)
-        padding = 0
-        if on_gpu(self.x):
-            padding = columns % 2
-        out = self.x.new_empty(*factors[0].shape[:-1], columns + padding)[..., :columns]
+        if on_gpu(x) and _COLUMNS_IN_ONE_PIECE:
+            x = x.mT.contiguous().mT
+            out = x.new_empty(len(factors[0]), columns, len(x)).mT
+        else:
+            out = x.new_empty(len(factors[0]), len(x), columns)
         first = 0
         for b in factors:
             here = out[..., first : first + b.shape[-1] * d].unflatten(-1, (b.shape[-1], d))
             first += b.shape[-1] * d
             if b.requires_grad:
-                here.copy_(b[..., None] * self.x[:, None])  # autograd does not write where it is told to
+                here.copy_(b[..., None] * x[:, None])  # autograd does not write where it is told to
             else:
-                torch.mul(b[..., None], self.x[:, None], out=here)
+                torch.mul(b[..., None], x[:, None], out=here)
         if last is not None:
             out[..., -1:] = last
         return out
