@@ -67,9 +67,20 @@ class Projection:
         for name, value in vars(self).items():
             value[index] = getattr(other, name)
 
-    def reduced_gram(self, F: Tensor, J: Tensor) -> Tensor:
-        """J^T P J, where P projects on what F leaves: the normal matrix of a variable projection."""
-        T = Triangle.of(self.lower).solved(self.scale[..., None] * crossed(F, J))
+    def reduced_gram(self, F: Tensor, J: Tensor, FJ: Tensor | None = None) -> Tensor:
+        """J^T P J, where P projects on what F leaves: the normal matrix of a variable projection.
+
+        Args:
+            F: the columns (B, N, m) that were projected on.
+            J: other columns (B, N, p).
+            FJ: F^T J, if it is known.
+
+        Returns:
+            The matrix (B, p, p).
+        """
+        if FJ is None:
+            FJ = crossed(F, J)
+        T = Triangle.of(self.lower).solved(self.scale[..., None] * FJ)
         K = gram(J) - gram(T)
         if bool(self.careful.any()):
             # The difference of squares has lost half the digits: take the products of what was projected instead.
@@ -120,6 +131,20 @@ class SpreadColumns:
         """
         inner = self.h.mT @ (r * self.x)
         return torch.cat([inner.flatten(1)[..., None], (self.last * r).sum(1, keepdim=True)], 1)
+
+    def gram(self, F: Tensor) -> Tensor:
+        """F^T F (B, n d + 1, n d + 1), its last row and column by products with a vector.
+
+        A single column more than the tiles of a GPU hold would take as long as a whole tile of them.
+
+        Args:
+            F: this matrix, written out.
+
+        Returns:
+            The products.
+        """
+        border = self.transposed_times(self.last.expand(len(self.h), -1, -1))
+        return torch.cat([torch.cat([gram(F[..., :-1]), border[:, :-1]], -1), border.mT], -2)
 
 
 def crossed(A: Tensor, B: Tensor) -> Tensor:
@@ -203,7 +228,8 @@ def project(
     >>> bool((solution.coefficients - torch.linalg.lstsq(F, y).solution).abs().max() < 1e-12)
     True
     """
-    G = gram(F)
+    columns = spread or _Dense(F)
+    G = columns.gram(F)
     size = G.diagonal(dim1=-2, dim2=-1) + penalty
     scale = torch.where(size > 0, size.clamp_min(torch.finfo(F.dtype).tiny).rsqrt(), 0.0)
     scaled = scale[..., None] * G * scale[..., None, :]
@@ -213,7 +239,7 @@ def project(
     near = (failed != 0) | ~(lower.diagonal(dim1=-2, dim2=-1).amin(-1).square() > _WELL)
     if bool(near.any()):
         triangle.put(near.nonzero()[:, 0], _shifted_cholesky(scaled[near]))
-    c, r, missed = _refined(spread or _Dense(F), y, penalty, triangle, scale)
+    c, r, missed = _refined(columns, y, penalty, triangle, scale)
     loss = r.square().sum((-2, -1))
     careful = near & ((rank < _SQUARED_RANK) | ~(missed <= _MISSED * loss))
     if bool(careful.any()):
@@ -352,6 +378,9 @@ class _Dense:
 
     def transposed_times(self, r: Tensor) -> Tensor:
         return self.F.mT @ r
+
+    def gram(self, F: Tensor) -> Tensor:
+        return gram(F)
 
 
 def _refined(

@@ -34,9 +34,9 @@ from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
-from gatelab.linalg.least_squares import Projection, SpreadColumns, on_gpu, project
+from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
 
-# Whether columns of neurons times inputs lie in one piece each on a GPU, where rows do on a CPU.
+# Whether neurons, and their columns times the inputs, lie in one piece each on a GPU, where rows do on a CPU.
 _COLUMNS_IN_ONE_PIECE = True
 
 
@@ -114,9 +114,14 @@ class ProductModel:
         if self.lines:
             line = (projection.coefficients[:, :-1, 0].view(batch, n, d) @ self.x.T).mT
             partial = [b * line for b in partial]
-        J = self._spread(partial)
-        K = projection.reduced_gram(self._columns_of(self._neurons(z)), J)
-        g = J.mT @ projection.residual
+        J, F = self._spread(partial), self._columns_of(self._neurons(z))
+        if self.lines and on_gpu(theta):
+            border = self._products(partial, self._constant()).mT
+            K = projection.reduced_gram(F, J, torch.cat([crossed(F[..., :-1], J), border], 1))
+            g = self._products(partial, projection.residual)
+        else:
+            K = projection.reduced_gram(F, J)
+            g = J.mT @ projection.residual
         if self.lines:
             g = g[..., 0]
         else:
@@ -147,6 +152,8 @@ class ProductModel:
 
     def affine(self, theta: Tensor) -> list[Tensor]:
         """The values of each map (B, N, n)."""
+        if on_gpu(theta) and _COLUMNS_IN_ONE_PIECE:
+            return [(theta[:, i] @ self.x.T).mT for i in range(theta.shape[1])]
         return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
 
     def _neurons(self, z: list[Tensor]) -> Tensor:
@@ -195,6 +202,10 @@ class ProductModel:
         if last is not None:
             out[..., -1:] = last
         return out
+
+    def _products(self, factors: list[Tensor], r: Tensor) -> Tensor:
+        """The products (B, p, 1) of the columns of `_spread` with r (B or 1, N, 1), without the columns."""
+        return torch.cat([(b.mT @ (r * self.x)).flatten(1) for b in factors], 1)[..., None]
 
     def _partials(self, z: list[Tensor]) -> list[Tensor]:
         """The derivative of the neurons by each map, (B, N, n) each."""
