@@ -1,8 +1,8 @@
 """Many networks at once on a GPU: `python benchmarks/gpu.py results/gpu.json`, on a machine that has one.
 
 256 GLU fits (width 32, 5 inputs, 10 000 points) with `device="cuda"` and the share of the chip's float64 matrix rate
-that the solver reaches; both estimators on one table, on the GPU and on the CPU; and a few of the fits on two cores of
-the same machine. What was measured is written after every part, a part that fails leaves the others, and after
+that the solver reaches; a few of the fits on two cores of the same machine, while both estimators are fitted to one
+table on the GPU; and these on the CPU. What was measured is written after every part, a part that fails leaves the others, and after
 `--seconds` no further part begins.
 
 Operations are those that the algorithm needs, from the shapes of its calls: of a symmetric product each entry once,
@@ -335,7 +335,7 @@ def main(
     out: Path,
     profile: Annotated[Path | None, typer.Option(help="Where the longest operations of a short course go.")] = None,
     tries: Annotated[bool, typer.Option("--tries", help="Time a step with every way of `WAYS`.")] = False,
-    seconds: Annotated[float, typer.Option(help="After them no further part begins.")] = 110.0,
+    seconds: Annotated[float, typer.Option(help="After them no further part begins.")] = 100.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU too.")] = False,
 ) -> None:
     """Measure, and write the record after every part."""
@@ -406,12 +406,12 @@ def main(
     if tries:
         record.part("tries", tried)
     log.clear()
-    record.part("regressor", lambda: {"regressor": [regressor(device, sizes)]})
-    record.part("classifier", lambda: {"classifier": [classifier(device, sizes)]})
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=on_two_cores, args=(sizes, answers), daemon=True)
     process.start()
+    record.part("regressor", lambda: {"regressor": [regressor(device, sizes)]})
+    record.part("classifier", lambda: {"classifier": [classifier(device, sizes)]})
 
     def few() -> dict[str, Any]:
         elapsed, rmse = answers.get(timeout=max(1.0, seconds + 30 - (time.monotonic() - record.began)))
@@ -419,15 +419,16 @@ def main(
         pairs = {"cpu_rmse": rmse, "cuda_rmse": errors[: sizes.on_cpu]}
         return {"cpu_fits": sizes.on_cpu, "cpu_seconds": elapsed, **pairs, "ratio": elapsed / sizes.on_cpu / each}
 
-    # Two cores are busy with the fits; the estimators have all others.
-    torch.set_num_threads(max(1, torch.get_num_threads() - 2))
+    record.part("fits, CPU", few)
     for estimator in (classifier, regressor):
         title = estimator.__name__
         record.part(
             f"{title}, CPU",
-            lambda estimator=estimator, title=title: {title: [*record.values[title], estimator("cpu", sizes)]},
+            lambda estimator=estimator, title=title: {
+                title: [*record.values.get(title, []), estimator("cpu", sizes)],
+                "cpu_threads": torch.get_num_threads(),
+            },
         )
-    record.part("fits, CPU", few)
     process.join(timeout=1)
 
 
