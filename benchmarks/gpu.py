@@ -2,8 +2,8 @@
 
 256 GLU fits (width 32, 5 inputs, 10 000 points) with `device="cuda"` and the share of the chip's float64 matrix rate
 that the solver reaches; a few of the fits on two cores of the same machine, while both estimators are fitted to one
-table on the GPU; and these on the CPU. What was measured is written after every part, a part that fails leaves the others, and after
-`--seconds` no further part begins.
+table on the GPU; and these on the CPU. What was measured is written after every part, a part that fails leaves the
+others, and after `--seconds` no further part begins.
 
 Operations are those that the algorithm needs, from the shapes of its calls: of a symmetric product each entry once,
 nothing for what is recomputed with more care. `matrix_tflop_in_blocks` counts as torch's counter did before, when
