@@ -505,8 +505,8 @@ def smooth_gates() -> Iterator[Held]:
         "results/scaling/smooth.json",
     )
     gpu = record("gpu.json")
-    assert 20 < gpu["cuda_seconds"] < 40
-    yield Held((README,), f"take half a minute, {gpu['ratio']:.0f} times less than on two cores", "results/gpu.json")
+    seconds = f"take {gpu['cuda_seconds']:.0f} seconds, {gpu['ratio']:.0f} times less than on two cores"
+    yield Held((README,), seconds, "results/gpu.json")
 
 
 def estimates() -> Iterator[Held]:

@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from gatelab.linalg.least_squares import cholesky_qr, gram, project
+from gatelab.linalg import least_squares
+from gatelab.linalg.least_squares import (
+    SpreadColumns,
+    blocked_cholesky,
+    cholesky_qr,
+    factored,
+    gram,
+    lower_inverse,
+    project,
+)
 
 
 def matrices(log_condition: float, batch: int = 3, rows: int = 400, columns: int = 30, seed: int = 0) -> Tensor:
@@ -113,3 +122,64 @@ def test_cholesky_qr_is_orthonormal_where_plain_cholesky_fails(log_condition: fl
 def test_gram_in_blocks(columns: int) -> None:
     A = torch.randn(2, 40, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(gram(A), A.mT @ A, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 64, 129, 193, 400])
+def test_gram_in_the_tiles_of_a_gpu(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(least_squares, "on_gpu", lambda A: True)
+    A = torch.randn(2, 40, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(gram(A), A.mT @ A, atol=1e-12)
+
+
+@pytest.mark.parametrize("log_condition", [0, 3, 6])
+@pytest.mark.parametrize("columns", [7, 64, 100])
+def test_factors_in_blocks_are_those_of_the_library(columns: int, log_condition: float) -> None:
+    G = gram(matrices(log_condition, columns=columns))
+    L, inverse, failed = blocked_cholesky(G)
+    exact = torch.linalg.cholesky(G)
+    assert failed.tolist() == [0, 0, 0]
+    assert bool((L @ L.mT - G).abs().max() < 1e-14)
+    assert bool((L.triu(1) == 0).all()) and bool((inverse.triu(1) == 0).all())
+    assert torch.allclose(L, exact, atol=1e-14 * 100**log_condition)
+    assert bool((lower_inverse(exact) @ exact - torch.eye(columns)).abs().max() < 1e-13 * 10**log_condition)
+    assert bool((inverse @ L - torch.eye(columns)).abs().max() < 1e-13 * 10**log_condition)
+
+
+def test_blocks_fail_where_the_library_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    G = torch.eye(100, dtype=torch.float64).repeat(4, 1, 1)
+    for member, place in ((1, 3), (2, 50), (3, 99)):
+        G[member, place, place] = -1.0
+    monkeypatch.setattr(least_squares, "on_gpu", lambda A: True)
+    triangle, failed = factored(G)
+    assert triangle.inverse is not None
+    assert (failed != 0).tolist() == (torch.linalg.cholesky_ex(G).info != 0).tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("log_condition", [0, 3, 6, 8, 10])
+def test_what_a_gpu_is_given_comes_to_the_same(log_condition: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    F = matrices(log_condition, columns=70)
+    y, J = targets(F, noise=1e-3), matrices(1, columns=9, seed=5)
+    plain = project(F, y, none(F))
+    K = plain.reduced_gram(F, J)
+    monkeypatch.setattr(least_squares, "on_gpu", lambda A: True)
+    blocked = project(F, y, none(F))
+    assert blocked.careful.tolist() == plain.careful.tolist()
+    assert torch.allclose(blocked.loss, plain.loss, rtol=1e-9)
+    assert torch.allclose(blocked.residual, plain.residual, atol=1e-9)
+    assert bool((blocked.reduced_gram(F, J) - K).norm() < 1e-6 * K.norm())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_without_the_matrix_are_those_with_it(weighted: bool) -> None:
+    generator = torch.Generator().manual_seed(4)
+    h = torch.randn(3, 50, 4, generator=generator, dtype=torch.float64)
+    x = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    last = torch.rand(3 if weighted else 1, 50, 1, generator=generator, dtype=torch.float64)
+    F = torch.cat([(h[..., None] * x[:, None]).flatten(-2), last.expand(3, -1, -1)], -1)
+    y, c = (torch.randn(3, k, 1, generator=generator, dtype=torch.float64) for k in (50, 13))
+    spread = SpreadColumns(h, x, last)
+    assert torch.allclose(spread.times(c), F @ c, atol=1e-13)
+    assert torch.allclose(spread.transposed_times(y), F.mT @ y, atol=1e-13)
+    without, dense = project(F, y, none(F), spread=spread), project(F, y, none(F))
+    assert torch.allclose(without.coefficients, dense.coefficients, atol=1e-12)
+    assert torch.allclose(without.loss, dense.loss, rtol=1e-12)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from gatelab.feedforward import activation, activations, unit
+from gatelab.linalg import least_squares
+from gatelab.solve import features
 from gatelab.solve.features import ProductModel
-from gatelab.solve.insertion import costs, draw, gains, inserted, removed
+from gatelab.solve.insertion import costs, draw, drawn, gains, inserted, removed
 from gatelab.solve.marquardt import descend
 from gatelab.solve.solution import Status
 
@@ -154,6 +156,80 @@ def test_neurons_go_and_come_where_they_should() -> None:
     assert more.present.sum(1).tolist() == [4, 5, 4]
     assert torch.equal(moved[0, :, :4], theta[0])
     assert bool((more.project(moved).loss <= fewer.project(theta).loss + 1e-12).all())
+
+
+def drawn_alone(model: ProductModel, count: int, generator: torch.Generator, near: Tensor) -> Tensor:
+    """What `drawn` makes, a member at a time."""
+    d = model.x.shape[1] - 1
+    theta = torch.randn(model.maps, count, d + 1, generator=generator, dtype=torch.float64)
+    if near.shape[1]:
+        half = count // 2
+        source = near[:, torch.randint(near.shape[1], (half,), generator=generator)]
+        length = source[..., :-1].norm(dim=-1, keepdim=True)
+        turn = 0.3 * torch.rand(half, 1, generator=generator, dtype=torch.float64) ** 4
+        sign = torch.where(torch.rand(half, 1, generator=generator) < 0.5, 1.0, -1.0)
+        theta[:, :half, :-1] = sign * source[..., :-1] / length + turn * theta[:, :half, :-1]
+        theta[1:, :half, -1] = (sign * source[1:] / length[1:])[..., -1]
+    through = model.x[torch.randint(len(model.x), (count,), generator=generator), :-1]
+    theta[0, :, -1] = -(theta[0, :, :-1] * through).sum(-1)
+    if not model.homogeneous[0]:
+        steep = 6.0 ** torch.rand(count, 1, generator=generator, dtype=torch.float64)
+        theta[0] *= steep / theta[0, :, :-1].norm(dim=-1, keepdim=True)
+    return theta
+
+
+@pytest.mark.parametrize("spec", ["glu", "swiglu", "gqu", "gelu"])
+def test_what_is_drawn_for_a_batch_is_drawn_for_each(spec: str) -> None:
+    model, theta = model_of(spec, batch=4)
+    present = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool)
+    counts = [12, 9, 0, 5]
+    together = drawn(model, counts, [torch.Generator().manual_seed(b) for b in range(4)], theta, present)
+    for b, count in enumerate(counts):
+        alone = drawn_alone(model, count, torch.Generator().manual_seed(b), theta[b][:, present[b]])
+        assert torch.equal(together[b, :, :count], alone)
+        assert bool((together[b, :, count:] == 0).all())
+
+
+def test_neurons_go_and_come_in_a_batch_as_they_would_alone() -> None:
+    model, theta = model_of("glu", width=6)
+    present = torch.tensor([[1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 1]], dtype=torch.bool)
+    model = replace(model, present=present)
+    unwanted, wanted = [2, 1, 0], [1, 0, 3]
+    whole = [torch.Generator().manual_seed(b) for b in range(3)]
+    fewer = removed(model, model.project(theta), unwanted, whole)
+    more, moved = inserted(fewer, theta, fewer.project(theta), wanted, whole)
+    for b in range(3):
+        g, only = torch.Generator().manual_seed(b), model.take(torch.tensor([b]))
+        own_fewer = removed(only, only.project(theta[b : b + 1]), unwanted[b : b + 1], [g])
+        assert torch.equal(own_fewer.present[0], fewer.present[b])
+        own_more, own_moved = inserted(
+            own_fewer, theta[b : b + 1], own_fewer.project(theta[b : b + 1]), wanted[b : b + 1], [g]
+        )
+        n = own_more.present.shape[1]
+        assert torch.equal(own_more.present[0], more.present[b, :n]) and not bool(more.present[b, n:].any())
+        assert torch.equal(own_moved[0], moved[b, :, :n])
+
+
+@pytest.mark.parametrize("d_out", [1, 2])
+@pytest.mark.parametrize("spec", ["mlp", "glu", "swiglu", "gqu"])
+def test_the_way_of_a_gpu_comes_to_the_same(spec: str, d_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, theta = model_of(spec, d_out=d_out, rows=200, width=12, ridge=1e-6)
+    generator = torch.Generator().manual_seed(3)
+    model = replace(model, root_weight=torch.rand(3, 200, generator=generator, dtype=torch.float64) + 0.5)
+    plain = model.project(theta)
+    K, g = model.normal(theta, plain)
+    candidates = model.normalised(torch.stack([draw(model, 6, torch.Generator().manual_seed(b)) for b in range(3)]))
+    promised, cost = gains(model, theta, plain, candidates), costs(model, plain)
+    for module in (least_squares, features):
+        monkeypatch.setattr(module, "on_gpu", lambda A: True)
+    there = model.project(theta)
+    assert torch.allclose(there.loss, plain.loss, rtol=1e-9)
+    assert torch.allclose(there.residual, plain.residual, atol=1e-8)
+    other_K, other_g = model.normal(theta, plain)
+    assert bool((other_K - K).norm() < 1e-8 * K.norm())
+    assert bool((other_g - g).norm() < 1e-8 * g.norm())
+    assert torch.allclose(gains(model, theta, plain, candidates), promised, rtol=1e-5, atol=1e-9)
+    assert torch.allclose(costs(model, plain), cost, rtol=1e-4, atol=1e-9)
 
 
 def test_descent_never_rises_and_stops_at_its_own_budget() -> None:

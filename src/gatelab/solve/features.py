@@ -34,7 +34,10 @@ from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit, factor_names
-from gatelab.linalg.least_squares import Projection, project
+from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
+
+# Whether neurons, and their columns times the inputs, lie in one piece each on a GPU, where rows do on a CPU.
+_COLUMNS_IN_ONE_PIECE = True
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,10 @@ class ProductModel:
         if self.lines:
             penalty = penalty.repeat_interleave(theta.shape[-1], -1)
         penalty = torch.cat([penalty, torch.zeros_like(self.ridge[:, None])], -1)
-        return project(self.columns(theta), y, penalty, rank=rank)
+        neurons, spread = self._neurons(self.affine(theta)), None
+        if self.lines and on_gpu(theta):
+            spread = SpreadColumns(neurons, self.x, self._constant())
+        return project(self._columns_of(neurons), y, penalty, rank=rank, spread=spread)
 
     def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
         """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss, after Kaufman."""
@@ -108,9 +114,14 @@ class ProductModel:
         if self.lines:
             line = (projection.coefficients[:, :-1, 0].view(batch, n, d) @ self.x.T).mT
             partial = [b * line for b in partial]
-        J = torch.cat([self._spread(b) for b in partial], -1)
-        K = projection.reduced_gram(self._columns_of(self._neurons(z)), J)
-        g = J.mT @ projection.residual
+        J, F = self._spread(partial), self._columns_of(self._neurons(z))
+        if self.lines and on_gpu(theta):
+            border = self._products(partial, self._constant()).mT
+            K = projection.reduced_gram(F, J, torch.cat([crossed(F[..., :-1], J), border], 1))
+            g = self._products(partial, projection.residual)
+        else:
+            K = projection.reduced_gram(F, J)
+            g = J.mT @ projection.residual
         if self.lines:
             g = g[..., 0]
         else:
@@ -141,6 +152,8 @@ class ProductModel:
 
     def affine(self, theta: Tensor) -> list[Tensor]:
         """The values of each map (B, N, n)."""
+        if on_gpu(theta) and _COLUMNS_IN_ONE_PIECE:
+            return [(theta[:, i] @ self.x.T).mT for i in range(theta.shape[1])]
         return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
 
     def _neurons(self, z: list[Tensor]) -> Tensor:
@@ -154,17 +167,45 @@ class ProductModel:
             return mask
         return mask * self.root_weight[..., None]
 
+    def _constant(self) -> Tensor:
+        """The column of the constant (B or 1, N, 1), rows weighted."""
+        if self.root_weight is not None:
+            return self.root_weight[..., None]
+        return self.x[None, :, -1:]
+
     def _columns_of(self, neurons: Tensor) -> Tensor:
         if self.lines:
-            neurons = self._spread(neurons)
-        constant = self.x[:, -1:].expand(len(neurons), -1, -1)
-        if self.root_weight is not None:
-            constant = self.root_weight[..., None]
-        return torch.cat([neurons, constant], -1)
+            return self._spread([neurons], self._constant())
+        return torch.cat([neurons, self._constant().expand(len(neurons), -1, -1)], -1)
 
-    def _spread(self, b: Tensor) -> Tensor:
-        """(B, N, n) -> (B, N, n (d_in + 1)): each column times (x, 1)."""
-        return (b[..., None] * self.x[:, None]).flatten(-2)
+    def _spread(self, factors: list[Tensor], last: Tensor | None = None) -> Tensor:
+        """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and perhaps one column more.
+
+        Every entry is written once, where it stays: on a GPU a copy would take as long as all else that is done here.
+        There a column lies in one piece, as the neurons do, so that what is read side by side is written so.
+        """
+        x, d, count = self.x, self.x.shape[1], sum(b.shape[-1] for b in factors)
+        columns = count * d + (last is not None)
+        if on_gpu(x) and _COLUMNS_IN_ONE_PIECE:
+            x = x.mT.contiguous().mT
+            out = x.new_empty(len(factors[0]), columns, len(x)).mT
+        else:
+            out = x.new_empty(len(factors[0]), len(x), columns)
+        first = 0
+        for b in factors:
+            here = out[..., first : first + b.shape[-1] * d].unflatten(-1, (b.shape[-1], d))
+            first += b.shape[-1] * d
+            if b.requires_grad:
+                here.copy_(b[..., None] * x[:, None])  # autograd does not write where it is told to
+            else:
+                torch.mul(b[..., None], x[:, None], out=here)
+        if last is not None:
+            out[..., -1:] = last
+        return out
+
+    def _products(self, factors: list[Tensor], r: Tensor) -> Tensor:
+        """The products (B, p, 1) of the columns of `_spread` with r (B or 1, N, 1), without the columns."""
+        return torch.cat([(b.mT @ (r * self.x)).flatten(1) for b in factors], 1)[..., None]
 
     def _partials(self, z: list[Tensor]) -> list[Tensor]:
         """The derivative of the neurons by each map, (B, N, n) each."""

@@ -7,12 +7,13 @@ what losing a neuron would cost, are both exact given the other neurons, and bot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gatelab.linalg.least_squares import Projection, crossed
+from gatelab.linalg.least_squares import Projection, Triangle, crossed
 from gatelab.solve.features import ProductModel
 
 # Candidates for each neuron that is wanted, and the fewest in all.
@@ -21,28 +22,64 @@ _PER_NEURON, _FEWEST = 16, 64
 _STEEPEST = 6.0
 
 
-def draw(model: ProductModel, count: int, generator: torch.Generator, near: Tensor | None = None) -> Tensor:
-    """`count` neurons (maps, count, d_in + 1); half of them like those of `near` (maps, n, d_in + 1), if given.
+def draw(model: ProductModel, count: int, generator: torch.Generator) -> Tensor:
+    """`count` neurons (maps, count, d_in + 1) of random directions: what `drawn` gives a member that has none."""
+    nothing = torch.zeros(1, model.maps, 0, model.x.shape[1], dtype=torch.float64)
+    return drawn(model, [count], [generator], nothing, torch.zeros(1, 0, dtype=torch.bool))[0]
 
-    Drawn on the CPU, so that a seed means the same on every device.
+
+def drawn(
+    model: ProductModel, counts: Sequence[int], generators: Sequence[torch.Generator], maps: Tensor, present: Tensor
+) -> Tensor:
+    """counts[b] neurons for each member, half of them like those that it has, and zeros up to the most of all.
+
+    Drawn on the CPU, so that a seed means the same on every device: member by member what is random, all together what
+    is made of it. A batch of hundreds would otherwise keep a GPU waiting.
+
+    Args:
+        model: the batch, of which the rows and the unit matter.
+        counts: how many of each member; no number is drawn for a member of none.
+        generators: of each member.
+        maps: the neurons (B, maps, n, d_in + 1) that there are, on the CPU.
+        present: which of them exist (B, n), on the CPU.
+
+    Returns:
+        The neurons (B, maps, most, d_in + 1), on the CPU.
     """
-    d = model.x.shape[1] - 1
-    theta = torch.randn(model.maps, count, d + 1, generator=generator, dtype=torch.float64)
-    if near is not None and near.shape[1]:
-        half = count // 2
-        source = near[:, torch.randint(near.shape[1], (half,), generator=generator)]
-        length = source[..., :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        turn = 0.3 * torch.rand(half, 1, generator=generator, dtype=torch.float64) ** 4
-        sign = torch.where(torch.rand(half, 1, generator=generator) < 0.5, 1.0, -1.0)
-        theta[:, :half, :-1] = sign * source[..., :-1] / length + turn * theta[:, :half, :-1]
-        theta[1:, :half, -1] = (sign * source[1:] / length[1:])[..., -1]
-    rows = torch.randint(len(model.x), (count,), generator=generator)
-    through = model.x[rows.to(model.x.device), :-1].cpu()
-    theta[0, :, -1] = -(theta[0, :, :-1] * through).sum(-1)
-    if not model.homogeneous[0]:
+    batch, most, (number, d) = len(counts), max(counts, default=0), (model.maps, model.x.shape[1] - 1)
+    theta = torch.zeros(batch, number, most, d + 1, dtype=torch.float64)
+    source = torch.zeros(batch, most, dtype=torch.long)
+    copied = torch.zeros(batch, most, dtype=torch.bool)
+    turn, steep = torch.zeros(2, batch, most, dtype=torch.float64)
+    side, rows = torch.zeros(batch, most), torch.zeros(batch, most, dtype=torch.long)
+    smooth = not model.homogeneous[0]
+    for b, (count, g, n) in enumerate(zip(counts, generators, present.sum(1).tolist(), strict=True)):
+        if not count:
+            continue
+        theta[b, :, :count] = torch.randn(number, count, d + 1, generator=g, dtype=torch.float64)
+        if n:
+            half = count // 2
+            source[b, :half] = torch.randint(n, (half,), generator=g)
+            turn[b, :half] = torch.rand(half, 1, generator=g, dtype=torch.float64)[:, 0]
+            side[b, :half] = torch.rand(half, 1, generator=g)[:, 0]
+            copied[b, :half] = True
+        rows[b, :count] = torch.randint(len(model.x), (count,), generator=g)
+        if smooth:
+            steep[b, :count] = torch.rand(count, 1, generator=g, dtype=torch.float64)[:, 0]
+    if bool(copied.any()):
+        slots = present.to(torch.uint8).argsort(dim=1, descending=True, stable=True).gather(1, source)
+        near = maps.gather(2, slots[:, None, :, None].expand(-1, number, -1, d + 1))
+        length = near[..., :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        sign = torch.where(side < 0.5, 1.0, -1.0)[:, None, :, None]
+        turned = sign * near[..., :-1] / length + (0.3 * turn**4)[:, None, :, None] * theta[..., :-1]
+        here = copied[:, None, :, None]
+        theta[..., :-1] = torch.where(here, turned, theta[..., :-1])
+        theta[:, 1:, :, -1:] = torch.where(here, (sign * near[:, 1:] / length[:, 1:])[..., -1:], theta[:, 1:, :, -1:])
+    theta[:, 0, :, -1] = -(theta[:, 0, :, :-1] * model.x.cpu()[rows, :-1]).sum(-1)
+    if smooth:
         # A smooth gate has a width: from nearly a line across the data to nearly a kink.
-        steep = _STEEPEST ** torch.rand(count, 1, generator=generator, dtype=torch.float64)
-        theta[0] *= steep / theta[0, :, :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        lengths = theta[:, 0, :, :-1].norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        theta[:, 0] *= _STEEPEST ** steep[..., None] / lengths
     return theta
 
 
@@ -53,7 +90,7 @@ def gains(model: ProductModel, theta: Tensor, projection: Projection, candidates
     # Column k of a candidate is H x_k: the products below are those with all its columns, which are never formed.
     basis = model.x if model.lines else model.x[:, -1:]
     lost = torch.stack([projection.scale[..., None] * crossed(F, H * basis[:, k, None]) for k in range(basis.shape[1])])
-    lost = torch.linalg.solve_triangular(projection.lower, lost, upper=False).permute(1, 3, 0, 2)
+    lost = Triangle.of(projection.lower).solved(lost).permute(1, 3, 0, 2)
     pairs = (basis[:, :, None] * basis[:, None]).flatten(1)
     own = (H.square().mT @ pairs).view(*lost.shape[:3], -1)
     asked = torch.stack([H.mT @ (projection.residual * basis[:, k, None]) for k in range(basis.shape[1])], 2)
@@ -69,7 +106,7 @@ def costs(model: ProductModel, projection: Projection) -> Tensor:
     """By how much the loss would rise without each neuron, the others refitted: (B, n), infinite where none is."""
     batch, n = model.present.shape
     block = model.x.shape[1] if model.lines else 1
-    inverse = torch.cholesky_inverse(projection.lower)[:, :-1, :-1].reshape(batch, n, block, n, block)
+    inverse = Triangle.of(projection.lower).squared_inverse()[:, :-1, :-1].reshape(batch, n, block, n, block)
     inverse = inverse.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
     c = projection.coefficients[:, :-1] / projection.scale[:, :-1, None].clamp_min(1e-300)
     c = c.reshape(batch, n, block, -1)
@@ -88,37 +125,32 @@ def inserted(
     model: ProductModel, theta: Tensor, projection: Projection, wanted: list[int], generators: list[torch.Generator]
 ) -> tuple[ProductModel, Tensor]:
     """The batch with wanted[b] neurons more in member b: each the best of its own group of candidates."""
-    maps, present = theta.cpu(), model.present.cpu()
-    drawn = {
-        b: draw(model, max(_PER_NEURON * k, _FEWEST), generators[b], maps[b][:, present[b]])
-        for b, k in enumerate(wanted)
-        if k
-    }
-    if not drawn:
+    if not any(wanted):
         return model, theta
-    most = max(c.shape[1] for c in drawn.values())
-    candidates = torch.zeros(len(theta), model.maps, most, theta.shape[-1], dtype=torch.float64)
-    for b, c in drawn.items():
-        candidates[b, :, : c.shape[1]] = c
-    candidates = model.normalised(candidates)
+    maps, present = theta.cpu(), model.present.cpu()
+    counts = [max(_PER_NEURON * k, _FEWEST) * bool(k) for k in wanted]
+    candidates = model.normalised(drawn(model, counts, generators, maps, present))
     score = gains(model, theta, projection, candidates.to(theta.device)).cpu()
     # As many slots as the widest member will need.
     need = max(n + k for n, k in zip(present.sum(1).tolist(), wanted, strict=True))
     more = max(need - present.shape[1], 0)
     maps = torch.cat([maps, maps.new_zeros(*maps.shape[:2], more, maps.shape[3])], 2)
     present = torch.cat([present, present.new_zeros(len(present), more)], 1)
-    for b, c in drawn.items():
-        chosen = _best_of_groups(score[b, : c.shape[1]], wanted[b])
-        free = (~present[b]).nonzero()[: wanted[b], 0]
-        maps[b, :, free] = candidates[b, :, chosen]
-        present[b, free] = True
+    free = present.to(torch.uint8).argsort(dim=1, stable=True)
+    for k in sorted({*wanted} - {0}):
+        members = torch.tensor([b for b, w in enumerate(wanted) if w == k])
+        chosen = _best_of_groups(score[members, : max(_PER_NEURON * k, _FEWEST)], k)
+        slots = free[members, :k]
+        maps[members[:, None], :, slots] = candidates[members[:, None], :, chosen]
+        present[members[:, None], slots] = True
     return replace(model, present=present.to(theta.device)), maps.to(theta.device)
 
 
 def _best_of_groups(score: Tensor, groups: int) -> Tensor:
-    """The index of the best in each of `groups` interleaved groups: good ones that are not all the same one."""
-    rows = torch.arange(len(score) // groups * groups).view(-1, groups)
-    return rows.gather(0, score[rows].nan_to_num(-torch.inf).argmax(0, keepdim=True))[0]
+    """The best (B, groups) in each of `groups` interleaved groups: good ones that are not all the same one."""
+    rows = score.shape[1] // groups
+    grouped = score[:, : rows * groups].nan_to_num(-torch.inf).unflatten(1, (rows, groups))
+    return grouped.argmax(1) * groups + torch.arange(groups)
 
 
 def removed(
@@ -126,10 +158,13 @@ def removed(
 ) -> ProductModel:
     """The batch without unwanted[b] neurons of member b: the cheapest, costs shaken by factors e^(N(0, 1) / 2)."""
     cost, present = costs(model, projection).cpu(), model.present.cpu().clone()
-    for b, k in enumerate(unwanted):
+    shake = torch.zeros_like(cost)
+    for b, (k, n) in enumerate(zip(unwanted, present.sum(1).tolist(), strict=True)):
         if k:
-            here = present[b].nonzero()[:, 0]
-            shake = torch.exp(0.5 * torch.randn(len(here), generator=generators[b], dtype=torch.float64))
-            cheapest = (cost[b, here] * shake).nan_to_num(torch.inf).argsort()[:k]
-            present[b, here[cheapest]] = False
-    return replace(model, present=present.to(model.present.device))
+            shake[b, :n] = torch.randn(n, generator=generators[b], dtype=torch.float64)
+    place = (present.cumsum(1) - 1).clamp_min(0)
+    shaken = (cost * torch.exp(0.5 * shake.gather(1, place))).nan_to_num(torch.finfo(cost.dtype).max)
+    order = torch.where(present, shaken, torch.inf).argsort(dim=1, stable=True)
+    cheapest = torch.arange(present.shape[1]) < torch.tensor(unwanted)[:, None]
+    here = torch.zeros_like(present).scatter(1, order, cheapest) & present
+    return replace(model, present=(present & ~here).to(model.present.device))
