@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
+from gatelab.errors import GatelabError
 from gatelab.linalg import least_squares
 from gatelab.linalg.least_squares import (
     SpreadColumns,
@@ -183,3 +186,11 @@ def test_products_without_the_matrix_are_those_with_it(weighted: bool) -> None:
     without, dense = project(F, y, none(F), spread=spread), project(F, y, none(F))
     assert torch.allclose(without.coefficients, dense.coefficients, atol=1e-12)
     assert torch.allclose(without.loss, dense.loss, rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_is_refused_and_not_shifted_for_ever(value: float) -> None:
+    F, y = torch.randn(2, 20, 3, dtype=torch.float64), torch.randn(2, 20, 1, dtype=torch.float64)
+    F[1, 3, 1] = value
+    with pytest.raises(GatelabError, match="no numbers"):
+        project(F, y, torch.zeros(2, 3, dtype=torch.float64))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gatelab.errors import GatelabError
 from gatelab.linalg.interruptible import stop_if_asked
 
 # Columns up to which a square is one product; a GPU's products are cut where its tiles end.
@@ -31,6 +32,8 @@ _REFINEMENTS = 3
 # Directions of the scaled columns below this singular value are not told from zero: by QR, and by a shifted square.
 _RANK, _SQUARED_RANK = 1e-10, 1e-6
 _MISSED = 1e-4
+# Shifts that are tried, each ten times the last: with so many any matrix of numbers is positive.
+_SHIFTS = 20
 
 
 def on_gpu(A: Tensor) -> bool:
@@ -434,7 +437,7 @@ def _shifted_cholesky(G: Tensor) -> Triangle:
     triangle, failed = factored(G)
     eps = torch.finfo(G.dtype).eps
     shift = 4 * eps * G.diagonal(dim1=-2, dim2=-1).sum(-1)
-    while True:
+    for _ in range(_SHIFTS):
         # Pivots at the level of rounding are as bad as a failure, for what they hold is noise.
         pivots = triangle.lower.diagonal(dim1=-2, dim2=-1)
         noise = 4 * eps * G.shape[-1] * pivots.amax(-1).square()
@@ -447,3 +450,7 @@ def _shifted_cholesky(G: Tensor) -> Triangle:
         again, failed[i] = factored(shifted)
         triangle.put(i, again)
         shift = shift * 10
+    raise GatelabError(
+        "the columns of a least-squares problem hold values that are no numbers (NaN or infinite), or squares beyond the"
+        " largest number; give inputs, weights and a unit whose values are finite"
+    )
