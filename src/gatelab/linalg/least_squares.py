@@ -451,6 +451,6 @@ def _shifted_cholesky(G: Tensor) -> Triangle:
         triangle.put(i, again)
         shift = shift * 10
     raise GatelabError(
-        "the columns of a least-squares problem hold values that are no numbers (NaN or infinite), or squares beyond the"
-        " largest number; give inputs, weights and a unit whose values are finite"
+        "the columns of a least-squares problem hold values that are no numbers (NaN or infinite), or squares beyond"
+        " the largest number; give inputs, weights and a unit whose values are finite"
     )
