@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 
 import gatelab as gl
 from gatelab import GatedClassifier
-from gatelab.estimators import trees
+from gatelab.estimators import committee, trees
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.trees import KINDS, StepTrees, TreeGrower, log_probability
 
@@ -67,7 +67,7 @@ def test_every_leaf_makes_a_share_of_newtons_step_on_the_rows_that_the_tree_saw(
     trained = np.flatnonzero(np.arange(120) >= 20)
     logits = np.tile(rows.offset(np.arange(120) >= 20), (120, 1))
     before = logits.copy()
-    tree = rows.boost(np.random.default_rng(5), logits, trained)
+    tree = rows.boost(np.random.default_rng(5), logits, trained, 4)
     some = np.sort(np.random.default_rng(5).choice(trained, 50, replace=False, shuffle=False))
     network = trees.joined([tree], rows.thresholds, np.zeros(logits.shape[1]))
     x, _ = boxes(120, classes=classes)
@@ -172,3 +172,18 @@ def test_steps_alone_take_weights_orders_and_any_number_of_members(members: int,
     assert np.array_equal(weighted, model.fit(x[twice], y[twice]).predict_proba(x))
     few = GatedClassifier("steps").fit([[0.0], [1.0]], ["a", "b"])
     assert few.predict([[0.0], [1.0]]).tolist() == ["a", "b"]
+
+
+def test_deep_trees_are_tried_where_rows_are_many_and_folds_that_did_not_judge_are_grown(monkeypatch, tmp_path) -> None:
+    x, y = boxes(150, classes=2)
+    tried = {row["unit"] for row in GatedClassifier("steps", members=4, random_state=0).fit(x, y).validation_}
+    assert tried == {"boosted steps", "averaged steps"}
+    monkeypatch.setattr(committee, "_FEW_ROWS", 100)
+    monkeypatch.setattr(committee, "_JUDGES", 60)
+    monkeypatch.setattr(committee, "KINDS", ("deeply boosted",))
+    model = GatedClassifier("steps", members=4, random_state=0).fit(x, y)
+    (part,) = model.committee_.trees
+    assert part.kind == "deeply boosted" and len(part.trees) == 4
+    assert len({len(network.roots) for network in part.trees}) == 1
+    again = gl.load(model.save(tmp_path / "model.safetensors"))
+    assert isinstance(again, GatedClassifier) and np.array_equal(again.predict_proba(x), model.predict_proba(x))

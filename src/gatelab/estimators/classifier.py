@@ -83,8 +83,8 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     classes_ : the classes, sorted; the columns of `predict_proba`.
     committee_ : the networks, functions of the scaled inputs, and those of trees, of the inputs; `frame_` holds the
         scaling, `columns_` the columns.
-    unit_, width_, ridge_ : of the best candidate; of trees the unit is "boosted steps" or "averaged steps", and the
-        width is how many they are.
+    unit_, width_, ridge_ : of the best candidate; of trees the unit is "boosted steps", "deeply boosted steps" or
+        "averaged steps", and the width is how many they are.
     temperature_ : what the logarithms of the mean probabilities are divided by.
     validation_ : what was tried, a list of dicts with the log loss on rows held out;
         `pandas.DataFrame(model.validation_)` is a table.
@@ -411,7 +411,7 @@ def _restored_networks(
 
 def _restored_trees(facts: dict[str, Any], arrays: dict[str, np.ndarray], number: int, classes: int) -> MemberTrees:
     kind, share = facts["kind"], arrays[f"trees.{number}.share"]
-    outputs = 1 if classes == 2 and kind == "boosted" else classes
+    outputs = 1 if classes == 2 and kind != "averaged" else classes
     trees = tuple(StepTrees(**part_of(f"trees.{number}.{k}.", arrays)) for k in range(facts["networks"]))
     nodes = [len(network.columns) for network in trees]
     shapes = [network.tables.shape for network in trees]

@@ -34,7 +34,7 @@ from gatelab.feedforward import Unit
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 # Widths: the first is tried with every ridge where its networks go by Gauss-Newton steps, else the third.
 WIDTHS = (8, 16, 32, 64)
-# Up to so many rows the strongest ridge is tried as well.
+# Up to so many rows the strongest ridge is tried as well, and deep trees are not.
 _FEW_ROWS = 1000
 # A width that leaves more than this share of the loss does not help; inputs are weighed at most so often.
 _GAIN, _WEIGHINGS = 0.995, 2
@@ -66,6 +66,8 @@ _DEVIATION = 0.15
 _NOTHING = torch.zeros(0)
 # What trees of step gates are called among units; averaged trees of the networks of all folds together.
 STEPS, _AVERAGED = "steps", 400
+# The kind of trees that is left out where rows are few, for time's sake.
+_MANY_ROWS_KIND = "deeply boosted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ class ClassCandidate:
     """A unit, width and ridge, with the networks of the first folds or of all; or networks of trees.
 
     Attributes:
-        unit: the unit, or "boosted" or "averaged" for trees of step gates.
+        unit: the unit, or a kind of `trees.KINDS` for trees of step gates.
         width: neurons, none where the linear part is alone; or trees.
         ridge: the penalty.
         weighed: whether inputs are weighed by their relevance.
@@ -191,7 +193,7 @@ class MemberNetworks:
 
 @dataclass(frozen=True, eq=False)
 class MemberTrees:
-    """Networks of trees of one kind, "boosted" or "averaged", with what each counts in the mean (members,)."""
+    """Networks of trees of one kind of `trees.KINDS`, with what each counts in the mean (members,)."""
 
     kind: str
     trees: tuple[StepTrees, ...]
@@ -295,6 +297,8 @@ class Search:
         for kind in KINDS:
             if self.over and self.tried:
                 return
+            if kind == _MANY_ROWS_KIND and len(self.raw) <= _FEW_ROWS:
+                continue
             number = None
             if kind == "averaged":
                 number = math.ceil(_AVERAGED / self.folds.number)

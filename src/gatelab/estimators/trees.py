@@ -3,10 +3,10 @@
 A gate is shut or open, 1 where x_j > c, and which gate comes next depends on how it stands: a leaf is the product of
 the gates on the way to it, and has a coefficient for each output. Networks of them come in two kinds.
 
-- Boosted: outputs are logits. Each tree follows the slope of the log-likelihood at the trees before it, and every leaf
-  makes a tenth of a step of Newton. Half of the rows and some of the columns of each gate are seen. The networks of all
-  folds grow side by side, and all end where the rows held out from them are most likely together: an end of their own
-  would flatter each, by far where rows are few.
+- Boosted, and deeply boosted with more gates to a leaf: outputs are logits. Each tree follows the slope of the
+  log-likelihood at the trees before it, and every leaf makes a tenth of a step of Newton. Half of the rows and some of
+  the columns of each gate are seen. The networks of all folds grow side by side, and all end where the rows held out
+  from them are most likely together: an end of their own would flatter each, by far where rows are few.
 - Averaged: outputs are probabilities. Each tree is grown to the end on rows drawn with replacement, and its leaves have
   the shares of their classes. Others call this a random forest; of few noisy rows little is better.
 
@@ -30,12 +30,14 @@ from gatelab.estimators.frames import TableRows
 from gatelab.estimators.steps import BinnedRows
 from gatelab.linalg.interruptible import stop_if_asked
 
-KINDS = ("boosted", "averaged")
-# Of boosted trees: gates to a leaf, shares of rows and of columns of a gate, the share of a step of Newton, the
+# Gates to a leaf of boosted trees, by kind; all kinds.
+DEPTHS = {"boosted": 4, "deeply boosted": 6}
+KINDS = (*DEPTHS, "averaged")
+# Of boosted trees: shares of rows and of columns of a gate, the share of a step of Newton, the
 # curvature that counts for zero in every leaf, the most trees, and trees after which growth ends unless they lower the
 # error by more than this share of it.
-_DEPTH, _ROWS, _COLUMNS, _RATE, _HELD = 4, 0.5, 0.7, 0.1, 1.0
-_TREES, _PATIENCE, _GAIN = 400, 20, 0.005
+_ROWS, _COLUMNS, _RATE, _HELD = 0.5, 0.7, 0.1, 1.0
+_TREES, _PATIENCE, _GAIN = 400, 20, 0.003
 # Of averaged trees: how many a network has where nothing is said; rows that count as the shares of all rows in every
 # leaf.
 _AVERAGED, _PRIOR = 50, 0.2
@@ -164,7 +166,7 @@ class TreeGrower:
         """Networks side by side.
 
         Args:
-            kind: "boosted" or "averaged".
+            kind: one of `KINDS`.
             held: the rows that each network does not see.
             number: of trees in each; None has it chosen.
             first: the number of the first network, by which its seed is known.
@@ -176,7 +178,7 @@ class TreeGrower:
         if kind == "averaged":
             pairs = [self.averaged(h, number, s) for h, s in zip(held, seeds, strict=True)]
         else:
-            pairs = self.boosted(held, number, seeds)
+            pairs = self.boosted(held, number, seeds, DEPTHS[kind])
         return tuple(network for network, _ in pairs), [log_probability(kind, values) for _, values in pairs]
 
     def averaged(self, held: NDArray[np.bool_], number: int | None, seed: int) -> tuple[StepTrees, Array]:
@@ -204,7 +206,7 @@ class TreeGrower:
         return joined(trees, self.thresholds, np.zeros(len(share))), total / len(trees)
 
     def boosted(
-        self, held: Sequence[NDArray[np.bool_]], number: int | None, seeds: Sequence[int]
+        self, held: Sequence[NDArray[np.bool_]], number: int | None, seeds: Sequence[int], depth: int
     ) -> list[tuple[StepTrees, Array]]:
         """Networks of boosted trees, all of one number, and their logits at the rows held out."""
         most = _TREES if number is None else number
@@ -219,7 +221,7 @@ class TreeGrower:
             if self.over() or (number is None and grown - 1 - marked >= _PATIENCE):
                 break
             for generator, network, v, h in zip(generators, trees, values, held, strict=True):
-                network.append(self.boost(generator, v, np.flatnonzero(~h)))
+                network.append(self.boost(generator, v, np.flatnonzero(~h), depth))
             error = self.error(values, held)
             if error < (1 - _GAIN) * mark:
                 mark, marked = error, grown
@@ -229,7 +231,7 @@ class TreeGrower:
         networks = [joined(t[:count], self.thresholds, o) for t, o in zip(trees, offsets, strict=True)]
         return list(zip(networks, outside, strict=True))
 
-    def boost(self, generator: np.random.Generator, logits: Array, trained: NDArray[np.intp]) -> GrownTree:
+    def boost(self, generator: np.random.Generator, logits: Array, trained: NDArray[np.intp], depth: int) -> GrownTree:
         """One more tree for logits of all rows, which it is added to."""
         sample = min(max(20, int(_ROWS * len(trained))), len(trained), _MOST_ROWS)
         some = np.sort(generator.choice(trained, sample, replace=False, shuffle=False))
@@ -238,7 +240,7 @@ class TreeGrower:
         # Where gates are is by squares of the steps that rows would make on their own, weighed by their curvature.
         steepness = np.maximum(curvature.mean(axis=1), _FLAT)
         tree, leaf = self.tree(
-            some, slope / steepness[:, None], weight * steepness, generator, max_features=_COLUMNS, max_depth=_DEPTH
+            some, slope / steepness[:, None], weight * steepness, generator, max_features=_COLUMNS, max_depth=depth
         )
         tables = newton_steps(leaf[some], weight[:, None] * slope, weight[:, None] * curvature, len(tree.columns))
         logits += tables[leaf]
