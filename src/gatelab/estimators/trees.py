@@ -101,6 +101,9 @@ class GrownTree:
     children: NDArray[np.int64]
     tables: Array
 
+    def __repr__(self) -> str:
+        return one_line(self, counted(len(self.columns), "node"))
+
 
 def joined(trees: Sequence[GrownTree], thresholds: Sequence[Array], offset: Array) -> StepTrees:
     """The network of some trees, with the thresholds of their columns in place of bins."""
