@@ -243,6 +243,32 @@ def test_an_unknown_target_spoils_no_prediction(fit: gl.Fit) -> None:
     assert "no RMSE: new.csv line 5" in run("model.safetensors", "--data", "new.csv").stderr
 
 
+@pytest.mark.parametrize("labels", [["dear", "cheap"], [2.0, 1.0]])
+def test_a_classifier_gives_classes_and_their_probabilities(labels: list) -> None:
+    rows = table()
+    y = np.where(rows["price"] > rows["price"].median(), labels[0], labels[1])
+    model = gl.GatedClassifier("steps", members=3, random_state=0).fit(rows[["rooms", "age"]], y)
+    model.save("classes.safetensors")
+    p, low, high = model.predict_proba(rows[["rooms", "age"]]), *sorted(labels)
+    names = ["predicted", f"probability_{low}", f"probability_{high}"]
+    ok("classes.safetensors", "--data", "points.csv", "--out", "out.csv")
+    written = pd.read_csv("out.csv")
+    assert written.columns.tolist() == names
+    assert written["predicted"].tolist() == model.predict(rows[["rooms", "age"]]).tolist()
+    assert np.array_equal(written[names[1:]].to_numpy(), p)
+    content = json.loads(ok("classes.safetensors", "--data", "points.csv", "--json"))
+    assert content["columns"] == names and content["rmse"] is None
+    assert content["predictions"][3] == [written["predicted"][3], *p[3]]
+    for ending in ("npy", "npz"):
+        ok("classes.safetensors", "--data", "points.csv", "--out", f"out.{ending}")
+    assert np.array_equal(np.load("out.npy"), p)
+    assert np.load("out.npz")["predicted"].tolist() == written["predicted"].tolist()
+    result = run("classes.safetensors", "--data", "points.csv", "--target", "price")
+    assert result.exit_code == 2 and "--target" in result.stderr
+    refused = CliRunner().invoke(app, ["ntk", "--model", "classes.safetensors", "--data", "points.csv"])
+    assert refused.exit_code == 2 and "GatedClassifier" in refused.stderr
+
+
 def test_a_regressor_predicts_files_too() -> None:
     model = gl.GatedRegressor("glu", width=2, ridge=0.1, random_state=0).fit(table()[["rooms", "age"]], Y)
     model.save("regressor.safetensors")
@@ -263,7 +289,7 @@ def test_files_are_read_in_parts(fit: gl.Fit, monkeypatch: pytest.MonkeyPatch, e
     }
     writers[ending](f"in.{ending}")
     sizes = []
-    monkeypatch.setattr(predict, "read_model", spied(predict.read_model, sizes))
+    monkeypatch.setattr(predict, "read_predictor", spied(predict.read_predictor, sizes))
     document = json.loads(ok("model.safetensors", "--data", f"in.{ending}", "--json"))
     np.testing.assert_array_equal(document["predictions"], fit.predict(X))
     assert document["rmse"] == pytest.approx(float(np.sqrt(np.mean((fit.predict(X)[:, 0] - Y) ** 2))))

@@ -13,15 +13,18 @@ import typer
 from gatelab.cli import output
 from gatelab.cli.options import Json
 from gatelab.cli.output import check_file, check_pyarrow
-from gatelab.cli.reading import SavedModel, check_inputs, column_names, columns_by_name, read_model
+from gatelab.cli.reading import Predictor, SavedClassifier, check_inputs, column_names, columns_by_name, read_predictor
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from gatelab.arrays import Array
     from gatelab.data.tables import Columns
 
 ENDINGS = (".csv", ".npy", ".npz", ".parquet")
+_PROBABILITY = "probability_"
 PREDICT = """Examples: gatelab predict mlp.safetensors --data points.csv
 
 gatelab predict mlp.safetensors --data points.csv --out predicted.csv"""
@@ -44,11 +47,13 @@ def predict_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the rows of a file with a saved model, in the data's own units."""
+    """Predict the rows of a file with a saved model, in the data's own units; of a classifier with probabilities."""
     check_file(out, ENDINGS)
     if out is not None and out.suffix.lower() == ".parquet":
         check_pyarrow()
-    network = read_model(model)
+    network = read_predictor(model)
+    if isinstance(network, SavedClassifier) and target:
+        raise GatelabError("--target compares numbers, and the model tells classes; leave --target out")
     if not data.is_file():
         raise GatelabError(f"there is no file {data}; give a CSV, Parquet, .npy or .npz file")
     from gatelab.data.tables import open_columns
@@ -57,15 +62,22 @@ def predict_command(
     ins, outs = _columns(network, source, data=data, inputs=inputs, target=target)
     check_inputs(model, network, len(ins))
     values = _predictions(network, source, ins)
-    rmse, doubt = _rmse(values, source, outs)
-    names = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
-    if not network.targets and len(names) == 1:
-        names = ["predicted"]
+    rmse, doubt = None, None
+    if isinstance(network, SavedClassifier):
+        predicted = _with_classes(values, network)
+    else:
+        rmse, doubt = _rmse(values, source, outs)
+        names = [f"predicted_{name}" for name in network.targets or range(values.shape[1])]
+        if not network.targets and len(names) == 1:
+            names = ["predicted"]
+        predicted = dict(zip(names, values.T, strict=True))
     if out is not None:
-        write_whole(out, _content(values, names, out.suffix.lower()))
+        write_whole(out, _content(predicted, out.suffix.lower()))
     if as_json:
-        about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": names}
-        predictions = None if out else values.tolist()
+        about = {"model": model, "network": network.name, "data": data, "rows": len(values), "columns": [*predicted]}
+        predictions = None
+        if out is None:
+            predictions = [list(row) for row in zip(*(column.tolist() for column in predicted.values()), strict=True)]
         output.document({**about, "rmse": rmse, "out": out, "predictions": predictions, "note": doubt})
         return
     summary = f"{len(values)} rows by the {network.name}"
@@ -75,14 +87,14 @@ def predict_command(
         summary += f"; no RMSE: {doubt}"
     if out is None:
         # Beside predictions on stdout, which another program may read, the error is on stderr.
-        sys.stdout.write(_content(values, names, ".csv").decode())
+        sys.stdout.write(_content(predicted, ".csv").decode())
         print(f"gatelab: {summary}", file=sys.stderr)
     else:
         output.say(f"wrote {out}, {summary}", wrap=False)
 
 
 def _columns(
-    network: SavedModel, source: Columns, *, data: Path, inputs: str | None, target: str | None
+    network: Predictor, source: Columns, *, data: Path, inputs: str | None, target: str | None
 ) -> tuple[list[int], list[int]]:
     """The columns to predict from and those to compare with: by name, else the first and the others, if any."""
     from gatelab.data.tables import indices
@@ -104,7 +116,7 @@ def _columns(
     return ins, [i for i in outs if i not in ins]
 
 
-def _predictions(network: SavedModel, source: Columns, ins: list[int]) -> Array:
+def _predictions(network: Predictor, source: Columns, ins: list[int]) -> Array:
     import numpy as np
 
     parts: list[Array] = []
@@ -130,19 +142,33 @@ def _rmse(values: Array, source: Columns, outs: list[int]) -> tuple[float | None
     return math.sqrt(float(np.mean(np.square(values - targets)))), None
 
 
-def _content(values: Array, names: list[str], ending: str) -> bytes:
-    """The predictions as a file of that kind, a row for each row of the data."""
+def _with_classes(probabilities: Array, network: SavedClassifier) -> dict[str, np.ndarray]:
+    """The most probable class of each row, and the probability of each class, by the names of columns."""
+    import numpy as np
+
+    labels = np.array(network.classes)
+    columns = zip(network.classes, probabilities.T, strict=True)
+    return {"predicted": labels[probabilities.argmax(axis=1)]} | {f"{_PROBABILITY}{c}": column for c, column in columns}
+
+
+def _content(predicted: dict[str, np.ndarray], ending: str) -> bytes:
+    """The predictions as a file of that kind, a row for each row of the data; .npy has numbers alone, without names."""
     import numpy as np
 
     content = io.BytesIO()
-    if ending == ".npy":
-        np.save(content, values)
-    elif ending == ".npz":
-        np.savez(content, predicted=values)
+    if ending in (".npy", ".npz"):
+        numbers = {n: column for n, column in predicted.items() if n.startswith(_PROBABILITY)} or predicted
+        values = np.stack(list(numbers.values()), axis=1)
+        if ending == ".npy":
+            np.save(content, values)
+        elif len(numbers) < len(predicted):
+            np.savez(content, predicted=predicted["predicted"], probability=values)
+        else:
+            np.savez(content, predicted=values)
     else:
         import pandas as pd
 
-        table = pd.DataFrame(values, columns=pd.Index(names))
+        table = pd.DataFrame(predicted)
         if ending == ".csv":
             return table.to_csv(index=False).encode()
         table.to_parquet(content, engine="pyarrow", index=False)

@@ -199,24 +199,37 @@ def split_names(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class SavedModel:
-    """A network, what it is called, the names of its inputs and targets where known, and the ways in and out.
+class Predictor:
+    """What predicts: what it is called, its inputs and targets, with their names where known.
 
-    `scaled` maps raw rows to those that the network takes, `predict` raw rows (N, d_in) to raw targets (N, d_out).
+    `predict` maps raw rows (N, d_in) to raw targets (N, d_out), or to probabilities of classes (N, classes).
     """
 
-    network: nn.Module
     name: str
     d_in: int
     d_out: int
     columns: tuple[str, ...]
     targets: tuple[str, ...]
-    scaled: Callable[[Array], Array]
     predict: Callable[[Array], Array]
 
 
-def read_model(path: Path) -> SavedModel:
-    """The model in a file."""
+@dataclass(frozen=True, eq=False)
+class SavedModel(Predictor):
+    """A network, and the way into it: `scaled` maps raw rows to those that the network takes."""
+
+    network: nn.Module
+    scaled: Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedClassifier(Predictor):
+    """Networks that tell classes apart, and the classes in the order of their probabilities."""
+
+    classes: tuple[str | int | float | bool, ...]
+
+
+def read_predictor(path: Path) -> SavedModel | SavedClassifier:
+    """The model or the classifier in a file."""
     from gatelab.saved import load
     from gatelab.solve import Fit
 
@@ -232,21 +245,40 @@ def read_model(path: Path) -> SavedModel:
             scaled=saved.scaled,
             predict=saved.predict,
         )
-    from gatelab.estimators import GatedRegressor
+    from gatelab.estimators import GatedClassifier, GatedRegressor
 
-    if not isinstance(saved, GatedRegressor):
+    if not isinstance(saved, GatedRegressor | GatedClassifier):
         raise GatelabError(f"{path} holds a {type(saved).__name__}, no network; give a file of gatelab fit --save")
-    network, frame, columns = saved.network_, saved.frame_, saved.columns_
+    frame, columns = saved.frame_, saved.columns_
+    names, inputs = tuple(getattr(saved, "feature_names_in_", ())), saved.n_features_in_
+    if isinstance(saved, GatedClassifier):
+        return SavedClassifier(
+            name=f"classifier, {saved.unit_} of width {saved.width_} first",
+            d_in=inputs,
+            d_out=1,
+            columns=names,
+            targets=(),
+            predict=saved.encoded_probabilities,
+            classes=tuple(saved.classes_.tolist()),
+        )
     return SavedModel(
-        network=network,
+        network=saved.network_,
         name=f"{saved.unit_} of width {saved.width_}",
-        d_in=saved.n_features_in_,
+        d_in=inputs,
         d_out=len(frame.y_mean),
-        columns=tuple(getattr(saved, "feature_names_in_", ())),
+        columns=names,
         targets=(),
         scaled=lambda rows: frame.inputs(columns.encode(rows)),
         predict=lambda rows: saved.committed(columns.encode(rows))[0],
     )
+
+
+def read_model(path: Path) -> SavedModel:
+    """The network in a file."""
+    saved = read_predictor(path)
+    if not isinstance(saved, SavedModel):
+        raise GatelabError(f"{path} holds a GatedClassifier, no network; give a file of gatelab fit --save")
+    return saved
 
 
 def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[int] | None:
@@ -264,7 +296,7 @@ def columns_by_name(source: Columns, path: Path, names: Sequence[str]) -> list[i
     return [source.names.index(name) for name in names]
 
 
-def check_inputs(path: Path, model: SavedModel, inputs: int) -> None:
+def check_inputs(path: Path, model: Predictor, inputs: int) -> None:
     """Refuse rows that the model cannot take."""
     if inputs != model.d_in:
         raise GatelabError(

@@ -20,54 +20,71 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from gatelab import tensors
 from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked, without_row_labels
+from gatelab.display import reporting
 from gatelab.errors import GatelabError
 from gatelab.estimators.columns import TableColumns, read_table, rows_of
-from gatelab.estimators.committee import ClassCandidate, ClassCommittee, Election, MemberNetworks, elect
-from gatelab.estimators.frames import Frame, TableRows, checked_terms, distinct, row_weights, seed_of, units_of
+from gatelab.estimators.committee import (
+    STEPS,
+    ClassCandidate,
+    ClassCommittee,
+    Election,
+    MemberNetworks,
+    MemberTrees,
+    elect,
+)
+from gatelab.estimators.frames import Frame, TableRows, checked_terms, distinct, part_of, row_weights, seed_of, units_of
+from gatelab.estimators.trees import KINDS, StepTrees
 from gatelab.feedforward import AnyUnit
 from gatelab.memory import check_device
 from gatelab.solve.files import DAMAGED, damaged, described, restored_unit
 
 UnitLike = str | AnyUnit | Callable[..., object]
-KIND, _FORMAT = "GatedClassifier", 1
+KIND, _FORMAT = "GatedClassifier", 2
+# The format of files that know of no trees, which are read as well.
+_FORMAT_WITHOUT_TREES = 1
 _GIVE = "give a file that GatedClassifier.save wrote"
 _PLAIN = ("unit_", "width_", "ridge_", "temperature_", "validation_", "n_features_in_")
 # Folds in which the means of a column with many levels are taken without a row's own.
 _MEAN_FOLDS = 5
+# Candidates that a search tries as a rule, for its progress.
+_USUAL = 16
 
 
 class GatedClassifier(ClassifierMixin, BaseEstimator):
-    """Classification by one hidden layer of a gated unit beside a linear part, trained on the log-likelihood.
+    """Classification by one hidden layer of gated units beside a linear part, and by trees of step gates.
 
         log p(x) = log softmax( A x + a + D [ act(Gx + g) * (Ux + u) * ... ] )
 
     Small data go by damped Gauss-Newton steps, larger ones by Adam in single precision. Every candidate is fitted
     once for each fold of the rows, which is held out from it and says when it ends; unit, width, ridge and the weights
-    of inputs are chosen by the log loss there. The folds' networks of the best candidates are averaged, and a
-    temperature makes the mean calibrated. Inputs are scaled inside. A data frame may have missing values and columns
-    of categories. Inputs count no further beyond those seen than half their range. Equal rows count as one with the
-    sum of their weights, and the order of rows does not matter. A row has one class: several outputs are not taken,
-    fit a classifier for each.
+    of inputs are chosen by the log loss there. Trees of step gates, boosted on the log-likelihood and averaged, join
+    them where that lowers it: for classes with steps, and for few noisy rows. The folds' networks of the best
+    candidates are averaged, and a temperature makes the mean calibrated. Inputs are scaled inside. A data frame may
+    have missing values and columns of categories. Inputs count no further beyond those seen than half their range.
+    Equal rows count as one with the sum of their weights, and the order of rows does not matter. A row has one class:
+    several outputs are not taken, fit a classifier for each.
 
     Parameters
     ----------
-    unit : a unit's name, a `gl.Unit`, a function of tensors, or a list or tuple of these, among which validation
-        chooses.
+    unit : a unit's name, a `gl.Unit`, a function of tensors, "steps" for trees of step gates, or a list or tuple of
+        these, among which validation chooses. Beside units, steps are tried where no width is given.
     width : the number of neurons; None lets validation choose, no neurons among them.
     ridge : the penalty on all weights, for inputs of unit variance and the mean log loss; None lets validation choose.
-    members : the most networks that are averaged, each trained without one fold of the rows. 1 and 2 are networks of
-        all rows.
+    members : the most gated networks that are averaged, each trained without one fold of the rows; networks of trees
+        for the same folds may join them. 1 and 2 are networks of all rows.
     class_weight : None, "balanced" for classes that count alike, or a dict of classes and what their rows count.
     random_state : an int for results that repeat, a `RandomState`, or None.
     device : where torch computes, "cpu" or "cuda".
     time_budget : seconds after which no further candidate is tried and no further step made, or None.
-    verbose : 1 prints what validation tries.
+    verbose : 1 prints what validation tries, and shows its progress.
 
     Attributes
     ----------
     classes_ : the classes, sorted; the columns of `predict_proba`.
-    committee_ : the networks, functions of the scaled inputs; `frame_` holds the scaling, `columns_` the columns.
-    unit_, width_, ridge_ : of the best candidate.
+    committee_ : the networks, functions of the scaled inputs, and those of trees, of the inputs; `frame_` holds the
+        scaling, `columns_` the columns.
+    unit_, width_, ridge_ : of the best candidate; of trees the unit is "boosted steps", "deeply boosted steps" or
+        "averaged steps", and the width is how many they are.
     temperature_ : what the logarithms of the mean probabilities are divided by.
     validation_ : what was tried, a list of dicts with the log loss on rows held out;
         `pandas.DataFrame(model.validation_)` is a table.
@@ -97,7 +114,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        unit: UnitLike | list[UnitLike] | tuple[UnitLike, ...] = ("swiglu", "glu", "bilinear"),
+        unit: UnitLike | list[UnitLike] | tuple[UnitLike, ...] = ("swiglu", "glu", "bilinear", STEPS),
         width: int | None = None,
         ridge: float | None = None,
         *,
@@ -121,7 +138,11 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GatedClassifier:
         """Fit to X (rows, inputs) and the classes y (rows,). A fit that is interrupted leaves no trace."""
         check_device(self.device)
-        given = checked_terms(self, self.unit)
+        # Trees of step gates have no width that could be given.
+        listed = units_of(self.unit)
+        gated = [unit for unit in listed if not _is_steps(unit)]
+        steps = len(gated) < len(listed) and (not gated or self.width is None)
+        given = checked_terms(self, gated or (listed and ["swiglu"]))
         end = math.inf
         if self.time_budget is not None:
             end = monotonic() + float(self.time_budget)
@@ -147,12 +168,24 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         rows = model._rows(table, target, weight, seed)
         model.frame_ = Frame.of(rows)
         standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
-        terms = Election(tuple(given.units), given.width, given.ridge, self.members, seed, self.device, end)
-        committee, tried = elect(standard, terms, self._show)
+        terms = Election(
+            tuple(given.units),
+            gated=bool(gated),
+            steps=steps,
+            width=given.width,
+            ridge=given.ridge,
+            members=self.members,
+            seed=seed,
+            device=self.device,
+            end=end,
+        )
+        committee, tried = self._elect(standard, rows.x, terms)
         model.classes_, model.committee_, model.temperature_ = classes, committee, committee.temperature
-        first = committee.networks[0]
-        model.unit_, model.width_ = first.unit.name, first.width
-        model.ridge_ = tried[0].ridge if tried else float(given.ridge or 0.0)
+        if tried:
+            model.unit_, model.width_, model.ridge_ = tried[0].name, tried[0].width, tried[0].ridge
+        else:
+            first = committee.networks[0]
+            model.unit_, model.width_, model.ridge_ = first.unit.name, first.width, float(given.ridge or 0.0)
         model.validation_ = [candidate.row() for candidate in tried]
         vars(self).clear()
         vars(self).update(vars(model))
@@ -162,8 +195,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """Logarithms of the probabilities (rows, classes)."""
         check_is_fitted(self, "committee_")
         refuse_masked(X, "X")
-        x = self.columns_.encode(read_table(self, without_row_labels(X, "X"), reset=False))
-        return self.committee_.log_probability(self.frame_.inputs(x))
+        return self._log_probability(read_table(self, without_row_labels(X, "X"), reset=False))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (rows, classes), in the order of `classes_`."""
@@ -173,6 +205,10 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """The most probable class of each row."""
         log_p = self.predict_log_proba(X)
         return self.classes_[log_p.argmax(1)]
+
+    def encoded_probabilities(self, table: Any) -> np.ndarray:
+        """Probabilities (rows, classes) of a table whose columns are those of the fit in their order, by any name."""
+        return np.exp(self._log_probability(table))
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted model as safetensors: arrays and plain values, nothing that could be executed.
@@ -192,6 +228,10 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def _log_probability(self, table: Any) -> np.ndarray:
+        x = self.columns_.encode(table)
+        return self.committee_.log_probability(self.frame_.inputs(x), x)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """X as `TableColumns` takes it, and y; names are noted."""
@@ -219,6 +259,19 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             return distinct(self.columns_.encode(table), target, weight)
         fold = self.columns_.fold(table, _MEAN_FOLDS, seed)
         return distinct(self.columns_.training(table, target, weight, fold), target, weight)
+
+    def _elect(self, rows: TableRows, raw: Array, terms: Election) -> tuple[ClassCommittee, list[ClassCandidate]]:
+        tried = 0
+        with reporting(bool(self.verbose) or None, "choosing networks") as report:
+
+            def show(candidate: ClassCandidate) -> None:
+                nonlocal tried
+                tried += 1
+                if report is not None:
+                    report(tried, max(_USUAL, tried + 1))
+                self._show(candidate)
+
+            return elect(rows, raw, terms, show)
 
     def _show(self, candidate: ClassCandidate) -> None:
         if self.verbose:
@@ -269,17 +322,18 @@ def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
 def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
     """Save a fitted model."""
     parameters = model.get_params(deep=False)
-    parameters["unit"] = [described(u) for u in units_of(model.unit)]
+    parameters["unit"] = [STEPS if _is_steps(u) else described(u) for u in units_of(model.unit)]
     if isinstance(parameters["random_state"], np.random.RandomState):
         parameters["random_state"] = None
     if isinstance(parameters["class_weight"], Mapping):
         parameters["class_weight"] = [[_plain(k), float(v)] for k, v in parameters["class_weight"].items()]
-    networks = model.committee_.networks
+    networks, trees = model.committee_.networks, model.committee_.trees
     facts = {
         "format": _FORMAT,
         "several": isinstance(model.unit, list | tuple),
         "parameters": parameters,
         "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
+        "trees": [{"kind": part.kind, "networks": len(part.trees)} for part in trees],
         "classes": plain_classes(model.classes_),
         "dtype": model.classes_.dtype.str,
         "columns": model.columns_.facts(),
@@ -290,6 +344,10 @@ def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
     arrays |= {"low": model.committee_.low, "high": model.committee_.high}
     for i, part in enumerate(networks):
         arrays |= {f"networks.{i}.theta": part.theta.numpy(), f"networks.{i}.share": part.share.numpy()}
+    for i, part in enumerate(trees):
+        arrays[f"trees.{i}.share"] = part.share
+        for k, network in enumerate(part.trees):
+            arrays |= {f"trees.{i}.{k}.{name}": value for name, value in network.arrays().items()}
     return tensors.write_packed(path, tensors.pack(arrays, KIND, facts))
 
 
@@ -299,10 +357,13 @@ def read_classifier(kind: type[GatedClassifier], path: str | Path) -> GatedClass
     if holds != KIND:
         raise GatelabError(f"{path} holds {holds or 'arrays'}, no GatedClassifier; {_GIVE}")
     content = tensors.read(path, _GIVE)
-    tensors.check_format(path, content.facts, _FORMAT)
+    facts = content.facts
+    if facts.get("format") == _FORMAT_WITHOUT_TREES:
+        facts = facts | {"format": _FORMAT, "trees": []}
+    tensors.check_format(path, facts, _FORMAT)
     tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
     try:
-        parameters, attributes = _restored(content.facts, content.arrays)
+        parameters, attributes = _restored(facts, content.arrays)
         model = kind(**parameters)
     except DAMAGED as error:
         raise damaged(path, error) from error
@@ -322,8 +383,11 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     networks = tuple(
         _restored_networks(part, arrays, i, frame.directions, len(classes)) for i, part in enumerate(facts["networks"])
     )
+    trees = tuple(_restored_trees(part, arrays, i, len(classes)) for i, part in enumerate(facts["trees"]))
     attributes |= {
-        "committee_": ClassCommittee(networks, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]),
+        "committee_": ClassCommittee(
+            networks, trees, attributes["temperature_"], len(classes), arrays["low"], arrays["high"]
+        ),
         "frame_": frame,
         "columns_": TableColumns.restored(facts["columns"]),
         "classes_": classes,
@@ -343,6 +407,21 @@ def _restored_networks(
     if theta.shape != (len(share), parameters):
         raise ValueError(f"networks have the shape {tuple(theta.shape)} and not {(len(share), parameters)}")
     return MemberNetworks(unit, width, theta, share)
+
+
+def _restored_trees(facts: dict[str, Any], arrays: dict[str, np.ndarray], number: int, classes: int) -> MemberTrees:
+    kind, share = facts["kind"], arrays[f"trees.{number}.share"]
+    outputs = 1 if classes == 2 and kind != "averaged" else classes
+    trees = tuple(StepTrees(**part_of(f"trees.{number}.{k}.", arrays)) for k in range(facts["networks"]))
+    nodes = [len(network.columns) for network in trees]
+    shapes = [network.tables.shape for network in trees]
+    if kind not in KINDS or len(share) != len(trees) or shapes != [(count, outputs) for count in nodes]:
+        raise ValueError(f"trees are {kind!r} with {len(share)} shares and tables of the shapes {shapes}")
+    return MemberTrees(kind, trees, share)
+
+
+def _is_steps(unit: Any) -> bool:
+    return isinstance(unit, str) and unit == STEPS
 
 
 def _plain(label: Any) -> Any:

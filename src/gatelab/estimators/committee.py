@@ -3,7 +3,8 @@
 Every candidate, a unit with a width and a ridge, is one batch of networks: one for each fold, which is held out from it
 and says when it ends. Candidates are tried from the cheapest on: the linear part alone, one width with every ridge,
 then other widths and units with the best ridge. Last come candidates whose inputs are weighed by how much the logits of
-the best one move with each: a ridge then costs inputs without relevance more.
+the best one move with each: a ridge then costs inputs without relevance more. Networks of trees of step gates, boosted
+and averaged, are two candidates more.
 
 The networks of the best candidates are a `ClassCommittee`: its probability is the mean of theirs, by weights that are
 not negative and that make the rows held out most likely. One temperature for all makes it calibrated there.
@@ -27,12 +28,13 @@ from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 from gatelab.estimators.frames import TableRows, reach
 from gatelab.estimators.likelihood import ClassRows, Likelihood, LikelihoodFit, Wandering, descend, wander
+from gatelab.estimators.trees import KINDS, StepTrees, TreeGrower, log_probability
 from gatelab.feedforward import Unit
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 # Widths: the first is tried with every ridge where its networks go by Gauss-Newton steps, else the third.
 WIDTHS = (8, 16, 32, 64)
-# Up to so many rows the strongest ridge is tried as well.
+# Up to so many rows the strongest ridge is tried as well, and deep trees are not.
 _FEW_ROWS = 1000
 # A width that leaves more than this share of the loss does not help; inputs are weighed at most so often.
 _GAIN, _WEIGHINGS = 0.995, 2
@@ -62,6 +64,10 @@ _COLDEST, _HOTTEST = 0.2, 5.0
 # The standard deviation of a temperature's logarithm that is expected before any row is looked at.
 _DEVIATION = 0.15
 _NOTHING = torch.zeros(0)
+# What trees of step gates are called among units; averaged trees of the networks of all folds together.
+STEPS, _AVERAGED = "steps", 400
+# The kind of trees that is left out where rows are few, for time's sake.
+_MANY_ROWS_KIND = "deeply boosted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +125,11 @@ class ClassFolds:
 
 @dataclass(frozen=True, eq=False)
 class ClassCandidate:
-    """A unit, width and ridge, with the networks of the first folds or of all.
+    """A unit, width and ridge, with the networks of the first folds or of all; or networks of trees.
 
     Attributes:
-        unit: the unit.
-        width: neurons; none where the linear part is alone.
+        unit: the unit, or a kind of `trees.KINDS` for trees of step gates.
+        width: neurons, none where the linear part is alone; or trees.
         ridge: the penalty.
         weighed: whether inputs are weighed by their relevance.
         log_loss: the weighted mean of -log p of the rows held out.
@@ -131,27 +137,45 @@ class ClassCandidate:
         relevance: of the inputs for each fold, all of them (folds, d + 1).
         training: the mean of -log p at the rows that each network was trained on (folds,).
         outside: log p of the rows, each by the network that was not trained on it (N, classes).
+        trees: the folds' networks, where they are trees.
     """
 
-    unit: Unit
+    unit: Unit | str
     width: int
-    ridge: float
-    weighed: bool
+    ridge: float = 0.0
+    weighed: bool = False
     log_loss: float = np.inf
     theta: Tensor = _NOTHING
     relevance: Tensor = _NOTHING
     training: Tensor = _NOTHING
     outside: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    trees: tuple[StepTrees, ...] = ()
 
     def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.unit.name}, width {self.width}, ridge {self.ridge:g}: log loss {self.log_loss:.3g}"
-        )
+        return one_line(self, f"{self.name}, width {self.width}, ridge {self.ridge:g}: log loss {self.log_loss:.3g}")
+
+    @property
+    def name(self) -> str:
+        """That of the unit; of trees the kind of steps."""
+        if isinstance(self.unit, Unit):
+            return self.unit.name
+        return f"{self.unit} {STEPS}"
+
+    @property
+    def networks(self) -> int:
+        """How many folds have their network."""
+        return len(self.theta) + len(self.trees)
+
+    @property
+    def product(self) -> Unit:
+        """The unit of a candidate that is no trees."""
+        assert isinstance(self.unit, Unit)
+        return self.unit
 
     def row(self) -> dict[str, Any]:
         """What was tried, as plain values."""
         names = ("width", "ridge", "weighed", "log_loss")
-        return {"unit": self.unit.name} | {name: getattr(self, name) for name in names}
+        return {"unit": self.name} | {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +192,24 @@ class MemberNetworks:
 
 
 @dataclass(frozen=True, eq=False)
+class MemberTrees:
+    """Networks of trees of one kind of `trees.KINDS`, with what each counts in the mean (members,)."""
+
+    kind: str
+    trees: tuple[StepTrees, ...]
+    share: Array
+
+    def __repr__(self) -> str:
+        return one_line(self, f"{counted(len(self.trees), 'network')} of {self.kind} trees")
+
+
+@dataclass(frozen=True, eq=False)
 class ClassCommittee:
     """Networks whose probabilities are averaged, and the temperature of the mean.
 
     Attributes:
         networks: the networks, those of one candidate together.
+        trees: the networks of trees of step gates, those of one candidate together.
         temperature: what the logarithm of the mean is divided by.
         classes: how many there are.
         low: how far inputs count (d,): what is beyond is taken to be there, for far outside a network is a polynomial.
@@ -180,27 +217,32 @@ class ClassCommittee:
     """
 
     networks: tuple[MemberNetworks, ...]
+    trees: tuple[MemberTrees, ...]
     temperature: float
     classes: int
     low: Array
     high: Array
 
     def __repr__(self) -> str:
-        number = sum(len(n.share) for n in self.networks)
+        number = sum(len(n.share) for n in (*self.networks, *self.trees))
         return one_line(self, f"{counted(number, 'network')} for {self.classes} classes")
 
-    def log_probability(self, x: Array) -> Array:
-        """log p (rows, classes) at inputs of unit variance (rows, d)."""
-        most = max(1, 2**22 // max(1, sum(n.theta.numel() for n in self.networks)))
+    def log_probability(self, x: Array, raw: Array) -> Array:
+        """log p (rows, classes) at inputs of unit variance (rows, d), and the same rows as they came, for trees."""
+        most = max(256, 2**22 // max(1, sum(n.theta.numel() for n in self.networks)))
         inputs = torch.tensor(np.concatenate([np.clip(x, self.low, self.high), np.ones((len(x), 1))], axis=1))
-        parts = [self._mean(part) for part in inputs.split(max(256, most))]
+        starts = range(0, len(x), most)
+        parts = [self._mean(inputs[i : i + most], raw[i : i + most]) for i in starts]
         return tempered(torch.cat(parts), self.temperature).numpy()
 
-    def _mean(self, x: Tensor) -> Tensor:
+    def _mean(self, x: Tensor, raw: Array) -> Tensor:
         values = []
         for part in self.networks:
             model = likelihood(part.unit, part.width, ClassRows(x, x.new_zeros(len(x), self.classes)), part.share)
             values.append(model.log_probability(part.theta) + part.share.log()[:, None, None])
+        for part in self.trees:
+            log_p = np.stack([log_probability(part.kind, network.values(raw)) for network in part.trees])
+            values.append(torch.tensor(log_p + np.log(part.share)[:, None, None]))
         return torch.cat(values).logsumexp(0)
 
 
@@ -221,8 +263,10 @@ class Search:
     So many folds are searched that some hundred rows judge; the networks of the others are fitted for the chosen alone.
     """
 
-    def __init__(self, folds: ClassFolds, seed: int, end: float, show: Callable[[ClassCandidate], None]) -> None:
-        self.folds, self.seed, self.end, self.show = folds, seed, end, show
+    def __init__(
+        self, folds: ClassFolds, raw: Array, seed: int, end: float, show: Callable[[ClassCandidate], None]
+    ) -> None:
+        self.folds, self.raw, self.seed, self.end, self.show = folds, raw, seed, end, show
         self.rows = folds.class_rows
         self.weights = folds.weights()
         self.searched = max(1, min(folds.number, math.ceil(folds.number * _JUDGES / max(1, len(self.rows.x)))))
@@ -237,6 +281,35 @@ class Search:
     def over(self) -> bool:
         """Whether there is no time left."""
         return monotonic() > self.end
+
+    @property
+    def grower(self) -> TreeGrower:
+        """What networks of trees grow by."""
+        rows = self.folds.rows
+        return TreeGrower(TableRows(self.raw, rows.y, rows.weight), self.seed, lambda: self.over)
+
+    def held(self, folds: range) -> list[NDArray[np.bool_]]:
+        """The rows held out from the networks of some folds."""
+        return [self.folds.fold == f for f in folds]
+
+    def attempt_trees(self) -> None:
+        """Networks of trees of step gates, of each kind."""
+        for kind in KINDS:
+            if self.over and self.tried:
+                return
+            if kind == _MANY_ROWS_KIND and len(self.raw) <= _FEW_ROWS:
+                continue
+            number = None
+            if kind == "averaged":
+                number = math.ceil(_AVERAGED / self.folds.number)
+            trees, outside = self.grower.grown(kind, self.held(range(self.searched)), number)
+            log_p = np.zeros(self.rows.target.shape)
+            for f, values in enumerate(outside):
+                log_p[self.folds.fold == f] = values
+            loss = mean_loss(log_p, self.folds.first(len(trees)))
+            candidate = ClassCandidate(kind, len(trees[0].roots), log_loss=loss, outside=log_p, trees=trees)
+            self.show(candidate)
+            self.tried.append(candidate)
 
     def run(self, units: Sequence[Unit], width: int | None, ridge: float | None) -> None:
         """Try what is not given: ridges, widths, units, and the relevance of inputs."""
@@ -258,7 +331,7 @@ class Search:
             best = self.best
             if not best.width or self.rows.x.shape[1] < 4 or self.over:
                 break
-            self.attempt(best.unit, best.width, self.near(ridge, (1.0, 3.0)), best)
+            self.attempt(best.product, best.width, self.near(ridge, (1.0, 3.0)), best)
             if self.best is best:
                 break
 
@@ -276,7 +349,7 @@ class Search:
     @property
     def gated(self) -> ClassCandidate:
         """The best candidate that has neurons, if any has."""
-        return min(self.tried, key=lambda c: (c.width == 0, c.log_loss))
+        return min((c for c in self.tried if not c.trees), key=lambda c: (c.width == 0, c.log_loss))
 
     def near(self, ridge: float | None, factors: Sequence[float]) -> tuple[float, ...]:
         """The ridge of the best candidate that has neurons, times these factors, or the one that is given."""
@@ -306,12 +379,30 @@ class Search:
 
     def completed(self, candidate: ClassCandidate) -> ClassCandidate:
         """The candidate with networks of all folds."""
-        missing = slice(len(candidate.theta), self.folds.number)
-        if len(candidate.theta) == self.folds.number or self.over:
+        missing = slice(candidate.networks, self.folds.number)
+        if candidate.networks == self.folds.number or self.over:
             return candidate
+        if candidate.trees:
+            return self.completed_trees(candidate)
         theta, training = self.trained(candidate, [candidate.ridge], missing, math.inf)
         theta = torch.cat([candidate.theta, theta[0]])
         return self.judged(replace(candidate, theta=theta, training=torch.cat([candidate.training, training[0]])))
+
+    def completed_trees(self, candidate: ClassCandidate) -> ClassCandidate:
+        """The candidate with trees of all folds, as many in each as in those that are there."""
+        missing = range(candidate.networks, self.folds.number)
+        trees, outside = self.grower.grown(str(candidate.unit), self.held(missing), candidate.width, missing.start)
+        log_p = candidate.outside.copy()
+        for f, values in zip(missing, outside, strict=True):
+            log_p[self.folds.fold == f] = values
+        return replace(
+            candidate, trees=(*candidate.trees, *trees), outside=log_p, log_loss=mean_loss(log_p, self.folds)
+        )
+
+    def whole_trees(self, candidate: ClassCandidate, members: int) -> tuple[StepTrees, ...]:
+        """Networks of trees on all rows, of as many trees as those of a candidate's folds."""
+        none = [np.zeros(len(self.raw), dtype=np.bool_) for _ in range(members)]
+        return self.grower.grown(str(candidate.unit), none, candidate.width)[0]
 
     def trained(
         self, terms: ClassCandidate, ridges: Sequence[float], folds: slice, end: float
@@ -321,7 +412,7 @@ class Search:
         number = len(inside) // len(ridges)
         ridge = torch.tensor(ridges, dtype=torch.float64, device=inside.device).repeat_interleave(number)
         relevance = terms.relevance[folds].repeat(len(ridges), 1)
-        model = Likelihood(terms.unit, terms.width, self.rows, inside, ridge, relevance)
+        model = Likelihood(terms.product, terms.width, self.rows, inside, ridge, relevance)
         fit = self.solve(model, outside, end)
         return model.plain(fit.theta).unflatten(0, (-1, number)), fit.training.unflatten(0, (-1, number))
 
@@ -331,7 +422,7 @@ class Search:
         for f, theta in enumerate(candidate.theta):
             own = torch.tensor(self.folds.fold == f, device=theta.device)
             rows = ClassRows(self.rows.x[own], self.rows.target[own])
-            model = likelihood(candidate.unit, candidate.width, rows, theta.new_ones(1))
+            model = likelihood(candidate.product, candidate.width, rows, theta.new_ones(1))
             log_p[self.folds.fold == f] = model.log_probability(theta[None])[0].cpu().numpy()
         loss = mean_loss(log_p, self.folds.first(len(candidate.theta)))
         return replace(candidate, outside=log_p, log_loss=loss)
@@ -377,7 +468,7 @@ def relevances(candidate: ClassCandidate, rows: ClassRows, weight: Tensor) -> Te
     """
     folds = len(candidate.theta)
     model = Likelihood(
-        candidate.unit,
+        candidate.product,
         candidate.width,
         rows,
         weight[:folds],
@@ -434,16 +525,26 @@ def mixed(log_p: Sequence[Array], share: Array) -> Array:
         return np.logaddexp.reduce(np.stack(log_p) + np.log(share)[:, None, None], axis=0)
 
 
-def chosen_candidates(search: Search, most: int) -> list[ClassCandidate]:
-    """At most so many candidates, each the one with which the mean of all is best."""
+def chosen_candidates(search: Search, most: int, *, alone: bool = False) -> list[ClassCandidate]:
+    """Candidates that are averaged, each the one with which the mean of all is best.
+
+    Args:
+        search: what was tried.
+        most: candidates of gated networks there are at most; any of trees may join them.
+        alone: whether the best one is all that is chosen.
+
+    Returns:
+        The candidates, the best first.
+    """
     folds = search.folds.first(search.searched)
     chosen = [search.best]
     near = [c for c in search.tried if c.log_loss <= _FAR * search.best.log_loss]
     loss = search.best.log_loss
-    while len(chosen) < most:
+    while not alone:
+        gated = sum(not c.trees for c in chosen)
         trials = []
         for candidate in near:
-            if candidate not in chosen:
+            if candidate not in chosen and (candidate.trees or gated < most):
                 values = [c.outside for c in (*chosen, candidate)]
                 trials.append((mean_loss(mixed(values, shares(values, folds)), folds), candidate))
         if not trials or min(trials, key=lambda t: t[0])[0] >= loss:
@@ -486,10 +587,23 @@ def folds_for(members: int, rows: int) -> int:
 
 @dataclass(frozen=True)
 class Election:
-    """What a committee is chosen from: units, a width and a ridge or None to have them chosen, how many members it has,
-    the seed, the device, and the reading of the monotonic clock at which the search ends."""
+    """What a committee is chosen from.
+
+    Attributes:
+        units: of gated networks.
+        gated: whether gated networks are tried; they are in any case what is fitted where no row can be held out.
+        steps: whether trees of step gates are tried.
+        width: of gated networks, None to have it chosen.
+        ridge: of gated networks, None to have it chosen.
+        members: how many gated networks are averaged at most.
+        seed: of everything that is random.
+        device: where torch computes.
+        end: the reading of the monotonic clock at which the search ends.
+    """
 
     units: tuple[Unit, ...]
+    gated: bool
+    steps: bool
     width: int | None
     ridge: float | None
     members: int
@@ -499,12 +613,13 @@ class Election:
 
 
 def elect(
-    rows: TableRows, terms: Election, show: Callable[[ClassCandidate], None]
+    rows: TableRows, raw: Array, terms: Election, show: Callable[[ClassCandidate], None]
 ) -> tuple[ClassCommittee, list[ClassCandidate]]:
     """The committee for these rows, and every candidate that was tried, the one that it is led by first.
 
     Args:
         rows: inputs of unit variance, targets of zeros and a one for the class, weights.
+        raw: the inputs as they came, for trees.
         terms: what is chosen and what is given.
         show: called with each candidate.
 
@@ -512,26 +627,34 @@ def elect(
         The committee and the candidates, which are none where there are too few rows to hold some out.
     """
     folds = ClassFolds.of(rows, folds_for(terms.members, len(rows)), terms.seed, terms.device)
-    search = Search(folds, terms.seed, terms.end, show)
+    search = Search(folds, raw, terms.seed, terms.end, show)
     classes = rows.y.shape[1]
     if folds.number < 2:
         ridge = _DEFAULT_RIDGE if terms.ridge is None else terms.ridge
         networks = search.fitted(terms.units[0], terms.width or 0, ridge, 1, None)
-        return ClassCommittee((networks,), 1.0, classes, *reach(rows.x)), []
-    search.run(terms.units, terms.width, terms.ridge)
+        return ClassCommittee((networks,), (), 1.0, classes, *reach(rows.x)), []
+    if terms.gated:
+        search.run(terms.units, terms.width, terms.ridge)
+    if terms.steps:
+        search.attempt_trees()
     again = terms.members < folds.number
-    chosen = chosen_candidates(search, 1 if again else terms.members // folds.number)
+    chosen = chosen_candidates(search, terms.members // folds.number, alone=again)
     others = [c for c in search.tried if c not in chosen]
     chosen = [search.completed(c) for c in chosen]
-    folds = folds.first(min(len(c.theta) for c in chosen))
+    folds = folds.first(min(c.networks for c in chosen))
     share = shares([c.outside for c in chosen], folds)
     temperature = temperature_of(mixed([c.outside for c in chosen], share), folds)
-    if again:
-        best = chosen[0]
-        networks = (search.fitted(best.unit, best.width, best.ridge, terms.members, best),)
-    else:
-        networks = tuple(
-            MemberNetworks(c.unit, c.width, c.theta.cpu(), torch.full_like(c.training.cpu(), float(s) / len(c.theta)))
-            for c, s in zip(chosen, share, strict=True)
-        )
-    return ClassCommittee(networks, temperature, classes, *reach(rows.x)), [*chosen, *others]
+    networks, trees = [], []
+    for c, s in zip(chosen, share, strict=True):
+        if c.trees:
+            grown = c.trees
+            if again:
+                grown = search.whole_trees(c, terms.members)
+            trees.append(MemberTrees(str(c.unit), grown, np.full(len(grown), s / len(grown))))
+        elif again:
+            networks.append(search.fitted(c.product, c.width, c.ridge, terms.members, c))
+        else:
+            part = torch.full_like(c.training.cpu(), float(s) / len(c.theta))
+            networks.append(MemberNetworks(c.product, c.width, c.theta.cpu(), part))
+    committee = ClassCommittee(tuple(networks), tuple(trees), temperature, classes, *reach(rows.x))
+    return committee, [*chosen, *others]

@@ -1,0 +1,189 @@
+"""Trees of step gates: Newton's steps against loops and automatic differentiation, networks against walks by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+import gatelab as gl
+from gatelab import GatedClassifier
+from gatelab.estimators import committee, trees
+from gatelab.estimators.frames import TableRows
+from gatelab.estimators.trees import KINDS, StepTrees, TreeGrower, log_probability
+
+
+def boxes(n: int, seed: int = 0, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Classes that are boxes, of which every tenth row is of any class."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(size=(n, 4))
+    y = (x[:, 0] > 0.3).astype(int) + (x[:, 1] > 0.6) * (x[:, 2] > 0.4)
+    y = np.where(draw.random(n) < 0.1, draw.integers(3, size=n), y)
+    return x, np.minimum(y, classes - 1)
+
+
+def grower(classes: int, n: int = 120) -> TreeGrower:
+    x, y = boxes(n, classes=classes)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, n)
+    return TreeGrower(TableRows(x, np.eye(classes)[y], weight / weight.mean()), 0, lambda: False)
+
+
+def walked(network: StepTrees, row: np.ndarray) -> np.ndarray:
+    """The outputs at a row, gate by gate."""
+    total = network.offset.copy()
+    for root in network.roots:
+        node = root
+        while network.children[node, 0] != node:
+            node = network.children[node, int(row[network.columns[node]] > network.thresholds[node])]
+        total += network.tables[node]
+    return total
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_slopes_and_curvatures_are_those_of_autograd(classes: int) -> None:
+    draw = np.random.default_rng(classes)
+    logits = draw.normal(size=(6, 1 if classes == 2 else classes))
+    y = np.eye(classes)[draw.integers(classes, size=6)]
+    slope, curvature = trees.slopes(logits, y)
+
+    def loss(z: torch.Tensor, i: int) -> torch.Tensor:
+        if classes == 2:
+            z = torch.cat([torch.zeros(1, dtype=z.dtype), z])
+        return -(z.log_softmax(0) * torch.tensor(y[i])).sum()
+
+    for i in range(6):
+        z = torch.tensor(logits[i])
+        by_autograd = torch.autograd.functional.jacobian(lambda t, i=i: loss(t, i), z).numpy()
+        hessian = torch.autograd.functional.hessian(lambda t, i=i: loss(t, i), z)
+        np.testing.assert_allclose(slope[i], -by_autograd, atol=1e-12)
+        np.testing.assert_allclose(curvature[i], np.diag(torch.as_tensor(hessian).numpy()), atol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_every_leaf_makes_a_share_of_newtons_step_on_the_rows_that_the_tree_saw(classes: int) -> None:
+    rows = grower(classes)
+    trained = np.flatnonzero(np.arange(120) >= 20)
+    logits = np.tile(rows.offset(np.arange(120) >= 20), (120, 1))
+    before = logits.copy()
+    tree = rows.boost(np.random.default_rng(5), logits, trained, 4)
+    some = np.sort(np.random.default_rng(5).choice(trained, 50, replace=False, shuffle=False))
+    network = trees.joined([tree], rows.thresholds, np.zeros(logits.shape[1]))
+    x, _ = boxes(120, classes=classes)
+    added = np.array([walked(network, row) for row in x])
+    np.testing.assert_allclose(logits - before, added, atol=1e-12)
+    for value in np.unique(added[:, 0]):
+        own = [i for i in some if added[i, 0] == value]
+        for c in range(logits.shape[1]):
+            p = np.exp(log_probability("boosted", before))[:, c - logits.shape[1]]
+            y = rows.y[:, c - logits.shape[1]]
+            pull = sum(rows.weight[i] * (y[i] - p[i]) for i in own)
+            curved = sum(rows.weight[i] * p[i] * (1 - p[i]) for i in own)
+            step = trees._RATE * pull / (curved + trees._HELD)
+            np.testing.assert_allclose(added[added[:, 0] == value, c], step, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_agree_with_walks_and_with_what_growth_saw(kind: str, monkeypatch) -> None:
+    rows = grower(3)
+    held = [np.arange(120) % 3 == f for f in range(3)]
+    networks, outside = rows.grown(kind, held)
+    assert len({len(network.roots) for network in networks}) == 1
+    monkeypatch.setattr(trees, "_BLOCK", 64)
+    x, _ = boxes(120)
+    for network, h, log_p in zip(networks, held, outside, strict=True):
+        values = network.values(x)
+        np.testing.assert_allclose(values, [walked(network, row) for row in x], atol=1e-12)
+        np.testing.assert_allclose(log_probability(kind, values)[h], log_p, atol=1e-12)
+        np.testing.assert_allclose(np.exp(log_probability(kind, values)).sum(1), 1, atol=1e-12)
+
+
+def test_leaves_of_averaged_trees_have_the_shares_of_their_classes() -> None:
+    """One tree: the rows that were drawn, by hand; a little of the shares of all rows keeps zeros away."""
+    rows = grower(3)
+    held = np.arange(120) < 20
+    network, _ = rows.averaged(held, 1, 7)
+    drawn = np.random.default_rng(7).choice(np.flatnonzero(~held), 100)
+    x, _ = boxes(120)
+    p = np.array([walked(network, row) for row in x])
+    share = np.sum([rows.weight[i] * rows.y[i] for i in np.flatnonzero(~held)], axis=0) + 0.5
+    for value in np.unique(p.round(12), axis=0):
+        own = [i for i in drawn if np.array_equal(p[i].round(12), value)]
+        total = np.sum([rows.weight[i] * rows.y[i] for i in own], axis=0) + trees._PRIOR * share / share.sum()
+        np.testing.assert_allclose(total / total.sum(), value, atol=1e-9)
+
+
+def test_a_number_of_trees_that_is_given_is_grown_and_none_may_be_best() -> None:
+    rows = grower(2)
+    networks, outside = rows.grown("boosted", [np.zeros(120, dtype=bool)], 5)
+    assert len(networks[0].roots) == 5 and outside[0].shape == (0, 2)
+    noise = np.random.default_rng(0).integers(2, size=60)
+    alone = TreeGrower(TableRows(np.ones((60, 1)), np.eye(2)[noise], np.ones(60)), 0, lambda: False)
+    networks, _ = alone.grown("boosted", [np.arange(60) < 20])
+    assert np.ptp(networks[0].values(np.zeros((3, 1)))) == 0
+    ended = TreeGrower(TableRows(np.ones((60, 1)), np.eye(2)[noise], np.ones(60)), 0, lambda: True)
+    for kind in KINDS:
+        networks, outside = ended.grown(kind, [np.arange(60) < 20])
+        assert len(networks[0].roots) <= 1 and np.isfinite(outside[0]).all()
+
+
+@pytest.fixture(scope="module")
+def stepped() -> GatedClassifier:
+    x, y = boxes(300)
+    return GatedClassifier(("swiglu", "steps"), ridge=1e-2, random_state=0).fit(x, y)
+
+
+def test_where_classes_are_boxes_steps_are_chosen_and_better_than_gates_alone(stepped) -> None:
+    z, t = boxes(2000, seed=1)
+    alone = GatedClassifier("swiglu", ridge=1e-2, random_state=0).fit(*boxes(300))
+    assert stepped.unit_.endswith("steps") and stepped.committee_.trees
+    assert log_loss(t, stepped.predict_proba(z)) < 0.9 * log_loss(t, alone.predict_proba(z))
+    assert not alone.committee_.trees
+
+
+def test_steps_do_not_lead_where_logits_are_lines() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((300, 3))
+    y = (draw.random(300) < 1 / (1 + np.exp(-2 * x.sum(1)))).astype(int)
+    fitted = GatedClassifier(("swiglu", "steps"), random_state=0).fit(x[:200], y[:200])
+    line = LogisticRegression().fit(x[:200], y[:200])
+    assert fitted.unit_ == "swiglu"
+    assert log_loss(y[200:], fitted.predict_proba(x[200:])) < 1.05 * log_loss(y[200:], line.predict_proba(x[200:]))
+
+
+def test_a_saved_committee_with_trees_predicts_the_same_to_the_last_bit(stepped, tmp_path) -> None:
+    x, _ = boxes(50, seed=3)
+    again = gl.load(stepped.save(tmp_path / "model.safetensors"))
+    assert isinstance(again, GatedClassifier) and again.unit == ("swiglu", "steps")
+    assert np.array_equal(again.predict_proba(x), stepped.predict_proba(x))
+
+
+@pytest.mark.parametrize("members", [1, 4])
+def test_steps_alone_take_weights_orders_and_any_number_of_members(members: int, tmp_path) -> None:
+    x, y = boxes(90, classes=2)
+    model = GatedClassifier("steps", members=members, random_state=0)
+    weight = np.random.default_rng(1).integers(0, 3, 90)
+    twice = np.random.default_rng(2).permutation(np.repeat(np.arange(90), weight))
+    weighted = model.fit(x, y, sample_weight=weight).predict_proba(x)
+    assert not model.committee_.networks and model.unit_.endswith("steps")
+    again = gl.load(model.save(tmp_path / "model.safetensors"))
+    assert isinstance(again, GatedClassifier) and np.array_equal(again.predict_proba(x), weighted)
+    assert np.array_equal(weighted, model.fit(x[twice], y[twice]).predict_proba(x))
+    few = GatedClassifier("steps").fit([[0.0], [1.0]], ["a", "b"])
+    assert few.predict([[0.0], [1.0]]).tolist() == ["a", "b"]
+
+
+def test_deep_trees_are_tried_where_rows_are_many_and_folds_that_did_not_judge_are_grown(monkeypatch, tmp_path) -> None:
+    x, y = boxes(150, classes=2)
+    tried = {row["unit"] for row in GatedClassifier("steps", members=4, random_state=0).fit(x, y).validation_}
+    assert tried == {"boosted steps", "averaged steps"}
+    monkeypatch.setattr(committee, "_FEW_ROWS", 100)
+    monkeypatch.setattr(committee, "_JUDGES", 60)
+    monkeypatch.setattr(committee, "KINDS", ("deeply boosted",))
+    model = GatedClassifier("steps", members=4, random_state=0).fit(x, y)
+    (part,) = model.committee_.trees
+    assert part.kind == "deeply boosted" and len(part.trees) == 4
+    assert len({len(network.roots) for network in part.trees}) == 1
+    again = gl.load(model.save(tmp_path / "model.safetensors"))
+    assert isinstance(again, GatedClassifier) and np.array_equal(again.predict_proba(x), model.predict_proba(x))
