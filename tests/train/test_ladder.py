@@ -242,10 +242,14 @@ def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
     store = tmp_path / "rungs.db"
     for after in np.random.default_rng(0).uniform(0.0, 0.4, 5):
         killed(text, store, float(after))
+    checkpoints = store.with_name(f"{store.name}.checkpoints")
+    for folder in checkpoints.iterdir():
+        (folder / ".checkpoint.safetensors.0.part").write_bytes(b"what a kill leaves of a checkpoint")
     resumed = ladder(["glu"], text, ["tiny"], 2, store=store, **how)
     alone = ladder(["glu"], text, ["tiny"], 2, **how)
     assert [p.loss for p in resumed.points] == [p.loss for p in alone.points]
     assert [p.train for p in resumed.points] == [p.train for p in alone.points]
+    assert list(checkpoints.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from gatelab.linalg.interruptible import stop_if_asked
 _BLOCK, _GPU_BLOCK, _GPU_TILE = 96, 128, 64
 # Whether a GPU factors matrices in blocks, and the largest block that its library is given. Libraries factor and solve
 # a batch column by column, a launch or a wait for each; blocks are products.
-_GPU_FACTORS_BLOCKS, _LEAF = True, 32
+_GPU_FACTORS_BLOCKS, _LEAF = False, 32
 # Multiplications that a CPU does in one piece, some tenths of a second: a thread can be stopped between pieces. A GPU
 # is given the whole batch at once, which launches a product once and not for every member.
 _PIECE = 1e9

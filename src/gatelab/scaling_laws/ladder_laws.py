@@ -61,6 +61,7 @@ LadderVerdict = Literal["exponent", "offset", "undecided"]
 Trend = Literal["falling", "rising", "constant", "undecided"]
 ALIKE = 0.1  # exponents that differ by less than a tenth are alike: k then changes by a factor of 1.26 a decade at most
 EXPONENTS = np.geomspace(0.02, 4.0, 48)
+_MOST_FACTOR = 1e6  # that is told: beyond it a law is flat
 EXACT, ENOUGH = 1e-10, 1e-6  # the part of a misfit that a fit may be off, and one of many draws
 AT_ONCE = 250  # draws that are fitted together
 SIZE_DRAWS = 300  # five sizes have 126
@@ -658,6 +659,34 @@ def log_factors(log_sizes: Array, losses: Array, curve: tuple[Array, Array], E: 
     return inside - above / exponent[:, None] + below / exponent[:, None] - log_sizes
 
 
+def factor_interval(log_factor: float, drawn: Array, level: float = LEVEL) -> Interval:
+    """A factor with the percentiles of what was drawn for it, all given as logarithms.
+
+    Factors are told between 1e-6 and 1e6. A draw that tells nothing, nan, counts against both ends.
+
+    Args:
+        log_factor: of all the data.
+        drawn: of each draw.
+        level: the share of the draws between the ends.
+
+    Returns:
+        The factor with its interval.
+
+    >>> print(factor_interval(0.0, np.log([0.5, 1.0, 2.0, 4.0]), level=0.5))
+    1 [0.875, 2.5]
+    >>> print(factor_interval(0.0, np.array([0.0, np.nan, np.nan, 900.0])))
+    1 [1e-06, 1e+06]
+    """
+    most = math.log(_MOST_FACTOR)
+
+    def factors(worst: float) -> Array:
+        return np.exp(np.clip(np.where(np.isnan(drawn), worst, drawn), -most, most))
+
+    value = float(np.exp(np.clip(log_factor, -most, most)))
+    low, high = (percentile_interval(value, factors(worst), level) for worst in (-most, most))
+    return replace(low, high=high.high)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LadderLaws(PlainResult):
     """What a ladder says: the three laws, their tests, and the answer.
@@ -776,12 +805,16 @@ class LadderLaws(PlainResult):
         dx = middle - centre
         slopes = np.concatenate((value[None], drawn)) @ (weights * dx) / (weights @ dx**2)
         heights = np.concatenate((value[None], drawn)) @ weights / weights.sum()
-        lines = [np.exp(heights + slopes * (place - centre)) for place in (middle[0], middle[-1])]
+        lines = [heights + slopes * (place - centre) for place in (middle[0], middle[-1])]
         reached = value + x[mine]
         far = (reached < x[other].min() - 1e-9) | (reached > x[other].max() + 1e-9)
 
         def overall(laws: Constants) -> Array:
-            return (laws.excess[:, v] / laws.excess[:, u]) ** (1 / laws.exponent[:, u])
+            """Logarithms of the factor; no number where a law has the unit or the reference below its own limit."""
+            mine_left, other_left = laws.excess[:, u], laws.excess[:, v]
+            told = (mine_left > 0) & (other_left > 0)
+            ratio = np.where(told, other_left, 1.0) / np.where(told, mine_left, 1.0)
+            return np.where(told, np.log(ratio) / laws.exponent[:, u], np.nan)
 
         factor = float(overall(self.constants[OFFSET.name])[0])
         return Worth(
@@ -789,16 +822,14 @@ class LadderLaws(PlainResult):
             reference=reference,
             against=self.losses.against,
             sizes=tuple((np.exp(x[mine]) * self.cells.centre).tolist()),
-            factor=tuple(
-                percentile_interval(float(np.exp(value[i])), np.exp(drawn[:, i]), self.level) for i in range(len(mine))
-            ),
+            factor=tuple(factor_interval(float(value[i]), drawn[:, i], self.level) for i in range(len(mine))),
             extrapolated=tuple(far.tolist()),
-            overall=percentile_interval(factor, overall(self.seed_draws.laws[OFFSET.name]), self.level),
-            overall_by_sizes=percentile_interval(factor, overall(self.size_draws.laws[OFFSET.name]), self.level),
+            overall=factor_interval(factor, overall(self.seed_draws.laws[OFFSET.name]), self.level),
+            overall_by_sizes=factor_interval(factor, overall(self.size_draws.laws[OFFSET.name]), self.level),
             slope=percentile_interval(float(slopes[0]), slopes[1:], self.level),
             ends=(
-                percentile_interval(float(lines[0][0]), lines[0][1:], self.level),
-                percentile_interval(float(lines[1][0]), lines[1][1:], self.level),
+                factor_interval(float(lines[0][0]), lines[0][1:], self.level),
+                factor_interval(float(lines[1][0]), lines[1][1:], self.level),
             ),
         )
 

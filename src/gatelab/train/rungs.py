@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -202,9 +203,8 @@ def train_rung(
         save_seconds=float(os.environ.get(SAVE_VARIABLE, SAVE_SECONDS)),
         progress=progress,
     )
-    if folder is not None:  # the record says it all, and the state of a large model is gigabytes
-        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
-        folder.rmdir()
+    if folder is not None:  # the record says it all, and states of a large model, half-written ones too, are gigabytes
+        shutil.rmtree(folder, ignore_errors=True)
     return RunOutcome(rung_metrics(rung, histories, whole), device=histories[0].device)
 
 
