@@ -49,11 +49,8 @@ INPUTS = 5
 # What `--tries` compares: constants of `least_squares` and `features`, or which library torch is to prefer.
 WAYS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "factors by the library": {"_GPU_FACTORS_BLOCKS": False},
-    "factors by cuSOLVER": {"_GPU_FACTORS_BLOCKS": False, "library": "cusolver"},
-    "factors by MAGMA": {"_GPU_FACTORS_BLOCKS": False, "library": "magma"},
-    "leaves of 16": {"_LEAF": 16},
-    "leaves of 64": {"_LEAF": 64},
+    "factors by cuSOLVER": {"library": "cusolver"},
+    "factors by MAGMA": {"library": "magma"},
     "squares cut at 64": {"_GPU_BLOCK": 64},
     "squares whole": {"_GPU_BLOCK": 10**6},
     "vectors times the whole matrix": {"dense": True},
@@ -228,12 +225,12 @@ def step_times(model: ProductModel, theta: Tensor, device: str, repeats: int) ->
         "columns": lambda: model.columns(theta),
         "gram": lambda: least_squares.gram(F),
         "crossed": lambda: least_squares.crossed(F, F[..., :-1]),
-        "factored": lambda: least_squares.factored(K + torch.diag_embed(K.diagonal(dim1=-2, dim2=-1))),
+        "careful": lambda: least_squares.cholesky_qr(F),
         "library's Cholesky": lambda: torch.linalg.cholesky_ex(projection.lower @ projection.lower.mT),
         "library's solve": lambda: torch.cholesky_solve(g[..., None], torch.eye(g.shape[1]).to(K).expand_as(K)),
     }
     times = {name: milliseconds(call, device, repeats) for name, call in calls.items()}
-    return {**times, "mean loss": float(projection.loss.mean()), "careful": float(projection.careful.double().sum())}
+    return {**times, "mean loss": float(projection.loss.mean()), "by QR": float(projection.careful.double().sum())}
 
 
 def profiled(device: str, sizes: Sizes, file: Path, last: tuple[ProductModel, Tensor]) -> dict[str, Any]:

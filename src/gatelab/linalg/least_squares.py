@@ -20,9 +20,6 @@ from gatelab.linalg.interruptible import stop_if_asked
 
 # Columns up to which a square is one product; a GPU's products are cut where its tiles end.
 _BLOCK, _GPU_BLOCK, _GPU_TILE = 96, 128, 64
-# Whether a GPU factors matrices in blocks, and the largest block that its library is given. Libraries factor and solve
-# a batch column by column, a launch or a wait for each; blocks are products.
-_GPU_FACTORS_BLOCKS, _LEAF = False, 32
 # Multiplications that a CPU does in one piece, some tenths of a second: a thread can be stopped between pieces. A GPU
 # is given the whole batch at once, which launches a product once and not for every member.
 _PIECE = 1e9
@@ -83,7 +80,7 @@ class Projection:
         """
         if FJ is None:
             FJ = crossed(F, J)
-        T = Triangle.of(self.lower).solved(self.scale[..., None] * FJ)
+        T = torch.linalg.solve_triangular(self.lower, self.scale[..., None] * FJ, upper=False)
         K = gram(J) - gram(T)
         if bool(self.careful.any()):
             # The difference of squares has lost half the digits: take the products of what was projected instead.
@@ -193,7 +190,10 @@ def _by_rows(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor)
 
 
 def _right_solved(R: Tensor, A: Tensor) -> Tensor:
-    """A R^-1 for upper triangular R."""
+    """A R^-1 for upper triangular R; on a GPU by the inverse, whose product with many rows is quick there."""
+    if on_gpu(A):
+        eye = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
+        return A @ torch.linalg.solve_triangular(R, eye.expand_as(R), upper=True)
     return _by_rows(lambda a, r: torch.linalg.solve_triangular(r, a, upper=True, left=False), A, R)
 
 
@@ -237,12 +237,11 @@ def project(
     scale = torch.where(size > 0, size.clamp_min(torch.finfo(F.dtype).tiny).rsqrt(), 0.0)
     scaled = scale[..., None] * G * scale[..., None, :]
     scaled.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-    triangle, failed = factored(scaled)
-    lower = triangle.lower
+    lower, failed = torch.linalg.cholesky_ex(scaled)
     near = (failed != 0) | ~(lower.diagonal(dim1=-2, dim2=-1).amin(-1).square() > _WELL)
     if bool(near.any()):
-        triangle.put(near.nonzero()[:, 0], _shifted_cholesky(scaled[near]))
-    c, r, missed = _refined(columns, y, penalty, triangle, scale)
+        lower[near] = _shifted_cholesky(scaled[near])
+    c, r, missed = _refined(columns, y, penalty, lower, scale)
     loss = r.square().sum((-2, -1))
     careful = near & ((rank < _SQUARED_RANK) | ~(missed <= _MISSED * loss))
     if bool(careful.any()):
@@ -252,122 +251,6 @@ def project(
         loss[i] = r[i].square().sum((-2, -1))
     loss = loss + (penalty[..., None] * c.square()).sum((-2, -1))
     return Projection(c, r, loss, lower, scale, careful)
-
-
-@dataclass(frozen=True)
-class Triangle:
-    """Lower triangular matrices (B, m, m), on a GPU with their inverses.
-
-    What is solved with them is refined, or a step that is tried: the digit that an inverse may lose does not matter.
-    """
-
-    lower: Tensor
-    inverse: Tensor | None
-
-    @classmethod
-    def of(cls, lower: Tensor) -> Triangle:
-        """The triangle of these matrices."""
-        if on_gpu(lower) and _GPU_FACTORS_BLOCKS:
-            return cls(lower, lower_inverse(lower))
-        return cls(lower, None)
-
-    def put(self, index: Tensor, other: Triangle) -> None:
-        """Overwrite the members at `index` in place."""
-        self.lower[index] = other.lower
-        if self.inverse is not None and other.inverse is not None:
-            self.inverse[index] = other.inverse
-
-    def solved(self, b: Tensor) -> Tensor:
-        """L^-1 b."""
-        if self.inverse is not None:
-            return self.inverse @ b
-        return torch.linalg.solve_triangular(self.lower, b, upper=False)
-
-    def solved_squared(self, b: Tensor) -> Tensor:
-        """(L L^T)^-1 b."""
-        if self.inverse is not None:
-            return self.inverse.mT @ (self.inverse @ b)
-        return torch.cholesky_solve(b, self.lower)
-
-    def squared_inverse(self) -> Tensor:
-        """(L L^T)^-1."""
-        if self.inverse is not None:
-            return self.inverse.mT @ self.inverse
-        return torch.cholesky_inverse(self.lower)
-
-
-def factored(G: Tensor) -> tuple[Triangle, Tensor]:
-    """The Cholesky factors of a batch, and for each whether it failed: a number other than zero.
-
-    Args:
-        G: symmetric matrices (B, m, m).
-
-    Returns:
-        The factors, and a number for each member.
-    """
-    if on_gpu(G) and _GPU_FACTORS_BLOCKS:
-        lower, inverse, failed = blocked_cholesky(G)
-        return Triangle(lower, inverse), failed
-    lower, failed = torch.linalg.cholesky_ex(G)
-    return Triangle(lower, None), failed
-
-
-def blocked_cholesky(G: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The Cholesky factors of a batch, their inverses, and which failed, by products of halves of halves.
-
-    Args:
-        G: symmetric matrices (B, m, m).
-
-    Returns:
-        L and its inverse (B, m, m), and a number (B,) other than zero for members that are not positive.
-
-    >>> A = torch.randn(2, 90, 80, dtype=torch.float64)
-    >>> L, inverse, failed = blocked_cholesky(A.mT @ A)
-    >>> bool((L @ L.mT - A.mT @ A).abs().max() < 1e-11), failed.tolist()
-    (True, [0, 0])
-    """
-    m = G.shape[-1]
-    if m <= _LEAF:
-        L, failed = torch.linalg.cholesky_ex(G)
-        return L, lower_inverse(L), failed
-    half = -(-m // (2 * _LEAF)) * _LEAF
-    first, first_inverse, failed = blocked_cholesky(G[..., :half, :half])
-    below = G[..., half:, :half]
-    corner = below @ first_inverse.mT
-    corner = corner + (below - corner @ first.mT) @ first_inverse.mT  # as exact as a solution column by column
-    second, second_inverse, second_failed = blocked_cholesky(G[..., half:, half:] - corner @ corner.mT)
-    inverse = _joined(first_inverse, -second_inverse @ (corner @ first_inverse), second_inverse)
-    return _joined(first, corner, second), inverse, failed | second_failed
-
-
-def lower_inverse(L: Tensor) -> Tensor:
-    """The inverses of lower triangular matrices, by products of halves of halves.
-
-    Args:
-        L: lower triangular matrices (B, m, m).
-
-    Returns:
-        Their inverses.
-
-    >>> L = torch.randn(2, 80, 80, dtype=torch.float64).tril(-1) / 80 + torch.eye(80)
-    >>> bool((lower_inverse(L) @ L - torch.eye(80)).abs().max() < 1e-12)
-    True
-    """
-    m = L.shape[-1]
-    if m <= _LEAF:
-        eye = torch.eye(m, dtype=L.dtype, device=L.device)
-        return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
-    half = -(-m // (2 * _LEAF)) * _LEAF
-    first, second = lower_inverse(L[..., :half, :half]), lower_inverse(L[..., half:, half:])
-    return _joined(first, -second @ (L[..., half:, :half] @ first), second)
-
-
-def _joined(first: Tensor, corner: Tensor, second: Tensor) -> Tensor:
-    """The lower triangular matrix of two on the diagonal and what is below the first."""
-    half = first.shape[-1]
-    whole = first.new_zeros(*first.shape[:-2], half + second.shape[-1], half + second.shape[-1])
-    whole[..., :half, :half], whole[..., half:, :half], whole[..., half:, half:] = first, corner, second
-    return whole
 
 
 @dataclass(frozen=True)
@@ -387,16 +270,16 @@ class _Dense:
 
 
 def _refined(
-    F: SpreadColumns | _Dense, y: Tensor, penalty: Tensor, triangle: Triangle, scale: Tensor
+    F: SpreadColumns | _Dense, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Coefficients, residuals, and by how much one refinement more would lower the loss."""
     c, r = torch.zeros(*scale.shape, y.shape[2], dtype=y.dtype, device=y.device), y
     for _ in range(1 + _REFINEMENTS):
         gradient = F.transposed_times(r) - penalty[..., None] * c
-        c = c + scale[..., None] * triangle.solved_squared(scale[..., None] * gradient)
+        c = c + scale[..., None] * torch.cholesky_solve(scale[..., None] * gradient, lower)
         r = y - F.times(c)
     gradient = scale[..., None] * (F.transposed_times(r) - penalty[..., None] * c)
-    missed = triangle.solved(gradient).square().sum((-2, -1))
+    missed = torch.linalg.solve_triangular(lower, gradient, upper=False).square().sum((-2, -1))
     return c, r, missed
 
 
@@ -423,32 +306,31 @@ def cholesky_qr(A: Tensor) -> tuple[Tensor, Tensor]:
     >>> bool((Q @ R - A).abs().max() < 1e-12), bool((gram(Q) - torch.eye(3)).abs().max() < 1e-12)
     (True, True)
     """
-    R = _shifted_cholesky(gram(A)).lower.mT
+    R = _shifted_cholesky(gram(A)).mT
     Q = _right_solved(R, A)
     for _ in range(2):
-        L = _shifted_cholesky(gram(Q)).lower
+        L = _shifted_cholesky(gram(Q))
         Q = _right_solved(L.mT, Q)
         R = L.mT @ R
     return Q, R
 
 
-def _shifted_cholesky(G: Tensor) -> Triangle:
+def _shifted_cholesky(G: Tensor) -> Tensor:
     """The Cholesky factor of G, with the least multiple of one that is needed on the diagonal of each."""
-    triangle, failed = factored(G)
+    L, failed = torch.linalg.cholesky_ex(G)
     eps = torch.finfo(G.dtype).eps
     shift = 4 * eps * G.diagonal(dim1=-2, dim2=-1).sum(-1)
     for _ in range(_SHIFTS):
         # Pivots at the level of rounding are as bad as a failure, for what they hold is noise.
-        pivots = triangle.lower.diagonal(dim1=-2, dim2=-1)
+        pivots = L.diagonal(dim1=-2, dim2=-1)
         noise = 4 * eps * G.shape[-1] * pivots.amax(-1).square()
         bad = (failed != 0) | ~(pivots.amin(-1).square() > noise)
         if not bool(bad.any()):
-            return triangle
+            return L
         i = bad.nonzero()[:, 0]
         shifted = G[i].clone()
         shifted.diagonal(dim1=-2, dim2=-1).add_(shift[i, None])
-        again, failed[i] = factored(shifted)
-        triangle.put(i, again)
+        L[i], failed[i] = torch.linalg.cholesky_ex(shifted)
         shift = shift * 10
     raise GatelabError(
         "the columns of a least-squares problem hold values that are no numbers (NaN or infinite), or squares beyond"

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gatelab.linalg.least_squares import Projection, Triangle, crossed
+from gatelab.linalg.least_squares import Projection, crossed
 from gatelab.solve.features import ProductModel
 
 # Candidates for each neuron that is wanted, and the fewest in all.
@@ -90,7 +90,7 @@ def gains(model: ProductModel, theta: Tensor, projection: Projection, candidates
     # Column k of a candidate is H x_k: the products below are those with all its columns, which are never formed.
     basis = model.x if model.lines else model.x[:, -1:]
     lost = torch.stack([projection.scale[..., None] * crossed(F, H * basis[:, k, None]) for k in range(basis.shape[1])])
-    lost = Triangle.of(projection.lower).solved(lost).permute(1, 3, 0, 2)
+    lost = torch.linalg.solve_triangular(projection.lower, lost, upper=False).permute(1, 3, 0, 2)
     pairs = (basis[:, :, None] * basis[:, None]).flatten(1)
     own = (H.square().mT @ pairs).view(*lost.shape[:3], -1)
     asked = torch.stack([H.mT @ (projection.residual * basis[:, k, None]) for k in range(basis.shape[1])], 2)
@@ -106,7 +106,7 @@ def costs(model: ProductModel, projection: Projection) -> Tensor:
     """By how much the loss would rise without each neuron, the others refitted: (B, n), infinite where none is."""
     batch, n = model.present.shape
     block = model.x.shape[1] if model.lines else 1
-    inverse = Triangle.of(projection.lower).squared_inverse()[:, :-1, :-1].reshape(batch, n, block, n, block)
+    inverse = torch.cholesky_inverse(projection.lower)[:, :-1, :-1].reshape(batch, n, block, n, block)
     inverse = inverse.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
     c = projection.coefficients[:, :-1] / projection.scale[:, :-1, None].clamp_min(1e-300)
     c = c.reshape(batch, n, block, -1)

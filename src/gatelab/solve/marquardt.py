@@ -24,7 +24,7 @@ from torch import Tensor
 from gatelab.feedforward import Network, factor_names
 from gatelab.linalg.interruptible import on_threads as shared_out
 from gatelab.linalg.interruptible import stop_if_asked
-from gatelab.linalg.least_squares import Projection, factored
+from gatelab.linalg.least_squares import Projection
 from gatelab.solve.solution import Status
 
 
@@ -277,8 +277,8 @@ def _step(K: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
     size = diagonal.clamp_min(least).sqrt()
     damped = K / (size[..., None] * size[..., None, :])
     damped.diagonal(dim1=-2, dim2=-1).add_(damping[:, None])
-    triangle, failed = factored(damped)
-    step = triangle.solved_squared((g / size)[..., None])[..., 0] / size
+    L, failed = torch.linalg.cholesky_ex(damped)
+    step = torch.cholesky_solve((g / size)[..., None], L)[..., 0] / size
     # A matrix that rounding made indefinite asks for more damping: a step of zero does not improve and brings it.
     step = torch.where((failed == 0)[:, None] & torch.isfinite(step).all(-1, keepdim=True), step, 0.0)
     promised = (step * g).sum(-1) + (damping[:, None] * (step * size).square()).sum(-1)
