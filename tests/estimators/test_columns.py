@@ -11,7 +11,14 @@ from sklearn.base import clone
 
 from gatelab import GatedRegressor
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import DRAWN, MISSING, MOST_LEVELS, TableColumns, positions
+from gatelab.estimators.columns import (
+    MISSING,
+    MOST_LEVELS,
+    TableColumns,
+    level_effects,
+    positions,
+    shrunken_means,
+)
 
 Y, W = np.arange(6.0)[:, None], np.ones(6)
 
@@ -45,29 +52,74 @@ def test_few_levels_are_columns_of_zeros_and_ones(values):
     assert not columns.encode(pd.DataFrame({"kind": ["new"]})).any()
 
 
-def test_many_levels_are_means_that_tell_no_row_its_own_target():
+def panel(n: int = 400, levels: int = 4 * MOST_LEVELS) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
+    """Places, each at times of its own, two targets, and weights."""
     generator = np.random.default_rng(1)
-    n, levels = 400, 4 * MOST_LEVELS
-    level = generator.integers(0, levels, n)
-    y, weight = generator.normal(size=(n, 2)), generator.uniform(0.5, 2.0, n)
-    table = pd.DataFrame({"place": [f"p{k}" for k in level]})
+    level, kind = generator.integers(0, levels, n), generator.integers(0, 3, n)
+    time = generator.uniform(0, 1, n) + 3 * level / levels
+    effects = generator.normal(size=(levels, 2))
+    y = effects[level] + 5 * time[:, None] + kind[:, None] + 0.3 * generator.normal(size=(n, 2))
+    table = pd.DataFrame({"place": [f"p{k:02}" for k in level], "time": time, "kind": [f"k{k}" for k in kind]})
+    return table, y, generator.uniform(0.5, 2.0, n), effects - effects.mean(0)
+
+
+def test_what_levels_add_is_that_of_one_penalised_fit(monkeypatch):
+    """Given how far effects are drawn, fitting in turn ends where the normal equations of all together do."""
+    table, y, weight, _ = panel()
+    monkeypatch.setattr("gatelab.estimators.columns._FEWEST_DRAWN", 4.0)
+    monkeypatch.setattr("gatelab.estimators.columns._MOST_DRAWN", 4.0)
+    monkeypatch.setattr("gatelab.estimators.columns._ROUNDS", 4000)
+    level, levels = np.unique(table["place"], return_inverse=True)[1], table["place"].nunique()
+    other = np.arange(len(y)) % 17
+    x = np.stack([table["time"], np.ones(len(y))], axis=1)
+    first, second = level_effects(x, [level, other], [levels, 17], y, weight)
+    whole = np.concatenate([x, np.eye(levels)[level], np.eye(17)[other]], axis=1)
+    penalty = np.diag([0.0, 0.0] + (levels + 17) * [4.0])
+    exact = np.linalg.solve(whole.T @ (weight[:, None] * whole) + penalty, whole.T @ (weight[:, None] * y))
+    assert np.allclose(first[:-1], exact[2 : 2 + levels], atol=1e-6)
+    assert np.allclose(second[:-1], exact[2 + levels :], atol=1e-6)
+    assert not first[-1].any() and not second[-1].any()
+
+
+def test_means_are_drawn_by_the_spread_of_levels_beside_that_of_rows():
+    """By hand: the variance of rows, that of levels by the method of moments, and how many rows zero counts for."""
+    generator = np.random.default_rng(2)
+    index = np.concatenate([np.arange(30), generator.integers(0, 30, 170)])
+    values, weight = generator.normal(size=(30, 1))[index] + generator.normal(size=(200, 1)), np.ones(200)
+    parts = [values[index == k, 0] for k in range(30)]
+    within = sum(((part - part.mean()) ** 2).sum() for part in parts) / (200 - 30)
+    sizes = np.array([len(part) for part in parts])
+    between = sum(len(part) * part.mean() ** 2 for part in parts) - 29 * within
+    drawn = within * (200 - (sizes**2).sum() / 200) / between
+    assert 0.5 < drawn < 2  # levels and rows were drawn with the same variance
+    by_hand = [part.sum() / (len(part) + drawn) for part in parts]
+    assert np.allclose(shrunken_means(values, index, 30, weight)[:, 0], by_hand)
+    # Where levels do not differ more than rows would by chance, nothing is left of them.
+    noise = generator.normal(size=(200, 1))
+    level = np.arange(200) % 100
+    assert np.abs(shrunken_means(noise - noise[::-1], level, 100, weight)).max() < 0.01
+
+
+def test_many_levels_are_means_that_tell_no_row_its_own_target():
+    table, y, weight, effects = panel()
     columns = TableColumns.of(table, y, weight)
-    overall = weight @ y / weight.sum()
-    for row in (0, 17):
-        same = level == level[row]
-        by_hand = (weight[same] @ y[same] + DRAWN * overall) / (weight[same].sum() + DRAWN)
-        assert np.allclose(columns.encode(table)[row], by_hand)
-    assert np.allclose(columns.encode(pd.DataFrame({"place": ["nowhere"]})), overall)
-    fold = generator.integers(0, 5, n)
+    assert [c.kind for c in columns.columns] == ["means", "number", "levels"]
+    level = np.unique(table["place"], return_inverse=True)[1]
+    means = columns.encode(table)[:, :2]
+    # Places are compared at one time and kind, though each was seen at times of its own.
+    assert np.corrcoef(means[:, 0], effects[level, 0])[0, 1] > 0.95
+    assert np.allclose(columns.encode(table.assign(place="nowhere"))[:, :2], weight @ y / weight.sum())
+    fold = np.random.default_rng(3).integers(0, 5, len(y))
     trained = columns.training(table, y, weight, fold)
-    for row in (3, 99):
-        others = fold != fold[row]
-        same, mean = others & (level == level[row]), weight[others] @ y[others] / weight[others].sum()
-        by_hand = (weight[same] @ y[same] + DRAWN * mean) / (weight[same].sum() + DRAWN)
-        assert np.allclose(trained[row], by_hand)
+    others = fold != fold[7]
+    alone = TableColumns(columns.columns).level_means(table[others], y[others], weight[others])[0]
+    assert np.array_equal(trained[7, :2], alone[level[7]])
     changed = y.copy()
-    changed[3] += 100.0
-    assert np.array_equal(columns.training(table, changed, weight, fold)[3], trained[3])
+    changed[7] += 100.0
+    assert np.array_equal(columns.training(table, changed, weight, fold)[7], trained[7])
+    order = np.random.default_rng(4).permutation(len(y))
+    again = columns.training(table.iloc[order], y[order], weight[order], fold[order])
+    assert np.array_equal(again, trained[order])
 
 
 def test_plain_values_and_back():

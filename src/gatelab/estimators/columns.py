@@ -2,7 +2,11 @@
 
     number      its value, the median where it is missing, and then a second column that says where
     levels      a column of zeros and ones for each level, of at most `MOST_LEVELS`
-    means       of a column with more levels: the mean target of each, drawn towards that of all rows where it has few
+    means       of a column with more levels: the mean target of each, other columns being equal
+
+"Other columns being equal": beside a linear map of all numbers and of the columns of few levels, each level adds its
+own, drawn towards zero where it has few rows, as far as the spread of levels beside that of rows says. So levels that
+were seen at different times or sizes are compared at one.
 
 Means of rows that are trained on are taken without the rows' own fold: a level that has one row would otherwise tell
 the target itself. A level that training did not have is, in zeros and ones, none of them; among means it is the mean of
@@ -11,7 +15,7 @@ all rows. A missing value of a category is a level like any other.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +28,8 @@ from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
 MOST_LEVELS = 12
-DRAWN = 10.0  # rows that the mean of all counts for, beside those of a level
+# Rounds in which the linear map and the levels are fitted in turn; rows that zero counts for, beside those of a level.
+_ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 MISSING = "\0missing"  # the level of what is missing; no text that a user has begins like this
 
 
@@ -108,7 +113,13 @@ class TableColumns:
         >>> columns.encode(pd.DataFrame({"size": [2.0], "kind": ["c"]})).tolist()
         [[2.0, 0.0, 0.0, 0.0, 0.0]]
         """
-        return cls(tuple(column_of(name, values, y, weight) for name, values in named(table)))
+        columns = [column_of(name, values) for name, values in named(table)]
+        if any(column.kind == "means" for column in columns):
+            means = iter(cls(tuple(columns)).level_means(table, y, weight))
+            for i, column in enumerate(columns):
+                if column.kind == "means":
+                    columns[i] = replace(column, means=tuple(tuple(map(float, row)) for row in next(means)))
+        return cls(tuple(columns))
 
     @property
     def width(self) -> int:
@@ -132,19 +143,29 @@ class TableColumns:
 
     def training(self, table: Any, y: Array, weight: Array, fold: NDArray[np.intp]) -> Array:
         """The rows that are trained on, as numbers: means of a row's level without the rows of its fold."""
-        encoded = []
-        for column, (_, part) in zip(self.columns, named(table), strict=True):
-            if column.kind != "means":
-                encoded.append(column.encode(part))
-                continue
-            index = positions(as_levels(part), column.levels)
-            values = np.empty((len(index), column.width))
-            for f in np.unique(fold):
-                own = fold == f
-                others = means_of(index[~own], len(column.levels), y[~own], weight[~own])
-                values[own] = others[index[own]]
-            encoded.append(values)
+        parts = [part for _, part in named(table)]
+        many = [i for i, column in enumerate(self.columns) if column.kind == "means"]
+        encoded = [column.encode(part) for column, part in zip(self.columns, parts, strict=True)]
+        index = {i: positions(as_levels(parts[i]), self.columns[i].levels) for i in many}
+        for f in np.unique(fold):
+            own = fold == f
+            others = self.level_means(rows_of(table, np.flatnonzero(~own)), y[~own], weight[~own])
+            for i, means in zip(many, others, strict=True):
+                encoded[i][own] = means[index[i][own]]
         return np.concatenate(encoded, axis=1)
+
+    def level_means(self, table: Any, y: Array, weight: Array) -> list[Array]:
+        """The means of each column of many levels, (levels + 1, outputs) each."""
+        parts = list(zip(self.columns, named(table), strict=True))
+        plain = [column.encode(part) for column, (_, part) in parts if column.kind != "means"]
+        many = [(column, part) for column, (_, part) in parts if column.kind == "means"]
+        indices = [positions(as_levels(part), column.levels) for column, part in many]
+        x = np.concatenate([*plain, np.ones((len(y), 1))], axis=1)
+        # In an order that is that of the rows' content, so that sums are the same to the last bit in any other.
+        order = np.lexsort([*x.T, *y.T, weight, *indices])
+        x, y, weight, indices = x[order], y[order], weight[order], [index[order] for index in indices]
+        effects = level_effects(x, indices, [len(column.levels) for column, _ in many], y, weight)
+        return [weight @ y / weight.sum() + part for part in effects]
 
     def keys(self, table: Any) -> Array:
         """What tells the rows of a table apart, without any target in it: (rows, keys)."""
@@ -203,32 +224,64 @@ def read_table(model: Any, X: Any, *, reset: bool) -> Any:
     return X
 
 
-def column_of(name: str, values: Any, y: Array, weight: Array) -> TableColumn:
-    """How a column becomes numbers."""
+def column_of(name: str, values: Any) -> TableColumn:
+    """How a column becomes numbers; means are still to be taken."""
     if not is_category(values):
         number = as_numbers(values, name)
         missing = np.isnan(number)
         if missing.all():
             return TableColumn(name, "number", 0.0, False)
         return TableColumn(name, "number", float(np.median(number[~missing])), bool(missing.any()))
-    texts = as_levels(values)
-    levels = tuple(sorted(set(texts.tolist())))
+    levels = tuple(sorted(set(as_levels(values).tolist())))
     if len(levels) <= MOST_LEVELS:
         return TableColumn(name, "levels", levels=levels)
-    means = means_of(positions(texts, levels), len(levels), y, weight)
-    return TableColumn(name, "means", levels=levels, means=tuple(tuple(map(float, row)) for row in means))
+    return TableColumn(name, "means", levels=levels)
 
 
-def means_of(index: NDArray[np.intp], levels: int, y: Array, weight: Array) -> Array:
-    """The mean targets of each level, drawn towards those of all rows, which come last: (levels + 1, outputs).
+def level_effects(x: Array, indices: list[NDArray[np.intp]], levels: list[int], y: Array, weight: Array) -> list[Array]:
+    """What each level adds to a linear map of other columns: min |y - x b - sum of effects|^2 + drawn |effects|^2.
 
-    A level of w rows counts for w beside the `DRAWN` of all.
+    Args:
+        x: other columns (rows, p), a constant among them.
+        indices: the number of each row's level, for each column of levels.
+        levels: how many there are in each.
+        y: the targets (rows, outputs).
+        weight: of the rows, which count as often.
+
+    Returns:
+        The effects (levels + 1, outputs) of each column; the last one, of a level that is not known, is zero.
     """
-    overall = weight @ y / weight.sum()
-    rows = np.bincount(index, weight, minlength=levels + 1)[:levels]
-    sums = np.stack([np.bincount(index, weight * column, minlength=levels + 1)[:levels] for column in y.T], axis=1)
-    means = (sums + DRAWN * overall) / (rows + DRAWN)[:, None]
-    return np.concatenate([means, overall[None]])
+    scale = np.sqrt(weight @ x**2 / weight.sum())
+    x = x / np.where(scale > 0, scale, 1.0)
+    square = x.T @ (weight[:, None] * x)
+    square[np.diag_indices_from(square)] += 1e-9 * weight.sum()
+    effects = [np.zeros((count + 1, y.shape[1])) for count in levels]
+    for _ in range(_ROUNDS):
+        left = y - sum(part[index] for part, index in zip(effects, indices, strict=True))
+        line = x @ np.linalg.solve(square, x.T @ (weight[:, None] * left))
+        for k, index in enumerate(indices):
+            others = sum(e[i] for j, (e, i) in enumerate(zip(effects, indices, strict=True)) if j != k)
+            effects[k][:-1] = shrunken_means(y - line - others, index, levels[k], weight)
+    return effects
+
+
+def shrunken_means(values: Array, index: NDArray[np.intp], levels: int, weight: Array) -> Array:
+    """Means of each level (levels, outputs), drawn to zero by their own spread beside that of rows: Henderson's way.
+
+    >>> values = np.array([[1.0], [1.2], [-1.0], [-1.2]])
+    >>> shrunken_means(values, np.array([0, 0, 1, 1]), 2, np.ones(4)).round(2).tolist()
+    [[1.1], [-1.1]]
+    """
+    rows = np.bincount(index, weight, minlength=levels)
+    sums = np.stack([np.bincount(index, weight * column, minlength=levels) for column in values.T], axis=1)
+    means = sums / np.maximum(rows, 1e-300)[:, None]
+    within = float(weight @ np.square(values - means[index]).sum(1)) / max(weight.sum() - np.count_nonzero(rows), 1.0)
+    spread = weight.sum() - (rows @ rows) / weight.sum()
+    between = float(rows @ np.square(means).sum(1)) - within * (np.count_nonzero(rows) - 1)
+    drawn = _MOST_DRAWN
+    if between > 0:
+        drawn = float(np.clip(within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
+    return sums / (rows + drawn)[:, None]
 
 
 def named(table: Any) -> list[tuple[str, Any]]:
