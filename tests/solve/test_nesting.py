@@ -88,7 +88,7 @@ def test_the_gqu_of_two_neurons_is_no_worse_than_the_glu():
     assert gl.fit("gqu", p, 2).train_rmse <= gl.fit("glu", p, 2).train_rmse < 0.021
 
 
-@pytest.mark.parametrize("width", [3, 4, 15])
+@pytest.mark.parametrize("width", [3, pytest.param(4, marks=pytest.mark.slow), 15])
 @pytest.mark.parametrize(("unit", "other"), [("gqu", "relu2"), ("glu", "mlp"), ("relu3", "relu3")])
 def test_a_start_is_never_lost_on_a_line(unit, other, width):
     """Starts that are not trained at all, so that nothing is at an optimum; three neurons and more."""
