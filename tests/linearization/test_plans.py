@@ -159,6 +159,7 @@ def test_parts_of_the_text_are_disjoint_and_all_of_it() -> None:
     assert sorted(int(r) for part in parts for r in part) == list(range(11)) and [len(p) for p in parts] == [6, 3, 2]
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_the_quality_and_can_be_read_back(model: GPT2, tmp_path: Path) -> None:
     text = rows(16)
     plan = plan_encrypted(model, text, quality=0.995, most=5)
