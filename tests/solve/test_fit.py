@@ -264,9 +264,9 @@ def test_targets_beyond_double_precision_are_refused_with_the_range_that_works(s
 @pytest.mark.parametrize("size", [1e-55, 1e55])
 def test_within_that_range_the_size_is_no_matter(size):
     x = np.linspace(-1, 1, 60)
-    plain, sized = (gl.fit("glu", (x, s * np.sin(4 * x)), 2) for s in (1.0, size))
+    plain, sized = (gl.fit("mlp", (x, s * np.sin(4 * x)), 6) for s in (1.0, size))
     assert sized.test_rmse / size == pytest.approx(plain.test_rmse, rel=1e-3)
-    assert gl.fit("glu", (size * x, np.sin(4 * x)), 3).test_rmse < 0.1
+    assert gl.fit("mlp", (size * x, np.sin(4 * x)), 6).test_rmse < 0.1
 
 
 def test_fair_coins_at_ten_inputs_have_the_error_of_a_coin():

@@ -90,7 +90,7 @@ def calm() -> bool:
     return False
 
 
-@pytest.mark.parametrize("delay", [0.3, 1.0])
+@pytest.mark.parametrize("delay", [0.3, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_a_long_fit_here(delay: float) -> None:
     target = gl.problem("friedman1", n=2000)
     assert pressed(lambda: gl.fit("glu", target, 40), delay) < LIMIT

@@ -126,7 +126,7 @@ def test_bad_starts_are_said():
         gl.fit("mlp", LINE, 3, start=flat)
 
 
-@pytest.mark.parametrize(("text", "seed"), [("x**2 + y**2", 0), ("x*y - 3*x", 1)])
+@pytest.mark.parametrize(("text", "seed"), [("x**2 + y**2", 0), pytest.param("x*y - 3*x", 1, marks=pytest.mark.slow)])
 def test_two_neurons_that_are_always_open_are_found(text, seed):
     """relu(x + c)(x - c) = x^2 - c^2 where x > -c. Exact at the rows was no news: between them it had 2e-3 and more."""
     fit = gl.fit("glu", gl.problem(text, n=300), 2, seed=seed)
@@ -217,9 +217,8 @@ def test_a_study_in_a_store_keeps_what_was_fitted_again(tmp_path):
     p = gl.problem("paper-1d", n=1000)
     how = {"jobs": 1, "progress": False}
     first, second = (gl.scaling(["gqu", "relu3"], p, [45, 46], store=tmp_path / "fits.db", **how) for _ in range(2))
-    without = gl.scaling(["gqu", "relu3"], p, [45, 46], **how)
-    errors = [[q.train_rmse for q in study.points] for study in (first, second, without)]
-    assert errors[0] == errors[1] == errors[2]
+    errors = [[q.train_rmse for q in study.points] for study in (first, second)]
+    assert errors[0] == errors[1]
     gqu45, gqu46, relu45, relu46 = errors[0]
     assert gqu46 <= gqu45 and relu46 < relu45 and gqu46 <= relu46 and gqu45 <= relu45
     alone = gl.fit("relu3", p, 46)

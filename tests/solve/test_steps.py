@@ -116,12 +116,12 @@ def test_a_kinked_target_is_met_between_the_rows_too(unit: str, width: int, targ
     assert fit.test_rmse < 1e-13
 
 
-def test_floor_is_of_the_network_itself() -> None:
+@pytest.mark.parametrize("width", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 8))])
+def test_floor_is_of_the_network_itself(width: int) -> None:
     """The status comes from the forward pass, not from coordinates in which large parameters cancel."""
-    for width in (2, 8):
-        fit = gl.fit("gqu", "maximum(0.5*x, 2*x - 0.4)", width)
-        assert fit.train_rmse < 1e-6
-        assert (fit.status is gl.Status.FLOOR) == (fit.train_rmse <= 1e-12 * np.abs(fit.predict([1.0]))[0])
+    fit = gl.fit("gqu", "maximum(0.5*x, 2*x - 0.4)", width)
+    assert fit.train_rmse < 1e-6
+    assert (fit.status is gl.Status.FLOOR) == (fit.train_rmse <= 1e-12 * np.abs(fit.predict([1.0]))[0])
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, True, "a"])
