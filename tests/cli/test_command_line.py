@@ -255,7 +255,7 @@ def test_scale_says_what_is_left_out_and_why() -> None:
 
 
 def test_scale_gives_noise_as_the_reason_of_its_own() -> None:
-    args = ("scale", "glu", "--problem", "sin4x", "--widths", "2,8,12", "--points", "400", "--jobs", "1")
+    args = ("scale", "glu", "--problem", "sin4x", "--widths", "2,13,14", "--points", "400", "--jobs", "1")
     text = " ".join(ok(*args, "--noise", "0.1").split())
     assert "glu: 2 of 3 fits are left out of the slopes, since noise of the data sets their error (noise)" in text
     assert "optimiser" not in text
@@ -716,7 +716,7 @@ def test_the_shell_completes_commands_units_and_problems() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param("scale glu --problem x3 --widths 13,14 --points 200 --jobs 1 --out", id="scale"),
+        pytest.param("scale mlp --problem x3 --widths 2,3 --points 100 --jobs 1 --out", id="scale"),
         pytest.param("law runs.csv --bootstrap 5 --plot", id="law", marks=pytest.mark.slow),
         pytest.param("ntk --gaussian 12,4 --plot", id="ntk", marks=pytest.mark.slow),
         pytest.param("dynamics --gaussian 12,4 --steps 20 --plot", id="dynamics", marks=pytest.mark.slow),

@@ -71,6 +71,7 @@ def test_a_smooth_and_a_noisy_file_get_different_and_defensible_recommendations(
     assert (here / "card.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_problem_by_name_is_compared_too():
     done = run(
         "sin(2*x)*y", "--points", "60", "--unit", "mlp,glu", "--widths", "1,2", "--seeds", "1", *QUICK[4:], "--json"

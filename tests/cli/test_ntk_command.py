@@ -68,7 +68,12 @@ def test_help_fits_the_terminal() -> None:
     assert "Examples: gatelab ntk" in text and max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("line", [line for line in NTK.removeprefix("Examples: ").splitlines() if line])
+EXAMPLES = [line for line in NTK.removeprefix("Examples: ").splitlines() if line]
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=pytest.mark.slow) if "--plot" in line else line for line in EXAMPLES]
+)
 def test_every_example_runs(line: str, fitted: Path) -> None:
     assert fitted.exists()
     words = shlex.split(line)

@@ -105,6 +105,7 @@ def test_a_plain_number_is_no_factor() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'"
 )
+@pytest.mark.slow
 def test_pieces_and_compositions_run_under_encryption_too() -> None:
     data = PreActivations.of(np.random.default_rng(1).normal(0, 1.5, 2000))
     t = np.linspace(-1, 1, 64)
