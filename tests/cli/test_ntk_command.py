@@ -197,7 +197,7 @@ def test_the_kernel_of_a_saved_fit(fitted: Path, here: Path) -> None:
 
 def test_the_kernel_of_a_saved_regressor(here: Path) -> None:
     x, y = table()[:, :3], table()[:, 3]
-    model = gl.GatedRegressor(unit="glu", width=3, ridge=1e-3, random_state=0, starts=1, rounds=0, steps=5).fit(x, y)
+    model = gl.GatedRegressor(unit="glu", width=3, ridge=1e-3, random_state=0, starts=1, rounds=0).fit(x, y)
     model.save(here / "model.safetensors")
     ok("--data", "points.csv", "--model", "model.safetensors", "--save", "k.npy")
     scaled = model.frame_.inputs(x)
