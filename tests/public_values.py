@@ -79,10 +79,10 @@ def _fits() -> dict[str, Any]:
     x = np.random.default_rng(0).uniform(-1, 1, (60, 5))
     wide = gl.Problem.from_arrays(x, x[:, :2] ** 2, name=LONG, columns=tuple(f"column {i}" for i in range(5)))
     curve = gl.problem("exp(sin(3*x))", n=300)
-    study = gl.scaling(["mlp", "glu"], curve, [2, 4, 8], seeds=2, jobs=1)
+    study = gl.scaling(["mlp", "glu"], curve, [13, 14, 15], seeds=2, jobs=1)
     P, D = (z.ravel() for z in np.meshgrid([1e7, 1e8, 1e9], [1e9, 1e10, 1e11]))
     law = gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=10)
-    fit = gl.fit("glu", curve, 6)
+    fit = gl.fit("glu", curve, 13)
     return {
         "problem": curve,
         "problem of many inputs": wide,
@@ -94,7 +94,7 @@ def _fits() -> dict[str, Any]:
         "fit": fit,
         "fit in many dimensions": gl.fit("swiglu", wide, 2, starts=1, rounds=0, steps=3),
         "status": fit.status,
-        "solution": solve_knots(gl.unit("glu"), curve, 3),
+        "solution": solve_knots(gl.unit("glu"), curve, 13),
         "construction": gl.construct("gqu", "exp(sin(3*x))", 40, (0, 3)),
         "scaling": study,
         "point": study.points[0],

@@ -265,6 +265,7 @@ def test_ridge_maps_are_least_squares():
     assert torch.allclose(A.T, scaled)
 
 
+@pytest.mark.slow
 def test_fits_come_near_those_of_the_solver():
     """`gl.fit` trains to the optimum; the fit of blocks is an upper bound, here within a factor of 1.5 in the error."""
     rows = toy_rows()

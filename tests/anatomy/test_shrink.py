@@ -271,6 +271,7 @@ def test_own_text_begins_in_the_calibration_text() -> None:
     assert all(tuple(window[:8].tolist()) in pieces for window in own)
 
 
+@pytest.mark.slow
 def test_own_text_brings_the_models_nearer_than_few_windows_do() -> None:
     """On windows of the model's own that neither had: three windows, read as often as the tokens of the other."""
     dense = tiny("llama")

@@ -207,8 +207,8 @@ def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     def ctrl_c(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    ok("scale", "glu", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "old.csv")
-    args = ("scale", "glu", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "s.csv", "--out", "s.png")
+    ok("scale", "mlp", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "old.csv")
+    args = ("scale", "mlp", "--widths", "1,2", "--points", "100", "--jobs", "1", "--csv", "s.csv", "--out", "s.png")
     from gatelab.cli import output
 
     monkeypatch.setattr(output, "table", ctrl_c)
@@ -235,7 +235,9 @@ def test_closed_stdout_is_one_line(here: Path, args: list[str]) -> None:
     assert not list(here.iterdir())
 
 
-@pytest.mark.parametrize("redirection", ["2>&-", "<&-", "<&- 2>&-"])
+@pytest.mark.parametrize(
+    "redirection", ["2>&-", *(pytest.param(r, marks=pytest.mark.slow) for r in ("<&-", "<&- 2>&-"))]
+)
 def test_other_streams_may_be_closed(redirection: str) -> None:
     done = closed(redirection, "units")
     assert done.returncode == 0 and done.stdout == ok("units") and done.stderr == ""

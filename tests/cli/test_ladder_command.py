@@ -21,6 +21,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> None:
     how = ["--text", str(text), "--steps", "4", "--batch", "2", "--seeds", "2", "--lr", "0.01", "--device", "cpu"]
     saved, figure, table = (tmp_path / name for name in ("ladder.json", "ladder.png", "ladder.csv"))

@@ -68,7 +68,12 @@ def test_help_fits_the_terminal() -> None:
     assert "Examples: gatelab ntk" in text and max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("line", [line for line in NTK.removeprefix("Examples: ").splitlines() if line])
+EXAMPLES = [line for line in NTK.removeprefix("Examples: ").splitlines() if line]
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, marks=pytest.mark.slow) if "--plot" in line else line for line in EXAMPLES]
+)
 def test_every_example_runs(line: str, fitted: Path) -> None:
     assert fitted.exists()
     words = shlex.split(line)
@@ -130,11 +135,11 @@ def test_several_kernels_are_saved_by_name(here: Path) -> None:
 def test_standardised_rows_have_unit_spread(here: Path) -> None:
     x = 5 + 3 * table()
     np.save(here / "far.npy", x)
-    one = said("--data", "far.npy", "--no-target", "--standardise")["kernels"]
+    one = said("--data", "far.npy", "--no-target", "--unit", "mlp", "--standardise")["kernels"]
     np.save(here / "near.npy", (x - x.mean(0)) / x.std(0))
-    two = said("--data", "near.npy", "--no-target")["kernels"]
+    two = said("--data", "near.npy", "--no-target", "--unit", "mlp")["kernels"]
     assert one[0]["condition"] == pytest.approx(two[0]["condition"], rel=1e-6)
-    raw = said("--data", "far.npy", "--no-target", "--raw")["kernels"]
+    raw = said("--data", "far.npy", "--no-target", "--unit", "mlp", "--raw")["kernels"]
     assert raw[0]["condition"] > 2 * one[0]["condition"]
 
 
@@ -143,7 +148,7 @@ def test_the_full_spectrum_is_printed_and_drawn(here: Path) -> None:
     values = found["kernels"][0]["eigenvalues"]
     assert len(values) == 30 and values[-1] == pytest.approx(found["kernels"][0]["lambda_max"])
     assert (here / "s.png").stat().st_size > 0 and found["figure"] == "s.png"
-    assert "three quarters" in ok("--gaussian", "30,10", "--full")
+    assert "three quarters" in ok("--gaussian", "30,10", "--unit", "mlp", "--full")
 
 
 def test_duplicates_are_counted_and_lambda_min_is_not_made_up(here: Path) -> None:
@@ -192,7 +197,7 @@ def test_the_kernel_of_a_saved_fit(fitted: Path, here: Path) -> None:
 
 def test_the_kernel_of_a_saved_regressor(here: Path) -> None:
     x, y = table()[:, :3], table()[:, 3]
-    model = gl.GatedRegressor(unit="glu", width=3, random_state=0).fit(x, y)
+    model = gl.GatedRegressor(unit="glu", width=3, ridge=1e-3, random_state=0, starts=1, rounds=0).fit(x, y)
     model.save(here / "model.safetensors")
     ok("--data", "points.csv", "--model", "model.safetensors", "--save", "k.npy")
     scaled = model.frame_.inputs(x)
@@ -227,10 +232,10 @@ def test_a_problem_by_name() -> None:
 
 
 def test_kernels_that_do_not_fit_together_come_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = said("--gaussian", "30,10")
+    whole = said("--gaussian", "30,10", "--unit", "geglu,swiglu")
     matrix = 8 * 30 * 30
     monkeypatch.setattr("gatelab.memory.free_memory", lambda device="cpu": 2.5 * matrix)
-    assert said("--gaussian", "30,10") == whole
+    assert said("--gaussian", "30,10", "--unit", "geglu,swiglu") == whole
     monkeypatch.setattr("gatelab.memory.free_memory", lambda device="cpu": 2 * matrix)
     result = run("--gaussian", "30,10")
     assert result.exit_code == 2 and "--rows 28" in result.stderr and "are free" in result.stderr

@@ -25,7 +25,7 @@ from gatelab.sweep import Record, Run, Store
 
 pytestmark = pytest.mark.usefixtures("here")
 SMALL = ["--points", "200", "--jobs", "1"]
-SCALE = ["scale", "glu", "mlp", "--widths", "2,4", *SMALL]
+SCALE = ["scale", "glu", "mlp", "--widths", "13,14", *SMALL]
 
 
 @pytest.fixture
@@ -88,10 +88,10 @@ def test_help_of_results_has_examples() -> None:
 
 def test_a_second_scale_computes_only_what_is_missing(runs_db: Path) -> None:
     before = times(runs_db)
-    ok("scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--store", "runs.db", "--csv", "a.csv")
+    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--csv", "a.csv")
     after = times(runs_db)
     assert len(after) == 6 and {k: after[k] for k in before} == before
-    ok("scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--store", "runs.db", "--csv", "b.csv")
+    ok("scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--csv", "b.csv")
     assert times(runs_db) == after and Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
 
 
@@ -116,7 +116,7 @@ def test_dry_run_of_a_new_store_makes_nothing(here: Path) -> None:
 
 def test_dry_run_counts_and_expects(runs_db: Path) -> None:
     fail(runs_db)
-    args = ["scale", "glu", "mlp", "--widths", "2,4,8", *SMALL, "--store", "runs.db", "--dry-run"]
+    args = ["scale", "glu", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db", "--dry-run"]
     found = json.loads(ok(*args, "--json"))
     assert (found["done"], found["failed"], found["todo"]) == (3, 1, 2) and 0 < found["expected_seconds"] < 60
     text = ok(*args)
@@ -127,7 +127,7 @@ def test_dry_run_counts_and_expects(runs_db: Path) -> None:
 
 
 def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
-    fail(runs_db)  # of width 4, the widest
+    fail(runs_db)  # of width 14, the widest
     text = ok(*SCALE, "--store", "runs.db")
     assert "1 of 4 fits failed" in text and "\ngatelab results list --status failed --store runs.db\n" in text
     assert "since they failed" in text
@@ -138,7 +138,7 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_give_what_serial_gives(runs_db: Path) -> None:
-    args = ["scale", "glu", "mlp", "--widths", "2,4", "--points", "200"]
+    args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
     ok(*args, "--store", "p.db", "--backend", "processes", "--jobs", "2", "--csv", "p.csv")
     ok(*args, "--store", "runs.db", "--backend", "serial", "--csv", "s.csv")
     assert untimed("p.csv") == untimed("s.csv")
@@ -148,7 +148,7 @@ def test_processes_give_what_serial_gives(runs_db: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
 def test_ray_end_to_end(runs_db: Path) -> None:
     """To the last digit what this machine's processes give; in a process of its own: Ray reads its settings once."""
-    args = ["scale", "glu", "mlp", "--widths", "2,4", "--points", "200"]
+    args = ["scale", "glu", "mlp", "--widths", "13,14", "--points", "200"]
     done = subprocess.run(
         command(*args, "--store", "r.db", "--backend", "ray", "--jobs", "1", "--csv", "r.csv"),
         env={**environment(), "RAY_worker_niceness": "0"},
@@ -198,7 +198,7 @@ def test_errors_are_one_line_and_leave_files_alone(here: Path, name: str) -> Non
 
 
 def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
-    args = ["scale", "glu", "--widths", "2,4,6,8", *SMALL, "--store", "runs.db"]
+    args = ["scale", "mlp", "--widths", "2,4,6,8", *SMALL, "--store", "runs.db"]
     assert "goes on from the store" in error(*args, "--max-hours", "1e-9")
     assert count("runs.db") < 4
     ok(*args)
@@ -331,10 +331,10 @@ def test_list_is_a_table_with_filters(runs_db: Path) -> None:
         rows = json.loads(ok("results", "list", "--store", "runs.db", "--json", *args))["records"]
         return [(r["arguments"]["unit"]["name"], r["arguments"]["width"]) for r in rows]
 
-    assert found() == [("mlp", 2), ("glu", 2), ("mlp", 4), ("glu", 4)]  # the newest first, and wide ones go first
-    assert found("--unit", "reglu") == [("glu", 2), ("glu", 4)]
-    assert found("--unit", "mlp", "--width", "4") == [("mlp", 4)]
-    assert found("--limit", "1") == [("mlp", 2)]
+    assert found() == [("mlp", 13), ("glu", 13), ("mlp", 14), ("glu", 14)]  # the newest first, and wide ones go first
+    assert found("--unit", "reglu") == [("glu", 13), ("glu", 14)]
+    assert found("--unit", "mlp", "--width", "14") == [("mlp", 14)]
+    assert found("--limit", "1") == [("mlp", 13)]
     assert len(found("--problem", "paper-1d")) == 4 and not found("--problem", "x2")
     assert len(found("--status", "done")) == 4 and not found("--status", "failed")
     assert "no record in runs.db fits" in ok("results", "list", "--store", "runs.db", "--width", "99")
@@ -358,7 +358,7 @@ def test_show_tells_all_by_a_unique_beginning(runs_db: Path) -> None:
     text = ok("results", "show", broken.key[:12].upper(), "--store", "runs.db")
     assert "RuntimeError: no luck" in text and broken.key in text
     row = json.loads(ok("results", "show", broken.key, "--store", "runs.db", "--json"))
-    assert row["error"] == broken.error and row["arguments"]["width"] == 4
+    assert row["error"] == broken.error and row["arguments"]["width"] == 14
     good = next(k for k in times(runs_db) if k != broken.key)
     row = json.loads(ok("results", "show", good, "--store", "runs.db", "--json"))
     assert row["history"] and row["metrics"]["test_rmse"] > 0 and row["error"] is None
@@ -577,5 +577,5 @@ def test_a_dry_run_asks_for_the_runs_of_the_sweep(runs_db: Path) -> None:
     import gatelab as gl
 
     runs: Callable[..., tuple[Run, ...]] = scaling_runs
-    found = {r.key for r in runs(["glu", "mlp"], gl.problem("paper-1d", n=200), [2, 4])}
+    found = {r.key for r in runs(["glu", "mlp"], gl.problem("paper-1d", n=200), [13, 14])}
     assert found == set(times(runs_db))

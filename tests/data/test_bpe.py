@@ -75,7 +75,9 @@ def test_known_tokens(bpe):
     assert bpe.decode([15496, 995, 50256]) == "Hello world<|endoftext|>"
 
 
-@pytest.mark.parametrize(("name", "count"), [("tinyshakespeare", 338025), ("fineweb_edu_sample", 217888)])
+@pytest.mark.parametrize(
+    ("name", "count"), [pytest.param("tinyshakespeare", 338025, marks=pytest.mark.slow), ("fineweb_edu_sample", 217888)]
+)
 def test_counts_of_whole_texts_and_back(bpe, files, name, count):
     path = files[0].parents[1] / "text" / f"{name}.txt"
     if not path.is_file():
@@ -97,7 +99,11 @@ def test_strange_texts_are_encoded_as_they_were(bpe, text):
     ("name", "digest"),
     [
         ("tinyshakespeare", "25c01b32b32f41897a6359dd222ec114992dc30c357bcafbfe6c56672f76cd31"),
-        ("fineweb_edu_sample", "3198b9aafaf01e1253f56554b2dfb397e26b47f109cb3b0cc1a8aa68ba15bb82"),
+        pytest.param(
+            "fineweb_edu_sample",
+            "3198b9aafaf01e1253f56554b2dfb397e26b47f109cb3b0cc1a8aa68ba15bb82",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_whole_texts_are_encoded_as_they_were(bpe, files, name, digest):

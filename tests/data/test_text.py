@@ -29,7 +29,9 @@ def _whole(data):
 # ---- the real ones
 
 
-@pytest.mark.parametrize(("name", "count"), [("tinyshakespeare", 338025), ("fineweb-edu", 217888)])
+@pytest.mark.parametrize(
+    ("name", "count"), [pytest.param("tinyshakespeare", 338025, marks=pytest.mark.slow), ("fineweb-edu", 217888)]
+)
 def test_real_texts(real_data, no_network, tmp_path, name, count):
     if not (real_data / "gpt2_bpe").is_dir() or not (real_data / "text").is_dir():
         pytest.skip("needs text/ and gpt2_bpe/ in GATELAB_DATA")

@@ -79,7 +79,8 @@ def test_duplicated_rows_are_held_out_together() -> None:
     assert tried["once"] == tried["ten times"]
 
 
-def test_three_rows_are_fitted_and_said_to_be_few() -> None:
+def test_three_rows_are_fitted_and_said_to_be_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gatelab.estimators.steps._NEURONS", 60)
     x, y = np.array([[0.0], [1.0], [2.0]]), np.array([0.0, 1.0, 2.0])
     with pytest.warns(UserWarning, match="give more rows"):
         model = GatedRegressor(random_state=0).fit(x, y)

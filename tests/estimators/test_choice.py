@@ -54,7 +54,7 @@ def test_a_kinked_target_takes_trained_gates() -> None:
 
 
 def test_what_is_given_is_not_chosen() -> None:
-    x = plane(100)
+    x = plane(60)
     y = x[:, 0] * x[:, 1]
     options = {"random_state": 0, "starts": 1, "rounds": 0, "steps": 10}
     assert {v["width"] for v in GatedRegressor(width=3, **options).fit(x, y).validation_} == {3}

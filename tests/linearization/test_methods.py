@@ -22,6 +22,8 @@ D = 3
 # What options that methods cannot do without are given here, and those that make them quick.
 NEEDED: dict[str, Any] = {"m": 40, "data": np.linspace(-2, 2, 200), "reference": [0.0] * D}
 QUICK = {"steps": 5}
+# The method that trains takes longer than all others together: most of its tests are left to make test-all.
+QUICKER = [pytest.param(name, marks=pytest.mark.slow) if name == "learned" else name for name in methods()]
 
 
 def rows(n: int, seed: int, d: int = D) -> Tensor:
@@ -59,7 +61,7 @@ def test_gated_units_are_the_gate_times_a_factor(name: str) -> None:
     torch.testing.assert_close(gated.product((G, U), X), gate.product(G, X) * (X @ U.T), atol=1e-10, rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", QUICKER)
 def test_the_error_is_bounded_and_falls(name: str) -> None:
     """On short rows, where |w.x| is far below 1: with the degree, or with the number of draws that are averaged."""
     W, X = rows(40, 3) / 2, rows(40, 4) / 2
@@ -88,7 +90,7 @@ def test_what_is_drawn_is_drawn_again_from_the_same_seed(name: str) -> None:
         assert not torch.equal(built(name, seed=1).product(W, X), first.product(W, X))
 
 
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", QUICKER)
 def test_options_are_checked_and_bad_input_is_refused_with_a_way_out(name: str) -> None:
     with pytest.raises(GatelabError, match=f"no option of {name} is called 'nonsense'"):
         built(name, nonsense=1)

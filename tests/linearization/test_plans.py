@@ -105,6 +105,7 @@ def test_a_plain_number_is_no_factor() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("tenseal") is None, reason="needs TenSEAL: pip install 'gatelab[encrypted]'"
 )
+@pytest.mark.slow
 def test_pieces_and_compositions_run_under_encryption_too() -> None:
     data = PreActivations.of(np.random.default_rng(1).normal(0, 1.5, 2000))
     t = np.linspace(-1, 1, 64)
@@ -159,6 +160,7 @@ def test_parts_of_the_text_are_disjoint_and_all_of_it() -> None:
     assert sorted(int(r) for part in parts for r in part) == list(range(11)) and [len(p) for p in parts] == [6, 3, 2]
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_the_quality_and_can_be_read_back(model: GPT2, tmp_path: Path) -> None:
     text = rows(16)
     plan = plan_encrypted(model, text, quality=0.995, most=5)

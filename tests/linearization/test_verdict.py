@@ -35,7 +35,7 @@ def test_the_bound_holds_for_the_best_maps_and_for_truncation():
     found = verdict("gelu", W, X, 0.1)
     Y = activation("gelu")(W @ X.T)
     U, S, Vt = torch.linalg.svd(Y)
-    for m in (1, 9, 44):
+    for m in (1, 9):
         truncated = float((Y - (U[:, :m] * S[:m]) @ Vt[:m]).square().mean().sqrt())
         assert found.floor(m) == pytest.approx(truncated, rel=1e-9)
         maps = optimal_maps(activation("gelu"), 8, m=m, w_scale=8**-0.5)

@@ -31,6 +31,7 @@ def test_it_learns():
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.slow
 def test_compiled_and_in_bfloat16():
     check.compiles_and_runs_in_bfloat16(Mixer)
 

@@ -169,8 +169,9 @@ def piecewise(f, breaks, s, t, rho):
     return total
 
 
+@pytest.mark.parametrize(("s", "t", "rho"), [(1.0, 0.7, 0.5), pytest.param(3.0, 2.0, -0.8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["hardtanh", "step", pytest.param("hardswish", marks=pytest.mark.slow)])
-def test_kinks_and_jumps_away_from_zero_cost_no_accuracy(name):
+def test_kinks_and_jumps_away_from_zero_cost_no_accuracy(name, s, t, rho):
     act, slope, at, function = {
         "hardtanh": (lambda z: np.clip(z, -1, 1), lambda z: 1.0 * (abs(z) < 1), 1.0, torch.nn.functional.hardtanh),
         "hardswish": (
@@ -182,13 +183,12 @@ def test_kinks_and_jumps_away_from_zero_cost_no_accuracy(name):
         "step": (lambda z: 1.0 * (abs(z) > 0.7), None, 0.7, lambda z: (z.abs() > 0.7).to(z.dtype)),
     }[name]
     breaks = np.array([-at, at])
-    for s, t, rho in ((1.0, 0.7, 0.5), (3.0, 2.0, -0.8)):
-        found = dual(activation(function), rows(s, t), slopes=slope is not None)
-        A, C = found.tile(torch.tensor([[rho]], dtype=torch.float64), abs(rho), slice(0, 1), slice(1, 2))
-        assert float(A) == pytest.approx(piecewise(act, breaks, s, t, rho), abs=2e-12)
-        if slope is not None:
-            assert float(C) == pytest.approx(rho * s * t * piecewise(slope, breaks, s, t, rho), abs=2e-11)
-        assert found.error(abs(rho)) < 3e-12
+    found = dual(activation(function), rows(s, t), slopes=slope is not None)
+    A, C = found.tile(torch.tensor([[rho]], dtype=torch.float64), abs(rho), slice(0, 1), slice(1, 2))
+    assert float(A) == pytest.approx(piecewise(act, breaks, s, t, rho), abs=2e-12)
+    if slope is not None:
+        assert float(C) == pytest.approx(rho * s * t * piecewise(slope, breaks, s, t, rho), abs=2e-11)
+    assert found.error(abs(rho)) < 3e-12
 
 
 def test_parallel_rows_of_a_gate_with_kinks_are_integrated_and_not_summed():

@@ -165,7 +165,13 @@ def test_weights_know_how_seeds_scatter_and_what_they_share():
     assert noise.freedom.tolist() == [3 * 199] * 5
 
 
-@pytest.mark.parametrize(("forms", "units"), [((OFFSET, EXPONENT), 2), ((ALL_ALIKE, OFFSET), 3)], ids=["ii", "i"])
+@pytest.mark.parametrize(
+    ("forms", "units"),
+    [
+        pytest.param((OFFSET, EXPONENT), 2, id="ii"),
+        pytest.param((ALL_ALIKE, OFFSET), 3, id="i", marks=pytest.mark.slow),
+    ],
+)
 def test_a_true_null_hypothesis_is_rejected_in_five_of_a_hundred(forms, units):
     """200 ladders under the null: a test of 5 % has 2 to 20 rejections with a probability of 99.8 %."""
     gains = GAINS[:units] if forms[0] is OFFSET else [1.0] * units
@@ -325,7 +331,7 @@ UNEVEN = np.array([0.008, 0.04, 0.012, 0.003, 0.003])[:, None]
 
 
 @pytest.mark.parametrize("sd", [0.01, UNEVEN], ids=["even", "uneven"])
-@pytest.mark.parametrize("units", [3, 6])
+@pytest.mark.parametrize("units", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_no_difference_is_seldom_decided(sd, units):
     """60 ladders of units alike: Holm's correction lets 5 % of them have any; 9 or fewer with 99.9 %."""
     wrong = 0

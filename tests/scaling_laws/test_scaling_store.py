@@ -9,7 +9,7 @@ from gatelab.scaling_laws import scaling_runs
 from gatelab.solve import rmse
 from gatelab.sweep import Store, plan
 
-WIDTHS = [3, 4, 13]
+WIDTHS = [13, 14, 15]
 
 
 def _study(store, widths=WIDTHS, **more):
@@ -22,7 +22,7 @@ def _errors(study):
 
 def test_a_second_call_computes_only_what_is_missing(tmp_path):
     path = tmp_path / "runs.db"
-    _study(path, [3])
+    _study(path, WIDTHS[:1])
     runs = scaling_runs(["mlp", "glu"], gl.problem("sin4x", n=300), WIDTHS)
     assert (plan(runs, path).done, plan(runs, path).todo) == (2, 4)
     with Store(path) as store:

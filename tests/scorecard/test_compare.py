@@ -22,13 +22,13 @@ def softgate(z, v):
     return torch.nn.functional.softplus(z) * v
 
 
-class Tanh(torch.nn.Module):
+class Square(torch.nn.Module):
     def __init__(self, width: int, d_in: int, d_out: int) -> None:
         super().__init__()
         self.inner, self.outer = torch.nn.Linear(d_in, width), torch.nn.Linear(width, d_out)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.outer(torch.tanh(self.inner(x)))
+        return self.outer(self.inner(x).square())
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
@@ -38,12 +38,12 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def card() -> Scorecard:
-    return compare([softgate, "glu", Tanh], rows(), budget=15, widths=[1, 2], **QUICK)
+    return compare([softgate, "glu", Square], rows(), budget=15, widths=[1, 2], **QUICK)
 
 
 @pytest.mark.slow
 def test_own_units_stand_beside_ours(card: Scorecard):
-    assert card.units == ("softgate", "glu", "Tanh")
+    assert card.units == ("softgate", "glu", "Square")
     frame = card.table()
     assert list(frame["unit"]) == list(card.units) and (frame["parameters"] <= 15).all()
     assert np.isfinite(frame[["rmse", "slope", "condition_low", "rows_per_second", "steps"]]).all(axis=None)

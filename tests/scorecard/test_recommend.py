@@ -373,10 +373,10 @@ def decided(mine: tuple[FittedNetwork, Score], other: tuple[FittedNetwork, Score
 
 
 def test_a_unit_is_taken_against_the_majority_only_where_the_reason_names_the_line_that_decides():
-    """Three thousand tables made at random by a fixed seed: nothing here is left to luck."""
+    """A thousand tables made at random by a fixed seed: nothing here is left to luck."""
     rng = np.random.default_rng(0)
     kinds: Counter[str] = Counter()
-    for _ in range(3000):
+    for _ in range(1000):
         e = random_evidence(rng)
         advice = recommend(e)
         scores = {s.unit: s for s in e.scores}
@@ -417,7 +417,7 @@ def test_a_unit_is_taken_against_the_majority_only_where_the_reason_names_the_li
 def test_a_unit_that_no_line_is_against_is_taken():
     """Whoever is better by every line, decided or not, at every width is recommended: three thousand tables again."""
     rng = np.random.default_rng(1)
-    for _ in range(3000):
+    for _ in range(1000):
         e = random_evidence(rng)
         best = e.best.rmse.value
         good = replace(

@@ -150,9 +150,8 @@ def test_a_plain_unit_is_linearised_to_the_floor():
 
 def test_a_gated_unit_shares_its_features_with_its_factor():
     rows = some_rows()
-    gated = linearity(gl.unit("geglu"), rows.x, 20)
-    assert gated.features == 20 and gated.error > linearity(gl.unit("gelu"), rows.x, 20).error
-    assert gated.minimax == linearity(gl.unit("gelu"), rows.x, 20).minimax
+    gated, gate = (linearity(gl.unit(name), rows.x, 20) for name in ("geglu", "gelu"))
+    assert gated.features == 20 and gated.error > gate.error and gated.minimax == gate.minimax
     none = linearity(gl.unit("gqu"), rows.x, 15)  # 4 * 4 features for one of the gate
     assert (none.error, none.features) == (1.0, 0)
 

@@ -90,7 +90,7 @@ def calm() -> bool:
     return False
 
 
-@pytest.mark.parametrize("delay", [0.3, 1.5])
+@pytest.mark.parametrize("delay", [0.3, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_a_long_fit_here(delay: float) -> None:
     target = gl.problem("friedman1", n=2000)
     assert pressed(lambda: gl.fit("glu", target, 40), delay) < LIMIT
@@ -102,7 +102,7 @@ def test_a_long_fit_here(delay: float) -> None:
 def test_a_regressor_leaves_no_trace() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1500, 5))
     model = gl.GatedRegressor(random_state=0)
-    assert pressed(lambda: model.fit(x, np.sin(3 * x[:, 0]) * x[:, 1]), 1.0) < LIMIT
+    assert pressed(lambda: model.fit(x, np.sin(3 * x[:, 0]) * x[:, 1]), 0.5) < LIMIT
     assert calm()
     assert not hasattr(model, "network_")
 
@@ -110,7 +110,7 @@ def test_a_regressor_leaves_no_trace() -> None:
 def test_training_in_threads() -> None:
     x = torch.randn(400, 40, generator=torch.Generator().manual_seed(0))
     train = gl.dynamics.train
-    assert pressed(lambda: train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2), 1.0) < LIMIT
+    assert pressed(lambda: train("glu", x, x[:, 0], 2048, lr=1e-6, steps=100_000, seeds=2), 0.5) < LIMIT
     assert calm()
 
 
@@ -118,7 +118,7 @@ def test_a_tangent_kernel_of_a_wide_model() -> None:
     """One pass of all samples takes seconds here: it is left to end by itself."""
     model = torch.nn.Sequential(torch.nn.Linear(400, 3000), torch.nn.ReLU(), torch.nn.Linear(3000, 1)).double()
     x = torch.randn(2000, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert pressed(lambda: [gl.ntk.empirical(model, x) for _ in range(100)], 1.0) < LIMIT
+    assert pressed(lambda: [gl.ntk.empirical(model, x) for _ in range(100)], 0.5) < LIMIT
     assert calm()
 
 
@@ -136,9 +136,9 @@ def test_a_call_that_cannot_be_cut_is_left_to_itself() -> None:
 
 
 def test_all_eigenvalues_can_be_waited_for() -> None:
-    a = torch.randn(2500, 2500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    a = torch.randn(1500, 1500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     kernel = a @ a.T
-    assert pressed(lambda: [gl.ntk.spectrum(kernel, full=True) for _ in range(50)], 1.0) < LIMIT
+    assert pressed(lambda: [gl.ntk.spectrum(kernel, full=True) for _ in range(50)], 0.4) < LIMIT
 
 
 def test_threads_hear_the_sign_in_the_midst_of_their_work() -> None:

@@ -63,7 +63,9 @@ def test_a_power_beyond_those_with_a_name():
     assert relu_power(3) == gl.unit("relu3").__class__("relu3")
 
 
-@pytest.mark.parametrize(("text", "seed"), [("paper-1d", 5), ("abs(x-0.2)*exp(x)", 0)])
+@pytest.mark.parametrize(
+    ("text", "seed"), [("paper-1d", 5), pytest.param("abs(x-0.2)*exp(x)", 0, marks=pytest.mark.slow)]
+)
 def test_a_unit_is_never_worse_than_the_power_of_relu_that_it_contains(text, seed):
     """Single fits, no study around them; before, the GLU was up to 1.7 and the GQU up to 7 times worse."""
     p = gl.problem(text, n=300)
@@ -88,7 +90,7 @@ def test_the_gqu_of_two_neurons_is_no_worse_than_the_glu():
     assert gl.fit("gqu", p, 2).train_rmse <= gl.fit("glu", p, 2).train_rmse < 0.021
 
 
-@pytest.mark.parametrize("width", [3, 4, 15])
+@pytest.mark.parametrize("width", [3, pytest.param(4, marks=pytest.mark.slow), 15])
 @pytest.mark.parametrize(("unit", "other"), [("gqu", "relu2"), ("glu", "mlp"), ("relu3", "relu3")])
 def test_a_start_is_never_lost_on_a_line(unit, other, width):
     """Starts that are not trained at all, so that nothing is at an optimum; three neurons and more."""
@@ -102,7 +104,14 @@ def test_a_start_is_never_lost_on_a_line(unit, other, width):
     assert again.network.width == width + 1
 
 
-@pytest.mark.parametrize(("unit", "other"), [("glu", "mlp"), ("gqu", "glu"), ("swiglu", "silu"), ("mlp", "mlp")])
+@pytest.mark.parametrize(
+    ("unit", "other"),
+    [
+        ("glu", "mlp"),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("gqu", "glu"), ("swiglu", "silu"))),
+        ("mlp", "mlp"),
+    ],
+)
 def test_a_start_is_never_lost_in_a_plane(unit, other):
     start = gl.fit(other, PLANE, 3, starts=1, rounds=1)
     for steps in (None, 1):
@@ -126,7 +135,7 @@ def test_bad_starts_are_said():
         gl.fit("mlp", LINE, 3, start=flat)
 
 
-@pytest.mark.parametrize(("text", "seed"), [("x**2 + y**2", 0), ("x*y - 3*x", 1)])
+@pytest.mark.parametrize(("text", "seed"), [("x**2 + y**2", 0), pytest.param("x*y - 3*x", 1, marks=pytest.mark.slow)])
 def test_two_neurons_that_are_always_open_are_found(text, seed):
     """relu(x + c)(x - c) = x^2 - c^2 where x > -c. Exact at the rows was no news: between them it had 2e-3 and more."""
     fit = gl.fit("glu", gl.problem(text, n=300), 2, seed=seed)
@@ -217,9 +226,8 @@ def test_a_study_in_a_store_keeps_what_was_fitted_again(tmp_path):
     p = gl.problem("paper-1d", n=1000)
     how = {"jobs": 1, "progress": False}
     first, second = (gl.scaling(["gqu", "relu3"], p, [45, 46], store=tmp_path / "fits.db", **how) for _ in range(2))
-    without = gl.scaling(["gqu", "relu3"], p, [45, 46], **how)
-    errors = [[q.train_rmse for q in study.points] for study in (first, second, without)]
-    assert errors[0] == errors[1] == errors[2]
+    errors = [[q.train_rmse for q in study.points] for study in (first, second)]
+    assert errors[0] == errors[1]
     gqu45, gqu46, relu45, relu46 = errors[0]
     assert gqu46 <= gqu45 and relu46 < relu45 and gqu46 <= relu46 and gqu45 <= relu45
     alone = gl.fit("relu3", p, 46)

@@ -192,7 +192,7 @@ def test_a_users_class_and_functions(wave: Problem) -> None:
     net = unit(TwoLayers).network(3)
     assert layers_of(net) == (("outer.weight", "outer.bias"), ("inner.weight", "inner.bias"))
     for own in (TwoLayers, sine_squared, lambda z: z.softmax(1)):
-        fit = solve_newton(own, wave, 4, steps=40)
+        fit = solve_newton(own, wave, 4, steps=20)
         assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
         assert fit.history[-1] < 0.2, own
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gatelab.studies import Outcome
+from gatelab.studies import Outcome, Study
+from gatelab.studies.reproduction import write_outcome
 
 # Quick runs that take longer than the rest: what looks at them is left to make test-all.
 LONGER = ("scaling/fig2", "scaling/fig6", "scaling/fig7", "scaling/fig8", "scaling/table1", "scaling/law")
+LONGER += ("scaling/fig4", "scaling/fig5", "scaling/method")
 LONGER += ("ntk/fig1", "ntk/fig2", "ntk/fig6", "ntk/fig7", "ntk/orders", "ntk/thm31", "ntk/steps", "ntk/appendix-d")
 LONGER += ("linearize/learned2d", "linearize/learned16", "linearize/floor", "linearize/transformer")
 LONGER += ("linearize/encrypted",)
@@ -20,11 +23,19 @@ LONGER += ("linearize/encrypted",)
 
 @dataclass(frozen=True, eq=False)
 class QuickRun:
-    """What a quick study gave and wrote, and the progress that it reported."""
+    """What a quick study gave, the progress that it reported, and the files that `reproduce` writes of it."""
 
+    study: Study
     outcome: Outcome
-    files: tuple[Path, ...]
     progress: tuple[tuple[int, int], ...]
+    out: Path
+
+    @cached_property
+    def files(self) -> tuple[Path, ...]:
+        """Written when they are asked for."""
+        folder = self.out / Path(self.study.name).parent
+        folder.mkdir()
+        return tuple(folder / name for name in write_outcome(self.study, self.outcome, folder, True, 0.0))
 
 
 Quick = Callable[[str], QuickRun]

@@ -159,6 +159,7 @@ def test_a_record_is_read_back(climbed: tuple[Ladder, Path], tmp_path: Path) -> 
         Ladder.read(path)
 
 
+@pytest.mark.slow
 def test_progress_moves_within_a_rung_and_changes_nothing(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rungs are looked at every hundredth of a second; whatever is told only grows."""
     monkeypatch.setattr("gatelab.train.ladders.LOOK_SECONDS", 0.01)

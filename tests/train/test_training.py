@@ -64,7 +64,9 @@ def plainly(made: Recipe) -> list[tuple[float, float]]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize(
+    "optimiser", [pytest.param(name, marks=pytest.mark.slow) if name == "muon" else name for name in OPTIMISERS]
+)
 def test_it_is_the_plain_loop(optimiser: str) -> None:
     made = small(optimiser=optimiser, seed=5)
     history = train(made, data=images())
@@ -160,6 +162,7 @@ def test_clipping_has_an_effect_and_constant_rates_are_constant() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on CPUs without bf16, where torch takes another way
+@pytest.mark.slow
 def test_bf16_is_near_float32() -> None:
     exact, rough = (train(small(steps=3, evaluations=1, precision=p), data=images()) for p in ("float32", "bf16"))
     assert rough.test[-1] == pytest.approx(exact.test[-1], rel=0.05) and rough.test[-1] != exact.test[-1]

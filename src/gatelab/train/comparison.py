@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import Literal
 
@@ -179,8 +180,16 @@ def arrangements(count: int, first: int, permutations: int, seed: int) -> tuple[
         for row, chosen in enumerate(combinations(range(count), first)):
             masks[row, list(chosen)] = True
         return masks, True
-    keys = np.random.default_rng(check_seed(seed)).random((permutations, count))
-    return keys.argsort(1).argsort(1) < first, False
+    return _drawn_arrangements(count, first, permutations, check_seed(seed)), False
+
+
+@lru_cache(maxsize=16)
+def _drawn_arrangements(count: int, first: int, permutations: int, seed: int) -> NDArray[np.bool_]:
+    """Arrangements drawn by the seed, read-only: tests of many pairs of groups ask for the same ones again."""
+    keys = np.random.default_rng(seed).random((permutations, count))
+    masks = keys.argsort(1).argsort(1) < first
+    masks.flags.writeable = False
+    return masks
 
 
 def rows_of_points(values: ArrayLike) -> Array:
