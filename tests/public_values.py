@@ -262,7 +262,8 @@ def _anatomy() -> dict[str, Any]:
         after=0.9, bytes_before=100, bytes_after=80, seconds=1.0,
     )  # fmt: skip
     values = {"profile": result, "block": result.blocks[0], "block rows": rows, "block fit": fit, "affine map": affine}
-    return {**values, "smaller model": small, "smaller layer": layer}
+    terms = anatomy.Distillation(own_text=10**6)
+    return {**values, "smaller model": small, "smaller layer": layer, "distillation": terms}
 
 
 def _rest() -> dict[str, Any]:
