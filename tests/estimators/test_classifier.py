@@ -14,6 +14,7 @@ from sklearn.datasets import load_iris, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -361,3 +362,13 @@ def test_gaps_in_an_array_are_taken_as_in_a_table() -> None:
     same = GatedClassifier(width=2, ridge=1e-2, members=2, random_state=0).fit(frame, y)
     assert np.array_equal(model.predict_proba(X), same.predict_proba(frame))
     assert model.score(X, y) > 0.9
+
+
+def test_several_columns_of_classes_are_for_a_classifier_each() -> None:
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    Y = np.where(X > 0, "up", "down")
+    model = GatedClassifier(width=2, ridge=1e-2, members=1, random_state=0)
+    with pytest.raises(GatelabError, match=r"y has 2 columns .*MultiOutputClassifier"):
+        model.fit(X, Y)
+    each = MultiOutputClassifier(model).fit(X[:60], Y[:60])
+    assert np.mean(each.predict(X[60:]) == Y[60:]) > 0.9

@@ -30,7 +30,7 @@ from gatelab.display import Listener, ProgressLike
 from gatelab.errors import GatelabError, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
 
-TOKENS, STEPS = 1024, 500  # of a step, at least; where there are more tokens than for so many steps, steps grow
+TOKENS, STEPS = 1024, 1000  # of a step, at least; where there are more tokens than for so many steps, steps grow
 WARM = 10  # steps until the rate is what it is to be
 RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
 TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
@@ -94,7 +94,7 @@ def distil(
         held_out: other windows, which decide which rate and which epoch is taken.
         terms: epochs, rates and seed; what the model is to write itself is among `fitted` already.
         causal: whether next tokens are predicted; else last states are compared.
-        report: called with (parts done, all of them): rates that were tried, then epochs.
+        report: called with (steps done, all of them): those of the rates that are tried, then of the epochs.
 
     Returns:
         The losses by epoch; the smaller model holds the weights of the best one, be it the start.
@@ -113,8 +113,8 @@ def distil(
     tried: dict[float, float] = {}
     if len(rates) == 1:
         tried[rates[0]] = losses[0]
-    parts = len(rates) - len(tried) + epochs
-    done = 0
+    trial = max(1, min(steps // TRIED, MOST_TRIED))
+    every, done = (len(rates) - len(tried)) * trial + steps, 0
 
     def batches() -> Iterator[Tensor]:
         """Windows in an order by chance, epoch after epoch."""
@@ -125,6 +125,7 @@ def distil(
 
     def descent(rate: float, steps: int) -> Iterator[int]:
         """Step after step, the rate falling to a twentieth."""
+        nonlocal done
         groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
         optimiser = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12)
         schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -136,19 +137,19 @@ def distil(
             optimiser.step()
             schedule.step()
             optimiser.zero_grad(set_to_none=True)
+            done += 1
+            if report:
+                report(done, every)
             yield step
 
     try:
         for p in small.parameters():
             p.requires_grad_(id(p) in trained)
-        for rate in rates[: parts - epochs]:
-            for _ in descent(rate, max(1, min(steps // TRIED, MOST_TRIED))):
+        for rate in rates if len(rates) > 1 else ():
+            for _ in descent(rate, trial):
                 pass
             tried[rate] = loss_on(dense, small, held_out, size, causal)
             put(weights, start)
-            done += 1
-            if report:
-                report(done, parts)
         rate = min(tried, key=lambda rate: (not math.isfinite(tried[rate]), tried[rate]))
         for step in descent(rate, steps):
             if step % (steps // epochs):
@@ -156,9 +157,6 @@ def distil(
             losses.append(loss_on(dense, small, held_out, size, causal))
             if losses[-1] < losses[best]:
                 best, saved = len(losses) - 1, copies(weights)
-            done += 1
-            if report:
-                report(done, parts)
     finally:
         put(weights, saved)
         for p, flag in needed.items():

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 METHODS = ("ours", *ORDERS)
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
+LAYER_TOKENS = 2**17  # of a model's own text that layers are fitted to; the others are for the distillation alone
 HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
@@ -251,18 +253,21 @@ def shrink(
     dense.eval()
     try:
         check_order(dense, rows.calibration[:1])
+        held_out = held_out_windows(len(rows.calibration))
+        own = rows.calibration[:0]
+        quick = partial(quick_products, next(small.parameters()).device)
+        if terms is not None and terms.own_text:
+            with quick():
+                own = own_windows(dense, rows.calibration[~held_out], terms, progress)
         done = shrink_layers(
-            dense, small, rows.calibration, keep, method=method, other=other, store=store, progress=progress
-        )
+            dense, small, *with_own_text(rows.calibration, held_out, own), keep, method=method, other=other,
+            store=store, progress=progress,
+        )  # fmt: skip
         course = None
         if terms is not None:
-            held_out = held_out_windows(len(rows.calibration))
-            fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
-            with quick_products(next(small.parameters()).device):
-                if terms.own_text:
-                    fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
-                with reporting(progress, "distilling") as report:
-                    course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
+            fitted, others = torch.cat([rows.calibration[~held_out], own]), rows.calibration[held_out]
+            with quick(), reporting(progress, "distilling") as report:
+                course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
     finally:
         dense.train(was_training)
@@ -285,6 +290,7 @@ def shrink_layers(
     dense: Any,
     small: Any,
     calibration: Tensor,
+    held_out: Tensor,
     keep: float,
     *,
     method: str,
@@ -292,7 +298,7 @@ def shrink_layers(
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
-    """Make the blocks of `small` smaller, in place, and say what became of each."""
+    """Make the blocks of `small` smaller, in place, and say what became of each; `held_out` marks what decides."""
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
@@ -301,7 +307,6 @@ def shrink_layers(
     ideal = None
     if method == "ours":
         ideal = Stream.begin(dense, calibration)
-    held_out = held_out_windows(len(calibration))
     felt: list[Tensor] = []
     if method == "ours" and old_layers[0].layout.name in CAUSAL and shelf.count(old_layers) < len(old_layers):
         felt = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
@@ -346,6 +351,12 @@ def held_out_windows(count: int) -> Tensor:
     held_out = torch.arange(count) % HELD_OUT == HELD_OUT - 1
     held_out[-1] = held_out[-1] or count < HELD_OUT
     return held_out
+
+
+def with_own_text(calibration: Tensor, held_out: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """The calibration windows and as many of the model's own as layers take, and which of them all decide: no own."""
+    taken = own[: LAYER_TOKENS // calibration.shape[1]]
+    return torch.cat([calibration, taken]), torch.cat([held_out, torch.zeros(len(taken), dtype=torch.bool)])
 
 
 def gathered(

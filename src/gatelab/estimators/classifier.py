@@ -244,6 +244,11 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
                 "class, or leave these rows out"
             )
         table = read_table(self, X, reset=True)
+        if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+            raise GatelabError(
+                f"y has {np.shape(y)[1]} columns and a row has one class here; for a classifier of each column fit"
+                " sklearn.multioutput.MultiOutputClassifier(GatedClassifier())"
+            )
         y = column_or_1d(y, warn=True)
         check_consistent_length(table, y)
         check_classification_targets(y)

@@ -270,7 +270,7 @@ def shrunken_means(values: Array, index: NDArray[np.intp], levels: int, weight: 
 
     >>> values = np.array([[1.0], [1.2], [-1.0], [-1.2]])
     >>> shrunken_means(values, np.array([0, 0, 1, 1]), 2, np.ones(4)).round(2).tolist()
-    [[1.1], [-1.1]]
+    [[1.05], [-1.05]]
     """
     rows = np.bincount(index, weight, minlength=levels)
     sums = np.stack([np.bincount(index, weight * column, minlength=levels) for column in values.T], axis=1)
