@@ -30,6 +30,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from gatelab.anatomy import Distillation, Shrunk, continued, load_model, log_perplexity, shrink, windows
+from gatelab.anatomy.distillation import own_windows
+from gatelab.anatomy.shrinking import held_out_windows
 from gatelab.anatomy.texts import Parts
 from gatelab.files import write_whole
 
@@ -50,6 +52,7 @@ def main() -> None:
     record = read_record(options.record, settings)
     began = time.monotonic()
     models: dict[str, Any] = {}
+    own_texts: dict[str, tuple[Tensor, float]] = {}
     for name, keep, method in cells(options.cells):
         key = f"{name}:{keep}:{method}"
         if key in record["cells"]:
@@ -68,7 +71,9 @@ def main() -> None:
         if more == "distilled":
             terms = options.distil
         elif more == "own text":
-            terms = Distillation(own_text=options.own_text)
+            if name not in own_texts:
+                own_texts[name] = own_text(model, parts.calibration, options)
+            terms = Distillation(own_text=own_texts[name][0])
         small = shrink(
             model, keep, parts, method=base, length=parts.calibration.shape[1], distil=terms, store=store,
             device=options.device, progress=True,
@@ -80,7 +85,8 @@ def main() -> None:
             cell["distillation"] = list(small.course.losses)
             cell["rate"] = small.course.rate
         if isinstance(terms, Distillation):
-            cell["own_text"] = terms.own_text
+            written, seconds = own_texts[name]
+            cell |= {"own_text": written.numel(), "writing_seconds": seconds}
         if name == "minilm":
             cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
         if method == "ours":
@@ -153,6 +159,15 @@ def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
     if first + last > len(rows):
         raise SystemExit(f"the text has {len(rows)} windows, {first + last} are asked for")
     return model, tokenizer, Parts(rows[:first], rows[-last:])
+
+
+def own_text(model: Any, calibration: Tensor, options: argparse.Namespace) -> tuple[Tensor, float]:
+    """Windows that the model writes, for all cells that have them, and how long that took."""
+    began = time.monotonic()
+    fitted = calibration[~held_out_windows(len(calibration))]
+    terms = Distillation(own_text=options.own_text)
+    windows = own_windows(copy.deepcopy(model).to(options.device), fitted, terms, progress=True)
+    return windows, time.monotonic() - began
 
 
 def saved_again(small: Shrunk, dense: Any, rows: Tensor) -> dict[str, Any]:

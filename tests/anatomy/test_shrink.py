@@ -269,6 +269,12 @@ def test_own_text_begins_in_the_calibration_text() -> None:
     assert own.shape == (-(-100 // rows.shape[1]), rows.shape[1])
     pieces = {tuple(row[i : i + 8].tolist()) for row in rows[:4] for i in range(rows.shape[1] - 7)}
     assert all(tuple(window[:8].tolist()) in pieces for window in own)
+    given = Distillation(own_text=own)
+    assert torch.equal(own_windows(model, rows[:4], given), own)
+    with pytest.raises(GatelabError, match="windows of one length"):
+        own_windows(model, rows[:4, :16], given)
+    with pytest.raises(GatelabError, match="own_text has the shape"):
+        Distillation(own_text=own[0])
 
 
 @pytest.mark.slow
@@ -295,7 +301,7 @@ def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
 
 
 def test_a_model_that_predicts_no_next_token_writes_nothing() -> None:
-    with pytest.raises(GatelabError, match="own_text is 64 and BertModel predicts no next token"):
+    with pytest.raises(GatelabError, match="own_text is given and BertModel predicts no next token"):
         shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
 
 

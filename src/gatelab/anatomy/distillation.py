@@ -37,25 +37,37 @@ TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and 
 BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distillation:
     """How blocks are refitted together.
 
     Attributes:
         epochs: passes over the windows.
-        own_text: tokens that the given model writes beside those of the calibration text.
+        own_text: tokens that the given model writes beside those of the calibration text; or windows of tokens that
+            are there already, as `own_windows` gives them.
         rates: which are tried for a part of the way; one alone is not tried but taken.
         seed: of what is written and of the order of the windows.
     """
 
     epochs: int = 1
-    own_text: int = 0
+    own_text: int | Tensor = 0
     rates: tuple[float, ...] = RATES
     seed: int = 0
 
+    @property
+    def writes(self) -> bool:
+        """Whether there is text beside that of the calibration, or is to be."""
+        return isinstance(self.own_text, Tensor) or self.own_text > 0
+
     def __post_init__(self) -> None:
         whole_number("epochs", self.epochs, 1, of="passes over the windows")
-        whole_number("own_text", self.own_text, 0, of="tokens")
+        if not isinstance(self.own_text, Tensor):
+            whole_number("own_text", self.own_text, 0, of="tokens")
+        elif self.own_text.ndim != 2 or self.own_text.is_floating_point():
+            raise GatelabError(
+                f"own_text has the shape {tuple(self.own_text.shape)} and {self.own_text.dtype}; give a number of"
+                " tokens, or windows of tokens (windows, length)"
+            )
         if not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
             raise GatelabError(f"rates are {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
 
@@ -166,15 +178,33 @@ def distil(
 
 
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
-    """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row."""
-    generator = torch.Generator().manual_seed(terms.seed)
+    """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row.
+
+    Args:
+        dense: the given model.
+        fitted: windows that own ones begin in.
+        terms: how many tokens, and the seed; windows that are there already are given back.
+        progress: what to show, see `gatelab.display`.
+
+    Returns:
+        (windows, length) tokens.
+    """
     length = fitted.shape[1]
+    if isinstance(terms.own_text, Tensor):
+        if terms.own_text.shape[1] != length:
+            raise GatelabError(
+                f"the windows of own_text have {terms.own_text.shape[1]} tokens and those of the text {length}; give"
+                " windows of one length"
+            )
+        return terms.own_text.cpu()
+    generator = torch.Generator().manual_seed(terms.seed)
     beginning = min(BEGINNING, length - 1)
     count = -(-terms.own_text // length)
     window = torch.randint(len(fitted), (count, 1), generator=generator)
     place = torch.randint(length - beginning + 1, (count, 1), generator=generator)
     beginnings = fitted[window, place + torch.arange(beginning)]
-    return continued(dense, beginnings, length, seed=terms.seed, progress=progress)
+    with quick_products(next(dense.parameters()).device):
+        return continued(dense, beginnings, length, seed=terms.seed, progress=progress)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -237,10 +236,10 @@ def shrink(
     layers = layers_of(model)
     check_layers(layers)
     causal = layers[0].layout.name in CAUSAL
-    if terms is not None and terms.own_text and not causal:
+    if terms is not None and terms.writes and not causal:
         raise GatelabError(
-            f"own_text is {terms.own_text} and {type(model).__name__} predicts no next token, so it cannot write; leave"
-            " own_text out"
+            f"own_text is given and {type(model).__name__} predicts no next token, so it cannot write; leave own_text"
+            " out"
         )
     rows = parted(text, tokenizer, length, most)
     for part in rows:
@@ -255,10 +254,8 @@ def shrink(
         check_order(dense, rows.calibration[:1])
         held_out = held_out_windows(len(rows.calibration))
         own = rows.calibration[:0]
-        quick = partial(quick_products, next(small.parameters()).device)
-        if terms is not None and terms.own_text:
-            with quick():
-                own = own_windows(dense, rows.calibration[~held_out], terms, progress)
+        if terms is not None and terms.writes:
+            own = own_windows(dense, rows.calibration[~held_out], terms, progress)
         done = shrink_layers(
             dense, small, *with_own_text(rows.calibration, held_out, own), keep, method=method, other=other,
             store=store, progress=progress,
@@ -266,7 +263,7 @@ def shrink(
         course = None
         if terms is not None:
             fitted, others = torch.cat([rows.calibration[~held_out], own]), rows.calibration[held_out]
-            with quick(), reporting(progress, "distilling") as report:
+            with quick_products(next(small.parameters()).device), reporting(progress, "distilling") as report:
                 course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
     finally:
