@@ -19,7 +19,7 @@ from quick_runs import Quick
 from gatelab.errors import GatelabError
 from gatelab.studies import Request, reproduce
 from gatelab.studies.ladder import enwik8
-from gatelab.studies.ladder.climbs import Regime, bits_table, regimes_of, speed_rows, timed
+from gatelab.studies.ladder.climbs import Regime, bits_table, first_rise, laws_of, regimes_of, speed_rows, timed
 from gatelab.studies.ladder.enwik8 import Climbs, change_of, claims_of, draw, findings, notes, summary, tables_of
 from gatelab.train import Ladder
 from gatelab.train.ladders import LADDER_SIZES
@@ -220,3 +220,14 @@ def test_a_full_run_draws_more_than_a_quick_one(monkeypatch: pytest.MonkeyPatch)
     enwik8.run(Request(quick=True))
     enwik8.run(Request())
     assert asked == [enwik8.QUICK_DRAWS, enwik8.DRAWS]
+
+
+def test_where_losses_rise_with_size_there_is_no_law() -> None:
+    """Of units that climbed both sizes alone: one that climbed the larger size only does not make a rise."""
+    rows = [("a", "1M", 1e6, 2.0), ("a", "2M", 2e6, 1.8), ("a", "4M", 4e6, 1.9), ("b", "2M", 2e6, 3.0)]
+    points = pd.DataFrame(rows, columns=pd.Index(["unit", "size", "parameters", "bits"])).assign(diverged=None)
+    assert first_rise(points) == ("2M", "4M")
+    assert first_rise(points[points["size"] != "4M"]) is None
+    assert laws_of(points, "parameters", 10) == "undecided: losses rise from 2M to 4M, and a law falls with size"
+    diverged = points.assign(diverged=[None, None, 7, None])
+    assert first_rise(diverged) is None

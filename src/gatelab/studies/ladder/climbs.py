@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -176,7 +177,21 @@ def laws_of(points: Frame, against: LadderAxis, draws: int) -> LadderLaws | str:
     sizes = int(points.groupby("unit")["size"].nunique().max())
     if sizes < LEAST_SIZES:
         return f"undecided: {counted(sizes, 'size')}, and a law needs {LEAST_SIZES}"
+    rise = first_rise(points)
+    if rise is not None:
+        return f"undecided: losses rise from {rise[0]} to {rise[1]}, and a law falls with size"
     return attempted(lambda: fit_ladder(columns_of(points), against=against, draws=draws, progress=False))
+
+
+def first_rise(points: Frame) -> tuple[str, str] | None:
+    """The first two neighbouring sizes of which the larger has the larger mean loss, over units that climbed both."""
+    sound = points[points["diverged"].isna()]
+    sizes = sound.groupby("size")["parameters"].mean().sort_values().index
+    means = sound.groupby(["unit", "size"])["bits"].mean().unstack()[list(sizes)]
+    for small, large in pairwise(sizes):
+        if (means[large] - means[small]).dropna().mean() > 0:
+            return str(small), str(large)
+    return None
 
 
 def timed(points: Frame, speeds: Frame) -> Frame:

@@ -34,6 +34,7 @@ from gatelab.studies.ladder.climbs import (
     agreement,
     bits_table,
     comparisons_table,
+    first_rise,
     gated,
     gaussian_conditions,
     laws_table,
@@ -474,13 +475,7 @@ def summary(climbs: Climbs, tables: Tables) -> str:
     device = climbs.ladder.facts["device"]
     sentences = [f"{counted(trainings, 'training')} on an {device}, enwik8 byte by byte.", f"{climbed_words(regime)}."]
     full = regime.common_sizes(regime.units)
-    for size in dict.fromkeys([*full[:1], *full[-1:]]):
-        own = bits[(bits["repeats"] == 1) & (bits["size"] == size)].sort_values("bits")
-        first, last = own.iloc[0], own.iloc[-1]
-        sentences.append(
-            f"At {size} parameters {first['unit']}, the best of {len(own)}, has {bits_words(first)} bits a byte and "
-            f"{last['unit']}, the last, {bits_words(last)}."
-        )
+    sentences += [f"At {best_and_last(regime, bits, size)}" for size in dict.fromkeys([*full[:1], *full[-1:]])]
     comparisons = regime.comparisons
     if not isinstance(comparisons, str):
         overall = [row for row in comparisons.rows if row.parameters is None]
@@ -496,7 +491,22 @@ def summary(climbs: Climbs, tables: Tables) -> str:
         (f"{GATE} less {RIVAL} with {repeated.name}:", hypothesis_claim(repeated, GATE)),
         ("What repeating changes of that:", change_claim(climbs, GATE)),
     ]
-    return " ".join([*sentences, f"{climbed_words(repeated)}.", *map(claim_words, lines)])
+    largest = repeated.common_sizes(repeated.units)[-1:]
+    repeating = [f"{climbed_words(repeated)}.", *(f"There, at {best_and_last(repeated, bits, s)}" for s in largest)]
+    rise = first_rise(repeated.points)
+    if rise is not None:
+        repeating.append(f"Losses rise there from {rise[0]} to {rise[1]}: the text is learnt by heart.")
+    return " ".join([*sentences, *repeating, *map(claim_words, lines)])
+
+
+def best_and_last(regime: Regime, bits: Frame, size: str) -> str:
+    """The best and the last unit of a size, and whether these two are told apart."""
+    own = bits[(bits["repeats"] == regime.repeats) & (bits["size"] == size)].sort_values("bits")
+    first, last = own.iloc[0], own.iloc[-1]
+    return (
+        f"{size} parameters, {first['unit']}, the best of {len(own)}, has {bits_words(first)} bits a byte and "
+        f"{last['unit']}, the last, {bits_words(last)} ({told_apart(last)})."
+    )
 
 
 def claim_words(line: tuple[str, Claim]) -> str:
