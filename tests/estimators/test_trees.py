@@ -131,12 +131,12 @@ def test_a_number_of_trees_that_is_given_is_grown_and_none_may_be_best() -> None
 @pytest.fixture(scope="module")
 def stepped() -> GatedClassifier:
     x, y = boxes(300)
-    return GatedClassifier(("swiglu", "steps"), ridge=1e-2, random_state=0).fit(x, y)
+    return GatedClassifier(("swiglu", "steps"), ridge=1e-2, members=4, random_state=0).fit(x, y)
 
 
 def test_where_classes_are_boxes_steps_are_chosen_and_better_than_gates_alone(stepped) -> None:
     z, t = boxes(2000, seed=1)
-    alone = GatedClassifier("swiglu", ridge=1e-2, random_state=0).fit(*boxes(300))
+    alone = GatedClassifier("swiglu", ridge=1e-2, members=4, random_state=0).fit(*boxes(300))
     assert stepped.unit_.endswith("steps") and stepped.committee_.trees
     assert log_loss(t, stepped.predict_proba(z)) < 0.9 * log_loss(t, alone.predict_proba(z))
     assert not alone.committee_.trees
@@ -146,7 +146,7 @@ def test_steps_do_not_lead_where_logits_are_lines() -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((300, 3))
     y = (draw.random(300) < 1 / (1 + np.exp(-2 * x.sum(1)))).astype(int)
-    fitted = GatedClassifier(("swiglu", "steps"), random_state=0).fit(x[:200], y[:200])
+    fitted = GatedClassifier(("swiglu", "steps"), members=4, random_state=0).fit(x[:200], y[:200])
     line = LogisticRegression().fit(x[:200], y[:200])
     assert fitted.unit_ == "swiglu"
     assert log_loss(y[200:], fitted.predict_proba(x[200:])) < 1.05 * log_loss(y[200:], line.predict_proba(x[200:]))
