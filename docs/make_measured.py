@@ -709,7 +709,7 @@ def shrink_paragraph() -> str:
             own = cells["ours + own text"]
             words += f", {lost(own):.3f} when it writes {own['own_text'] / 1e6:g} million tokens for that itself"
         told.append(words)
-    tokens = content["settings"]["calibration_tokens"]
+    tokens = f"{content['settings']['calibration_tokens']:,}".replace(",", " ")
     return filled(
         f"**A model's blocks made smaller.** What SmolLM2-135M loses with its neurons, in nats a token, {tokens} "
         f"tokens of text at hand: {'; '.join(told)}. Plain Transformers loads what is saved: `gatelab shrink`, "
