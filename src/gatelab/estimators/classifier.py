@@ -237,16 +237,17 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """X as `TableColumns` takes it, and y; names are noted."""
         if y is None:
             raise GatelabError("GatedClassifier requires y to be passed, but the target y is None; give a class a row")
-        missing = np.flatnonzero(pd.isna(np.asarray(y, dtype=object)))
+        labels = np.asarray(y, dtype=object)
+        missing = np.flatnonzero(pd.isna(labels))
         if len(missing):
             raise GatelabError(
                 f"y has {len(missing)} missing value(s) (NaN or None), the first in row {missing[0]}; give every row a "
                 "class, or leave these rows out"
             )
         table = read_table(self, X, reset=True)
-        if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        if labels.ndim == 2 and labels.shape[1] > 1:
             raise GatelabError(
-                f"y has {np.shape(y)[1]} columns and a row has one class here; for a classifier of each column fit"
+                f"y has {labels.shape[1]} columns and a row has one class here; for a classifier of each column fit"
                 " sklearn.multioutput.MultiOutputClassifier(GatedClassifier())"
             )
         y = column_or_1d(y, warn=True)
