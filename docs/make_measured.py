@@ -708,6 +708,8 @@ def shrink_paragraph() -> str:
         if "ours + own text" in cells:
             own = cells["ours + own text"]
             words += f", {lost(own):.3f} when it writes {own['own_text'] / 1e6:g} million tokens for that itself"
+            if "surgeon + own text" not in cells:
+                words += " (no published method was given these)"
         told.append(words)
     tokens = f"{content['settings']['calibration_tokens']:,}".replace(",", " ")
     return filled(
@@ -854,7 +856,8 @@ def tables_paragraph() -> str:
     """What the estimators reach on tables, for the README."""
     return filled(
         f"**On tables.** `GatedRegressor()`: {estimator_standing('regressors')} `GatedClassifier()`: "
-        f"{estimator_standing('classifiers')} When to take boosting instead: "
+        f"{estimator_standing('classifiers')} These fits are older than the present encoding of columns with many "
+        "levels. When to take boosting instead: "
         "[docs/rooms/estimators.md](docs/rooms/estimators.md)."
     )
 

@@ -17,7 +17,7 @@ from gatelab.anatomy.distillation import Distillation, distil, own_windows
 from gatelab.anatomy.orders import ORDERS, moments, surgeon
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
-from gatelab.anatomy.shrinking import METHODS, FeltFrame, narrowed, shrink
+from gatelab.anatomy.shrinking import METHODS, FeltFrame, held_out_windows, narrowed, shrink, with_own_text
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
 from gatelab.cli.application import app
@@ -255,6 +255,20 @@ def test_a_model_writes_what_it_predicts() -> None:
     assert in_parts.shape == (3, 12)
 
 
+def test_layers_are_fitted_to_own_text_and_decided_by_given_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    own, given = rows[12:16], rows[:12]
+    monkeypatch.setattr("gatelab.anatomy.shrinking.LAYER_TOKENS", 3 * rows.shape[1])
+    windows, held_out = with_own_text(given, held_out_windows(12), own)
+    assert torch.equal(windows, torch.cat([given, own[:3]]))
+    assert held_out.nonzero()[:, 0].tolist() == held_out_windows(12).nonzero()[:, 0].tolist()
+    # It matters: the layers are others with it.
+    alone = shrink(model, 0.5, (given, rows[-4:]), method="surgeon", length=32).table()
+    terms = Distillation(own_text=own, rates=(1e-9,))
+    with_own = shrink(model, 0.5, (given, rows[-4:]), method="surgeon", length=32, distil=terms).table()
+    assert (with_own["error"] != alone["error"]).all()
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_what_a_model_keeps_of_a_token(kind: str) -> None:
     model, rows = tiny(kind), rows_for(kind)[:2, :16]
@@ -273,8 +287,9 @@ def test_own_text_begins_in_the_calibration_text() -> None:
     assert torch.equal(own_windows(model, rows[:4], given), own)
     with pytest.raises(GatelabError, match="windows of one length"):
         own_windows(model, rows[:4, :16], given)
-    with pytest.raises(GatelabError, match="own_text has the shape"):
-        Distillation(own_text=own[0])
+    for wrong in (own[0], own[:0], own.double()):
+        with pytest.raises(GatelabError, match="own_text has the shape"):
+            Distillation(own_text=wrong)
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ class Distillation:
         whole_number("epochs", self.epochs, 1, of="passes over the windows")
         if not isinstance(self.own_text, Tensor):
             whole_number("own_text", self.own_text, 0, of="tokens")
-        elif self.own_text.ndim != 2 or self.own_text.is_floating_point():
+        elif self.own_text.ndim != 2 or self.own_text.is_floating_point() or not len(self.own_text):
             raise GatelabError(
                 f"own_text has the shape {tuple(self.own_text.shape)} and {self.own_text.dtype}; give a number of"
                 " tokens, or windows of tokens (windows, length)"
@@ -209,7 +209,7 @@ def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: Progr
 
 @contextmanager
 def quick_products(device: torch.device) -> Iterator[None]:
-    """On a GPU products of float32 go by its faster units, which keep ten digits of two; elsewhere nothing changes."""
+    """On a GPU products of float32 go by its faster units, which keep ten binary digits; elsewhere all stays."""
     before = torch.get_float32_matmul_precision()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")

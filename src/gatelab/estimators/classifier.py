@@ -40,8 +40,6 @@ from gatelab.solve.files import DAMAGED, damaged, described, restored_unit
 
 UnitLike = str | AnyUnit | Callable[..., object]
 KIND, _FORMAT = "GatedClassifier", 2
-# The format of files that know of no trees, which are read as well.
-_FORMAT_WITHOUT_TREES = 1
 _GIVE = "give a file that GatedClassifier.save wrote"
 _PLAIN = ("unit_", "width_", "ridge_", "temperature_", "validation_", "n_features_in_")
 # Folds in which the means of a column with many levels are taken without a row's own.
@@ -363,13 +361,10 @@ def read_classifier(kind: type[GatedClassifier], path: str | Path) -> GatedClass
     if holds != KIND:
         raise GatelabError(f"{path} holds {holds or 'arrays'}, no GatedClassifier; {_GIVE}")
     content = tensors.read(path, _GIVE)
-    facts = content.facts
-    if facts.get("format") == _FORMAT_WITHOUT_TREES:
-        facts = facts | {"format": _FORMAT, "trees": []}
-    tensors.check_format(path, facts, _FORMAT)
+    tensors.check_format(path, content.facts, _FORMAT)
     tensors.check_finite(path, content.arrays, "the file is damaged: save the model again")
     try:
-        parameters, attributes = _restored(facts, content.arrays)
+        parameters, attributes = _restored(content.facts, content.arrays)
         model = kind(**parameters)
     except DAMAGED as error:
         raise damaged(path, error) from error
