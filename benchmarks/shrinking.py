@@ -29,16 +29,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gatelab.anatomy import Distillation, Shrunk, continued, load_model, log_perplexity, shrink, windows
+from gatelab.anatomy import (
+    Distillation,
+    Shrunk,
+    balanced_widths,
+    continued,
+    load_model,
+    log_perplexity,
+    shrink,
+    windows,
+)
 from gatelab.anatomy.distillation import own_windows
 from gatelab.anatomy.shrinking import held_out_windows
 from gatelab.anatomy.texts import Parts
 from gatelab.files import write_whole
+from gatelab.tensors import pack, write_packed
+from gatelab.tensors import read as read_packed
 
 RECORD = Path("results/anatomy/shrink.json")
 KEEPS = (0.8, 0.6, 0.9, 0.7)  # those that decide come first
 METHODS = ("wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude")
-METHODS += ("ours + own text", "surgeon + own text")
+METHODS += ("ours + own text", "surgeon + own text", "ours balanced", "ours balanced + own text")
 SENTENCES = 256  # of MiniLM's test
 
 
@@ -72,14 +83,20 @@ def main() -> None:
             terms = options.distil
         elif more == "own text":
             if name not in own_texts:
-                own_texts[name] = own_text(model, parts.calibration, options)
+                own_texts[name] = own_text(name, model, parts.calibration, options)
             terms = Distillation(own_text=own_texts[name][0])
+        published, _, balanced = base.partition(" ")
+        length, widths = parts.calibration.shape[1], keep
+        if balanced:
+            widths = balanced_widths(model, keep, parts, length=length, device=options.device, progress=True)
         small = shrink(
-            model, keep, parts, method=base, length=parts.calibration.shape[1], distil=terms, store=store,
-            device=options.device, progress=True,
+            model, widths, parts, method=published, length=length, distil=terms, store=store, device=options.device,
+            progress=True,
         )  # fmt: skip
         cell = {key: value for key, value in small.facts().items() if key != "layers"}
         cell["method"] = method
+        if balanced:
+            cell["widths"] = widths
         cell["errors"] = [round(layer.error, 5) for layer in small.layers]
         if small.course is not None:
             cell["distillation"] = list(small.course.losses)
@@ -109,7 +126,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--own-text", type=int, default=2_000_000, help="tokens that the given model writes itself")
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no cell is begun")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--store", default="", help="a folder that keeps layers of cells that were stopped")
+    parser.add_argument("--store", default="", help="a folder that keeps own text, and layers of stopped cells")
     parser.add_argument("--record", type=Path, default=RECORD)
     return parser.parse_args()
 
@@ -161,13 +178,21 @@ def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
     return model, tokenizer, Parts(rows[:first], rows[-last:])
 
 
-def own_text(model: Any, calibration: Tensor, options: argparse.Namespace) -> tuple[Tensor, float]:
-    """Windows that the model writes, for all cells that have them, and how long that took."""
+def own_text(name: str, model: Any, calibration: Tensor, options: argparse.Namespace) -> tuple[Tensor, float]:
+    """Windows that the model writes, for all cells that have them, and how long that took; a store keeps them."""
     began = time.monotonic()
     fitted = calibration[~held_out_windows(len(calibration))]
+    kept = Path(options.store) / f"{name}-{options.own_text}-own-tokens.safetensors"
+    if options.store and kept.exists():
+        content = read_packed(kept, "remove it, and it is written again", "pt")
+        return content.arrays["windows"], content.facts["seconds"]
     terms = Distillation(own_text=options.own_text)
     windows = own_windows(copy.deepcopy(model).to(options.device), fitted, terms, progress=True)
-    return windows, time.monotonic() - began
+    seconds = time.monotonic() - began
+    if options.store:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_packed(kept, pack({"windows": windows}, "windows", {"seconds": seconds}))
+    return windows, seconds
 
 
 def saved_again(small: Shrunk, dense: Any, rows: Tensor) -> dict[str, Any]:

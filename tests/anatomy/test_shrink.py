@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ from torch.nn import functional
 from typer.testing import CliRunner
 
 from gatelab.anatomy.distillation import Distillation, distil, own_windows
-from gatelab.anatomy.orders import ORDERS, moments, surgeon
+from gatelab.anatomy.orders import ORDERS, moments, surgeon, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
-from gatelab.anatomy.shrinking import METHODS, FeltFrame, held_out_windows, narrowed, shrink, with_own_text
+from gatelab.anatomy.shrinking import (
+    FEWEST,
+    METHODS,
+    FeltFrame,
+    balanced_widths,
+    held_out_windows,
+    narrowed,
+    shrink,
+    with_own_text,
+)
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
 from gatelab.cli.application import app
@@ -117,6 +127,7 @@ def test_surgeon_order_is_the_greedy_one() -> None:
     sums = moments(block, x, targets)
     left = list(range(block.width))
     h = block.hidden(x)
+    lost = [0.0]
     while len(left) > 5:
         costs = []
         for i in left:
@@ -124,7 +135,12 @@ def test_surgeon_order_is_the_greedy_one() -> None:
             solution = torch.linalg.lstsq(h[:, others], targets).solution
             costs.append(float((targets - h[:, others] @ solution).square().sum()))
         left.pop(min(range(len(costs)), key=costs.__getitem__))
+        lost.append(min(costs) / len(x))
     assert surgeon(block, sums, 5, ridge=1e-13).tolist() == left
+    # What each costs is what the mean of |t - D h|^2 rises by.
+    neurons, costs = surgeon_costs(block, sums, block.width - 5, ridge=1e-13)
+    assert sorted({*range(block.width)} - {*neurons}) == left
+    assert costs == pytest.approx([after - before for before, after in pairwise(lost)], rel=1e-6)
 
 
 def test_moments_and_last_map_against_rows() -> None:
@@ -266,7 +282,7 @@ def test_layers_are_fitted_to_own_text_and_decided_by_given_text(monkeypatch: py
     alone = shrink(model, 0.5, (given, rows[-4:]), method="surgeon", length=32).table()
     terms = Distillation(own_text=own, rates=(1e-9,))
     with_own = shrink(model, 0.5, (given, rows[-4:]), method="surgeon", length=32, distil=terms).table()
-    assert (with_own["error"] != alone["error"]).all()
+    assert all(ours != theirs for ours, theirs in zip(with_own["error"], alone["error"], strict=True))
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
@@ -341,6 +357,37 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 def test_shares_that_there_are_not(keep: Any) -> None:
     with pytest.raises(GatelabError, match="above 0 and up to 1"):
         shrink(tiny("llama"), keep, rows_for("llama"))
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_balanced_widths_spare_the_block_that_needs_its_neurons(kind: str) -> None:
+    model, rows = tiny(kind), rows_for(kind)
+    whole = layers_of(model)[1].read()
+    # A quarter of the second block's neurons say nothing; they all go before any of the first block's.
+    layers_of(model)[1].write(replace(whole, W2=whole.W2.index_fill(1, torch.arange(DENSE // 4), 0.0)))
+    assert balanced_widths(model, 1 - 1 / 8, rows, length=32) == (DENSE, 3 * DENSE // 4)
+    for keep in (0.3, 0.6, 1.0):
+        widths = balanced_widths(model, keep, rows, length=32)
+        assert sum(widths) == 2 * round(keep * DENSE)
+        assert min(widths) >= round(FEWEST * keep * DENSE)
+
+
+def test_widths_of_each_block(tmp_path: Path) -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    small = shrink(model, (20, 8), rows, method="surgeon", length=32)
+    assert [layer.read().width for layer in layers_of(small.model)] == list(small.table().width) == [20, 8]
+    assert small.keep == 28 / 48
+    with pytest.raises(GatelabError, match="8 to 20 neurons, and the configuration"):
+        small.save(tmp_path / "small")
+    # Equal widths are a share.
+    same = shrink(model, [12, 12], rows, method="surgeon", length=32)
+    assert same.after == shrink(model, 0.5, rows, method="surgeon", length=32).after
+    same.save(tmp_path / "same")
+    for wrong, words in (([12], "1 widths and the model 2 blocks"), ([0, 12], "give 1 to 24"), ([3.5, 12], "3.5")):
+        with pytest.raises(GatelabError, match=words):
+            shrink(model, wrong, rows, length=32)  # type: ignore[arg-type]
+    with pytest.raises(GatelabError, match="above 0 and up to 1"):
+        balanced_widths(model, (20, 8), rows, length=32)  # type: ignore[arg-type]
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ in the calibration text, each token drawn from its own predictions, which is whe
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -180,6 +181,8 @@ def distil(
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
     """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row.
 
+    On a GPU a copy in bfloat16 writes.
+
     Args:
         dense: the given model.
         fitted: windows that own ones begin in.
@@ -203,8 +206,11 @@ def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: Progr
     window = torch.randint(len(fitted), (count, 1), generator=generator)
     place = torch.randint(length - beginning + 1, (count, 1), generator=generator)
     beginnings = fitted[window, place + torch.arange(beginning)]
-    with quick_products(next(dense.parameters()).device):
-        return continued(dense, beginnings, length, seed=terms.seed, progress=progress)
+    writer = dense
+    if next(dense.parameters()).is_cuda:
+        # Half the bytes to keep of each token, and kernels that know the sharing of keys: several times as fast.
+        writer = copy.deepcopy(dense).bfloat16()
+    return continued(writer, beginnings, length, seed=terms.seed, progress=progress)
 
 
 @contextmanager

@@ -99,27 +99,39 @@ def surgeon(block: Block, moments: HiddenSums, width: int, ridge: float = 1e-3) 
     With A = E[h h^T] + ridge and D at its best for all neurons, neuron i costs |D_i|^2 / (A^-1)_ii exactly; a rank-one
     change of D and of A^-1 accounts for its loss.
     """
+    stays = torch.ones(block.width, dtype=torch.bool)
+    neurons, _ = surgeon_costs(block, moments, block.width - width, ridge)
+    stays[neurons] = False
+    return stays.nonzero()[:, 0].to(moments.gram.device)
+
+
+def surgeon_costs(block: Block, moments: HiddenSums, count: int, ridge: float = 1e-3) -> tuple[list[int], list[float]]:
+    """Which neurons go, one after another, and what each costs beside those before it, in the mean of |t - D h|^2."""
     A = damped(moments.gram, ridge)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(A))
     start = block.W2.to(A)
     D = start + torch.linalg.solve(A, moments.cross - moments.gram @ start.T).T
-    return eliminate(inverse, D, width)
+    return eliminated(inverse, D, count)
 
 
-def eliminate(inverse: Tensor, D: Tensor, width: int) -> Tensor:
-    """The neurons that are left of a least-squares problem, by the exact cost of each loss, given (A^-1) and D."""
+def eliminated(inverse: Tensor, D: Tensor, count: int) -> tuple[list[int], list[float]]:
+    """So many neurons of a least-squares problem, by the exact cost of each loss, given A^-1 and D; and the costs."""
     inverse, D = inverse.clone(), D.clone()
     gone = torch.zeros(len(inverse), dtype=torch.bool, device=inverse.device)
-    for _ in range(len(inverse) - width):
-        cost = D.square().sum(0) / inverse.diagonal()
-        i = int(cost.masked_fill(gone, torch.inf).argmin())
+    order: list[int] = []
+    costs: list[Tensor] = []
+    for _ in range(count):
+        cost = (D.square().sum(0) / inverse.diagonal()).masked_fill(gone, torch.inf)
+        i = int(cost.argmin())
+        order.append(i)
+        costs.append(cost[i])
         gone[i] = True
         column = inverse[:, i] / inverse[i, i]
         row = inverse[i].clone()
         D.addr_(D[:, i].clone(), column, alpha=-1)
         inverse.addr_(column, row, alpha=-1)
         inverse[i, i], D[:, i] = 1.0, 0.0  # out of the way of the divisions
-    return (~gone).nonzero()[:, 0]
+    return order, [float(cost) for cost in costs]
 
 
 def damped(gram: Tensor, ridge: float) -> Tensor:

@@ -31,7 +31,7 @@ from torch.nn import functional
 
 from gatelab.anatomy.distillation import Distillation, Distilled, last_states, own_windows, quick_products
 from gatelab.anatomy.distillation import distil as distilled
-from gatelab.anatomy.orders import ORDERS, moments
+from gatelab.anatomy.orders import ORDERS, moments, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import Parts, check_tokens, log_perplexity, split, windows
@@ -53,6 +53,7 @@ METHODS = ("ours", *ORDERS)
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
 LAYER_TOKENS = 2**17  # of a model's own text that layers are fitted to; the others are for the distillation alone
 HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
+FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
 CAUSAL = ("llama", "gpt2", "neox")
@@ -190,7 +191,7 @@ def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Pa
 @torch.no_grad()
 def shrink(
     model: Any,
-    keep: float = 0.8,
+    keep: float | Sequence[int] = 0.8,
     text: Any = None,
     *,
     method: str = "ours",
@@ -208,7 +209,8 @@ def shrink(
     Args:
         model: a model of Transformers in one of the layouts llama, gpt2, vit, neox or bert, or what `load_model` takes:
             a folder with safetensors, a GGUF file, a name. It stays as it is.
-        keep: the share of the neurons of every block that stay, above 0 and up to 1.
+        keep: the share of the neurons of every block that stay, above 0 and up to 1; or how many stay in each block,
+            as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
         text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
             windows (calibration, test) as they are. Images for a ViT.
         method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
@@ -228,13 +230,14 @@ def shrink(
         A `Shrunk`: `.model`, `.table()`, `.save(folder)`, `.before`, `.after`.
     """
     began = time.monotonic()
-    check_settings(keep, method)
+    check_method(method)
     other = product_unit(unit, method)
     terms = distillation_terms(distil)
     if isinstance(model, str | Path):
         model, tokenizer = load_model(model)
     layers = layers_of(model)
     check_layers(layers)
+    widths = widths_of(keep, layers)
     causal = layers[0].layout.name in CAUSAL
     if terms is not None and terms.writes and not causal:
         raise GatelabError(
@@ -257,7 +260,7 @@ def shrink(
         if terms is not None and terms.writes:
             own = own_windows(dense, rows.calibration[~held_out], terms, progress)
         done = shrink_layers(
-            dense, small, *with_own_text(rows.calibration, held_out, own), keep, method=method, other=other,
+            dense, small, *with_own_text(rows.calibration, held_out, own), widths, method=method, other=other,
             store=store, progress=progress,
         )  # fmt: skip
         course = None
@@ -269,15 +272,105 @@ def shrink(
     finally:
         dense.train(was_training)
     reason = ""
-    if other is None:
-        write_width(small, layers_of(small))
+    place = f"the configuration of {type(small).__name__}"
+    if other is not None:
+        reason = f"its blocks are {other.name}, for which {place} has no place"
+    elif len(set(widths)) > 1:
+        reason = f"its blocks have {min(widths)} to {max(widths)} neurons, and {place} has one width"
     else:
-        reason = f"its blocks are {other.name}, for which the configuration of {type(small).__name__} has no place"
+        write_width(small, layers_of(small))
+    share = sum(widths) / sum(layer.before for layer in done)
+    if isinstance(keep, float):
+        share = keep
     return Shrunk(
-        model=small, tokenizer=tokenizer, method=method, keep=keep, layers=tuple(done), measure=measure, before=before,
+        model=small, tokenizer=tokenizer, method=method, keep=share, layers=tuple(done), measure=measure, before=before,
         after=after, bytes_before=bytes_of(dense), bytes_after=bytes_of(small), seconds=time.monotonic() - began,
         course=course, reason=reason,
     )  # fmt: skip
+
+
+@torch.no_grad()
+def balanced_widths(
+    model: Any,
+    keep: float = 0.8,
+    text: Any = None,
+    *,
+    tokenizer: Any = None,
+    length: int = 256,
+    most: int | None = None,
+    device: str | torch.device | None = None,
+    progress: ProgressLike = None,
+) -> tuple[int, ...]:
+    """How many neurons each block should have, all together as many as `keep` of each would be: `shrink(keep=...)`.
+
+    Neurons go in the order of the optimal brain surgeon, whose costs are comparable between blocks: nats a token to
+    second order (`felt_directions`), or shares of the state after the layer in models that predict no next token. The
+    cheapest of all blocks go, but no block loses more than half of what it would keep.
+
+    Args:
+        model: as `shrink` takes it.
+        keep: the share of all neurons that stay.
+        text: for calibration, and for the test of `shrink`, which does not enter here.
+        tokenizer: of the model, where the text is a text and the model is given as such.
+        length: tokens a window.
+        most: windows at most.
+        device: where to compute; None for where the model is.
+        progress: what to show, see `gatelab.display`.
+
+    Returns:
+        A width for each block.
+    """
+    share = check_share(keep)
+    if isinstance(model, str | Path):
+        model, tokenizer = load_model(model)
+    layers = layers_of(model)
+    check_layers(layers)
+    rows = parted(text, tokenizer, length, most)
+    check_tokens(model, rows.calibration)
+    if device is not None:
+        model = copy.deepcopy(model).to(check_device(device))
+    was_training = model.training
+    model.eval()
+    try:
+        check_order(model, rows.calibration[:1])
+        costs = list(neuron_costs(model, rows.calibration, share * FEWEST, progress))
+    finally:
+        model.train(was_training)
+    widths = [layer.read().width for layer in layers]
+    count = sum(widths) - sum(widths_of(share, layers))
+    # Within a block a later neuron is no cheaper than an earlier one, so that the order of the block is kept.
+    rising = [torch.tensor(part, dtype=torch.float64).cummax(0).values for part in costs]
+    block = torch.cat([torch.full((len(part),), i) for i, part in enumerate(rising)])
+    cheapest = block[torch.cat(rising).argsort(stable=True)[:count]]
+    gone = torch.bincount(cheapest, minlength=len(widths)).tolist()
+    return tuple(width - less for width, less in zip(widths, gone, strict=True))
+
+
+def neuron_costs(model: Any, calibration: Tensor, fewest: float, progress: ProgressLike) -> Iterator[list[float]]:
+    """For every block, what its neurons cost as they go one after another, until the share `fewest` is left."""
+    layers = layers_of(model)
+    felt: list[Tensor] = []
+    if layers[0].layout.name in CAUSAL:
+        felt = felt_directions(model, calibration[: max(1, FELT_TOKENS // calibration.shape[1])])
+    stream = Stream.begin(model, calibration)
+    with reporting(progress, "balancing") as report:
+        for i, layer in enumerate(layers):
+            block = layer.read()
+            passages = list(stream.through(layer))
+            inputs, outputs = torch.cat([p.inputs for p in passages]), torch.cat([p.outputs for p in passages])
+            if felt:
+                frame, scale = FeltFrame.of(felt[i], block), float(felt[i].diagonal().mean()) / 2
+            else:
+                states = outputs + torch.cat([p.residual for p in passages])
+                frame, scale = FeltFrame.of(None, block), 1 / float(states.double().square().sum(1).mean())
+            rows = frame.rows(BlockTargets(inputs, outputs - block.b2))
+            sums = moments(block, rows.inputs, rows.targets)
+            count = block.width - max(1, round(fewest * block.width))
+            _, costs = surgeon_costs(frame.enter(block), sums, count)
+            yield [scale * cost for cost in costs]
+            stream.advance(layer)
+            if report:
+                report(i + 1, len(layers))
 
 
 # ---- layer after layer
@@ -288,7 +381,7 @@ def shrink_layers(
     small: Any,
     calibration: Tensor,
     held_out: Tensor,
-    keep: float,
+    widths: Sequence[int],
     *,
     method: str,
     other: Unit | None,
@@ -299,7 +392,7 @@ def shrink_layers(
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
-    shelf = Shelf.open(store, plan_of(dense, calibration, keep, f"{method} {other}"))
+    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other}"))
     stream = Stream.begin(small, calibration)
     ideal = None
     if method == "ours":
@@ -309,11 +402,11 @@ def shrink_layers(
         felt = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=shelf.count(old_layers)) as report:
-        for old, new in zip(old_layers, new_layers, strict=True):
+        for old, new, width in zip(old_layers, new_layers, widths, strict=True):
             block = old.read()
-            width = max(1, round(keep * block.width))
             if other is not None:
-                width = max(1, round(keep * block.parameters / ((other.factors + 2) * block.W1.shape[1])))
+                share = width / block.width
+                width = max(1, round(share * block.parameters / ((other.factors + 2) * block.W1.shape[1])))
             stored = shelf.read(block, other)
             if stored is None:
                 began = time.monotonic()
@@ -514,12 +607,31 @@ METHOD: dict[str, Any] = {
 # ---- what a call is given
 
 
-def check_settings(keep: float, method: str) -> None:
-    """Refuse shares and methods that there are not."""
-    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
-        raise GatelabError(f"keep is {keep!r}; give the share of neurons that stay, above 0 and up to 1, such as 0.8")
+def check_method(method: str) -> None:
+    """Refuse methods that there are not."""
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
+
+
+def check_share(keep: Any) -> float:
+    """The share of neurons that stay; an error where it is none."""
+    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
+        raise GatelabError(f"keep is {keep!r}; give the share of neurons that stay, above 0 and up to 1, such as 0.8")
+    return keep
+
+
+def widths_of(keep: float | Sequence[int], layers: Sequence[Layer]) -> tuple[int, ...]:
+    """How many neurons of every block stay: a share of each, or as many as are given."""
+    before = [layer.read().width for layer in layers]
+    if isinstance(keep, str) or not isinstance(keep, Sequence):
+        share = check_share(keep)
+        return tuple(max(1, round(share * width)) for width in before)
+    if len(keep) != len(before):
+        raise GatelabError(f"keep has {len(keep)} widths and the model {len(before)} blocks; give one for each")
+    for width, most, layer in zip(keep, before, layers, strict=True):
+        if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= most:
+            raise GatelabError(f"keep has {width!r} for {layer.name}, which has {most} neurons; give 1 to {most}")
+    return tuple(keep)
 
 
 def product_unit(unit: Any, method: str) -> Unit | None:
@@ -610,9 +722,9 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
 # ---- going on after an end
 
 
-def plan_of(model: nn.Module, calibration: Tensor, keep: float, method: str) -> str:
+def plan_of(model: nn.Module, calibration: Tensor, widths: Sequence[int], method: str) -> str:
     """A hash of all that decides the smaller blocks."""
-    settings = (keep, method, EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS, FELT_DAMPING)
+    settings = (tuple(widths), method, EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS, FELT_DAMPING)
     digest = hashlib.sha256(repr(settings).encode())
     digest.update(calibration.cpu().numpy().tobytes())
     for name, value in model.state_dict().items():

@@ -59,9 +59,10 @@ def shrink_command(
     """Make the feed-forward blocks of a model smaller, and say what is lost."""
     from gatelab.anatomy import load_model, shrink
     from gatelab.anatomy.distillation import Distillation
-    from gatelab.anatomy.shrinking import check_settings
+    from gatelab.anatomy.shrinking import check_method, check_share
 
-    check_settings(keep, method)
+    check_share(keep)
+    check_method(method)
     if out is not None:
         check_out(out)
     if out is not None and unit is not None:
