@@ -203,6 +203,22 @@ def test_levels_have_lines_of_their_own_where_slopes_differ_and_none_where_not()
     assert not alike.columns[1].slopes and alike.width == 4
 
 
+def test_lines_of_levels_within_levels_vary_in_training_as_they_do_later():
+    """Pigs of litters: which of both has the slopes is hardly told, and was told otherwise by parts of the rows."""
+    generator = np.random.default_rng(0)
+    pig, time = np.repeat(np.arange(70), 12), np.tile(np.arange(12.0), 70)
+    rate = 0.3 * generator.normal(size=20)[np.arange(70) // 4] + 0.3 * generator.normal(size=70)
+    y = 4 * generator.normal(size=70)[pig] + (6 + rate[pig]) * time + 1.5 * generator.normal(size=len(pig))
+    table = pd.DataFrame({"time": time, "pig": [f"p{k}" for k in pig], "litter": [f"l{k // 4}" for k in pig]})
+    train = generator.random(len(pig)) < 0.67
+    y, weight = y[train][:, None], np.ones(train.sum())
+    columns = TableColumns.of(table[train], y, weight)
+    assert [len(column.slopes) for column in columns.columns] == [0, 1, 1]
+    trained = columns.training(table[train], y, weight, columns.fold(table[train], 5, 0))
+    ratio = columns.encode(table[~train]).std(0) / trained.std(0)
+    assert 0.7 < ratio[2] < 1.3 and 0.7 < ratio[4] < 1.3
+
+
 def test_plain_values_and_back():
     table = pd.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0, 5.0], "b": list("uvwxyz")})
     columns = TableColumns.of(table, Y, W)

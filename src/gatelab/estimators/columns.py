@@ -49,16 +49,18 @@ class LevelSlopes:
         number: which column of the table it is.
         centres: its mean in each level, and last zero for a level that is not known.
         slopes: of each level, an entry an output, and last zeros.
+        drawn: how many rows of a slope zero counts for beside them.
     """
 
     number: int
     centres: tuple[float, ...]
     slopes: tuple[tuple[float, ...], ...]
+    drawn: float
 
     def added(self, index: NDArray[np.intp], number: Array) -> Array:
         """What rows of these levels and numbers get, (rows, outputs).
 
-        >>> slopes = LevelSlopes(0, (2.0, 5.0, 0.0), ((1.0,), (-1.0,), (0.0,)))
+        >>> slopes = LevelSlopes(0, (2.0, 5.0, 0.0), ((1.0,), (-1.0,), (0.0,)), 4.0)
         >>> slopes.added(np.array([0, 1, 2]), np.array([4.0, 4.0, 4.0])).tolist()
         [[2.0], [1.0], [0.0]]
         """
@@ -218,11 +220,19 @@ class TableColumns:
         ]
         slopes: list[LevelTerm] = []
         if not choose:
-            pairs = [(term, s.number) for term in means for s in self.columns[term.column].slopes]
-            slopes = [term.along(number, numbers[number], weight) for term, number in pairs]
+            pairs = [(term, s) for term in means for s in self.columns[term.column].slopes]
+            slopes = [replace(t.along(s.number, numbers[s.number], weight), drawn=s.drawn) for t, s in pairs]
         effects, left = level_effects(x, [*means, *slopes], y, weight)
         while choose and (term := steepest(left, means, slopes, numbers, weight)) is not None:
             slopes.append(term)
+            effects, left = level_effects(x, [*means, *slopes], y, weight)
+        if choose and slopes:
+            # How far slopes are drawn is the same for all parts of the rows: a part alone may find them all alike, and
+            # a column that hardly varies in training would be far out of its range later.
+            for k, term in enumerate(slopes):
+                own = term.factor[:, None] * effects[len(means) + k][term.index]
+                slopes[k] = replace(term, drawn=LevelSpread.of(left + own, term, weight).drawn)
+            slopes = [term for term in slopes if term.drawn < _MOST_DRAWN]
             effects, left = level_effects(x, [*means, *slopes], y, weight)
         overall = weight @ y / weight.sum()
         columns = list(self.columns)
@@ -231,7 +241,7 @@ class TableColumns:
             if term.number is None:
                 columns[term.column] = replace(column, means=as_rows(overall + values), slopes=())
             else:
-                part = LevelSlopes(term.number, tuple(term.centres.tolist()), as_rows(values / term.unit))
+                part = LevelSlopes(term.number, tuple(term.centres.tolist()), as_rows(values / term.unit), term.drawn)
                 columns[term.column] = replace(column, slopes=(*column.slopes, part))
         return TableColumns(tuple(columns))
 
@@ -259,7 +269,9 @@ class TableColumns:
         """From plain values, as `facts` gives them."""
         columns = []
         for fact in facts:
-            slopes = [LevelSlopes(s["number"], tuple(s["centres"]), as_rows(s["slopes"])) for s in fact["slopes"]]
+            slopes = [
+                LevelSlopes(s["number"], tuple(s["centres"]), as_rows(s["slopes"]), s["drawn"]) for s in fact["slopes"]
+            ]
             if any(facts[s.number]["kind"] != "number" for s in slopes):
                 raise ValueError(f"the levels of column {fact['name']!r} have slopes in a column that is no number")
             plain = {"levels": tuple(fact["levels"]), "means": as_rows(fact["means"]), "slopes": tuple(slopes)}
@@ -314,6 +326,7 @@ class LevelTerm:
         number: for slopes, which column of the table the number is.
         centres: for slopes, the mean of the number in each level, and last zero.
         unit: for slopes, the deviation of the number from these.
+        drawn: how many rows zero counts for; 0 where the spread of levels is to say it.
     """
 
     column: int
@@ -323,6 +336,7 @@ class LevelTerm:
     number: int | None = None
     centres: Array = field(default_factory=lambda: np.zeros(1))
     unit: float = 1.0
+    drawn: float = 0.0
 
     def sums(self, values: Array) -> Array:
         """The sum of values of the rows (rows, outputs) in each level, (levels, outputs)."""
@@ -351,6 +365,7 @@ class LevelSpread:
         free: how many levels tell a coefficient, less one.
         left: how many rows there are beyond what levels were fitted to.
         total: how many rows there are.
+        given: how many rows zero counts for, if that was given; else 0.
     """
 
     rows: Array
@@ -360,6 +375,7 @@ class LevelSpread:
     free: float
     left: float
     total: float
+    given: float
 
     @classmethod
     def of(cls, values: Array, term: LevelTerm, weight: Array) -> LevelSpread:
@@ -375,7 +391,7 @@ class LevelSpread:
             common, left = sums.sum(0) / max(rows.sum(), 1e-300), left - np.count_nonzero(counts)
         within = float(weight @ np.square(values - term.factor[:, None] * means[term.index]).sum(1)) / max(left, 1.0)
         square = float(rows @ np.square(means - common).sum(1))
-        return cls(rows, sums, within, square, np.count_nonzero(told) - 1.0, left, weight.sum())
+        return cls(rows, sums, within, square, np.count_nonzero(told) - 1.0, left, weight.sum(), term.drawn)
 
     @property
     def ratio(self) -> float:
@@ -389,6 +405,17 @@ class LevelSpread:
             return 1.0
         return float(fdtrc(self.free, self.left, self.ratio))
 
+    @property
+    def drawn(self) -> float:
+        """How many rows zero counts for, beside those of a level."""
+        if self.given > 0:
+            return self.given
+        spread = self.total - (self.rows @ self.rows) / self.total
+        between = self.square - self.within * self.free
+        if between > 0:
+            return float(np.clip(self.within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
+        return _MOST_DRAWN
+
     def coefficients(self) -> Array:
         """Those of each level (levels, outputs), drawn to zero by their spread beside that of rows: Henderson's way.
 
@@ -397,12 +424,7 @@ class LevelSpread:
         >>> LevelSpread.of(values, term, np.ones(4)).coefficients().round(2).tolist()
         [[1.05], [-1.05]]
         """
-        spread = self.total - (self.rows @ self.rows) / self.total
-        between = self.square - self.within * self.free
-        drawn = _MOST_DRAWN
-        if between > 0:
-            drawn = float(np.clip(self.within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
-        return self.sums / (self.rows + drawn)[:, None]
+        return self.sums / (self.rows + self.drawn)[:, None]
 
 
 def steepest(
