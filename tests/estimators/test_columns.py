@@ -7,17 +7,19 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import f as fisher
 from sklearn.base import clone
 
-from gatelab import GatedRegressor
+from gatelab import GatedClassifier, GatedRegressor
 from gatelab.errors import GatelabError
 from gatelab.estimators.columns import (
     MISSING,
     MOST_LEVELS,
+    LevelSpread,
+    LevelTerm,
     TableColumns,
     level_effects,
     positions,
-    shrunken_means,
 )
 
 Y, W = np.arange(6.0)[:, None], np.ones(6)
@@ -63,22 +65,38 @@ def panel(n: int = 400, levels: int = 4 * MOST_LEVELS) -> tuple[pd.DataFrame, np
     return table, y, generator.uniform(0.5, 2.0, n), effects - effects.mean(0)
 
 
+def sloped(n: int = 400, levels: int = 20) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Pigs that each grow at a rate of their own, two targets, and how much each row has of its own pig."""
+    generator = np.random.default_rng(5)
+    pig, time, feed = generator.integers(0, levels, n), generator.uniform(0, 1, n), generator.normal(size=n)
+    own = generator.normal(size=(levels, 2))[pig] + 3 * generator.normal(size=(levels, 2))[pig] * (time - 0.5)[:, None]
+    y = own + (2 * time + feed)[:, None] + 0.2 * generator.normal(size=(n, 2))
+    return pd.DataFrame({"time": time, "pig": [f"p{k:02}" for k in pig], "feed": feed}), y, own
+
+
 def test_what_levels_add_is_that_of_one_penalised_fit(monkeypatch):
     """Given how far effects are drawn, fitting in turn ends where the normal equations of all together do."""
     table, y, weight, _ = panel()
     monkeypatch.setattr("gatelab.estimators.columns._FEWEST_DRAWN", 4.0)
     monkeypatch.setattr("gatelab.estimators.columns._MOST_DRAWN", 4.0)
-    monkeypatch.setattr("gatelab.estimators.columns._ROUNDS", 4000)
+    monkeypatch.setattr("gatelab.estimators.columns._ROUNDS", 1000)
     level, levels = np.unique(table["place"], return_inverse=True)[1], table["place"].nunique()
-    other = np.arange(len(y)) % 17
-    x = np.stack([table["time"], np.ones(len(y))], axis=1)
-    first, second = level_effects(x, [level, other], [levels, 17], y, weight)
-    whole = np.concatenate([x, np.eye(levels)[level], np.eye(17)[other]], axis=1)
-    penalty = np.diag([0.0, 0.0] + (levels + 17) * [4.0])
+    other, time = np.arange(len(y)) % 17, table["time"].to_numpy()
+    x = np.stack([time, np.ones(len(y))], axis=1)
+    means = [LevelTerm(0, levels, level, np.ones(len(y))), LevelTerm(1, 17, other, np.ones(len(y)))]
+    slopes = means[0].along(2, time, weight)
+    (first, second, third), left = level_effects(x, [*means, slopes], y, weight)
+    centres = np.array([np.average(time[level == k], weights=weight[level == k]) for k in range(levels)])
+    away = time - centres[level]
+    away = away / np.sqrt(np.average(away**2, weights=weight))
+    whole = np.concatenate([x, np.eye(levels)[level], np.eye(17)[other], np.eye(levels)[level] * away[:, None]], axis=1)
+    penalty = np.diag([0.0, 0.0] + (2 * levels + 17) * [4.0])
     exact = np.linalg.solve(whole.T @ (weight[:, None] * whole) + penalty, whole.T @ (weight[:, None] * y))
     assert np.allclose(first[:-1], exact[2 : 2 + levels], atol=1e-6)
-    assert np.allclose(second[:-1], exact[2 + levels :], atol=1e-6)
-    assert not first[-1].any() and not second[-1].any()
+    assert np.allclose(second[:-1], exact[2 + levels : 19 + levels], atol=1e-6)
+    assert np.allclose(third[:-1], exact[19 + levels :], atol=1e-6)
+    assert np.allclose(left, y - whole @ exact, atol=1e-6)
+    assert not first[-1].any() and not second[-1].any() and not third[-1].any()
 
 
 def test_means_are_drawn_by_the_spread_of_levels_beside_that_of_rows():
@@ -93,11 +111,43 @@ def test_means_are_drawn_by_the_spread_of_levels_beside_that_of_rows():
     drawn = within * (200 - (sizes**2).sum() / 200) / between
     assert 0.5 < drawn < 2  # levels and rows were drawn with the same variance
     by_hand = [part.sum() / (len(part) + drawn) for part in parts]
-    assert np.allclose(shrunken_means(values, index, 30, weight)[:, 0], by_hand)
+    term = LevelTerm(0, 30, index, np.ones(200))
+    assert np.allclose(LevelSpread.of(values, term, weight).coefficients()[:, 0], by_hand)
     # Where levels do not differ more than rows would by chance, nothing is left of them.
     noise = generator.normal(size=(200, 1))
     level = np.arange(200) % 100
-    assert np.abs(shrunken_means(noise - noise[::-1], level, 100, weight)).max() < 0.01
+    alike = LevelSpread.of(noise - noise[::-1], LevelTerm(0, 100, level, np.ones(200)), weight)
+    assert np.abs(alike.coefficients()).max() < 0.01
+
+
+def test_slopes_are_drawn_and_told_from_chance_as_lines_of_each_level_say():
+    """By hand: a line for each level, the F-test of one slope for all of them, and slopes drawn by their variance."""
+    generator = np.random.default_rng(6)
+    index = np.concatenate([np.repeat(np.arange(20), 2), generator.integers(0, 20, 160), [20]])
+    time, rate = generator.uniform(0, 5, 201), generator.normal(size=21)
+    y = generator.normal(size=21)[index] + rate[index] * time + generator.normal(size=201)
+    term = LevelTerm(0, 21, index, np.ones(201)).along(3, time, np.ones(201))
+    spread = LevelSpread.of(y[:, None], term, np.ones(201))
+    dummies = np.eye(21)[index]
+
+    def residual(design: np.ndarray) -> float:
+        return float(np.square(y - design @ np.linalg.lstsq(design, y, rcond=None)[0]).sum())
+
+    of_rows = residual(np.concatenate([dummies, dummies * time[:, None]], axis=1)) / (201 - 21 - 20)
+    between = residual(np.concatenate([dummies, time[:, None]], axis=1)) - 160 * of_rows - 19 * of_rows
+    assert np.isclose(spread.ratio, (between + 19 * of_rows) / 19 / of_rows)
+    assert np.isclose(spread.chance, fisher.sf(spread.ratio, 19, 160), rtol=1e-6) and spread.chance < 1e-6
+    parts = [time[index == k] - time[index == k].mean() for k in range(21)]
+    squares = np.array([part @ part for part in parts])
+    drawn = of_rows * (squares.sum() - squares @ squares / squares.sum()) / between
+    by_hand = [part @ y[index == k] / (part @ part + drawn) for k, part in enumerate(parts)]
+    assert np.allclose(spread.coefficients()[:, 0] / term.unit, by_hand)
+    assert by_hand[20] == 0.0  # a level of one row has no slope
+    # Levels of one slope are not told apart: a false alarm comes once in a thousand such draws.
+    assert LevelSpread.of((y - rate[index] * time)[:, None] + 3 * time[:, None], term, np.ones(201)).chance > 1e-3
+    # Where a number is the same in all rows of each level nothing can be told.
+    constant = LevelTerm(0, 21, index, np.ones(201)).along(3, index / 7, np.ones(201))
+    assert LevelSpread.of(y[:, None], constant, np.ones(201)).chance == 1.0
 
 
 def test_many_levels_are_means_that_tell_no_row_its_own_target():
@@ -112,8 +162,8 @@ def test_many_levels_are_means_that_tell_no_row_its_own_target():
     fold = np.random.default_rng(3).integers(0, 5, len(y))
     trained = columns.training(table, y, weight, fold)
     others = fold != fold[7]
-    alone = TableColumns(columns.columns).level_means(table[others], y[others], weight[others])[0]
-    assert np.array_equal(trained[7, :2], alone[level[7]])
+    alone = columns.averages(table[others], y[others], weight[others], choose=False)
+    assert np.array_equal(trained[7, :2], alone.columns[0].means[level[7]])
     changed = y.copy()
     changed[7] += 100.0
     assert np.array_equal(columns.training(table, changed, weight, fold)[7], trained[7])
@@ -122,10 +172,79 @@ def test_many_levels_are_means_that_tell_no_row_its_own_target():
     assert np.array_equal(again, trained[order])
 
 
+def test_levels_have_lines_of_their_own_where_slopes_differ_and_none_where_not():
+    table, y, own = sloped()
+    columns = TableColumns.of(table, y, np.ones(len(y)))
+    assert "20 levels, the mean target of each, and its slope in 1 number" in repr(columns.columns[1])
+    assert [s.number for s in columns.columns[1].slopes] == [0] and columns.width == 6
+    means, lines = np.split(columns.encode(table)[:, 1:5], 2, axis=1)
+    assert np.corrcoef(lines[:, 0], own[:, 0])[0, 1] > 0.98 > 0.9 > np.corrcoef(means[:, 0], own[:, 0])[0, 1]
+    # A pig that is not known has the mean of all at any time; one that is, its mean at its own mean time.
+    unknown = columns.encode(table.assign(pig="new"))
+    assert np.allclose(unknown[:, 1:3], y.mean(0)) and np.array_equal(unknown[:, 1:3], unknown[:, 3:5])
+    middle = columns.encode(table.assign(time=table.groupby("pig")["time"].transform("mean")))
+    assert np.allclose(middle[:, 1:3], middle[:, 3:5]) and np.array_equal(middle[:, 1:3], means)
+    # Rows tell nothing of their own target, in any order.
+    fold = np.random.default_rng(3).integers(0, 5, len(y))
+    trained = columns.training(table, y, np.ones(len(y)), fold)
+    others = fold != fold[7]
+    alone = columns.averages(table[others], y[others], np.ones(others.sum()), choose=False)
+    assert np.array_equal(trained[7], alone.encode(table[7:8])[0])
+    changed = y.copy()
+    changed[7] += 100.0
+    assert np.array_equal(columns.training(table, changed, np.ones(len(y)), fold)[7], trained[7])
+    order = np.random.default_rng(4).permutation(len(y))
+    assert np.array_equal(columns.training(table.iloc[order], y[order], np.ones(len(y)), fold[order]), trained[order])
+    # Without these slopes there is nothing but the means.
+    time = table["time"].to_numpy()[:, None]
+    level = np.unique(table["pig"], return_inverse=True)[1]
+    noise = 0.2 * np.random.default_rng(8).normal(size=y.shape)
+    alike = TableColumns.of(table, np.cos(level)[:, None] + 2 * time + noise, np.ones(len(y)))
+    assert not alike.columns[1].slopes and alike.width == 4
+
+
+def test_lines_of_levels_within_levels_vary_in_training_as_they_do_later():
+    """Pigs of litters: which of both has the slopes is hardly told, and was told otherwise by parts of the rows."""
+    generator = np.random.default_rng(0)
+    pig, time = np.repeat(np.arange(70), 12), np.tile(np.arange(12.0), 70)
+    rate = 0.3 * generator.normal(size=20)[np.arange(70) // 4] + 0.3 * generator.normal(size=70)
+    y = 4 * generator.normal(size=70)[pig] + (6 + rate[pig]) * time + 1.5 * generator.normal(size=len(pig))
+    table = pd.DataFrame({"time": time, "pig": [f"p{k}" for k in pig], "litter": [f"l{k // 4}" for k in pig]})
+    train = generator.random(len(pig)) < 0.67
+    y, weight = y[train][:, None], np.ones(train.sum())
+    columns = TableColumns.of(table[train], y, weight)
+    assert [len(column.slopes) for column in columns.columns] == [0, 1, 1]
+    trained = columns.training(table[train], y, weight, columns.fold(table[train], 5, 0))
+    ratio = columns.encode(table[~train]).std(0) / trained.std(0)
+    assert 0.7 < ratio[2] < 1.3 and 0.7 < ratio[4] < 1.3
+
+
 def test_plain_values_and_back():
     table = pd.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0, 5.0], "b": list("uvwxyz")})
     columns = TableColumns.of(table, Y, W)
     assert TableColumns.restored(json.loads(json.dumps(columns.facts()))) == columns
+    table, y, _ = sloped()
+    columns = TableColumns.of(table, y, np.ones(len(y)))
+    facts = json.loads(json.dumps(columns.facts()))
+    assert TableColumns.restored(facts) == columns
+    facts[1]["slopes"][0]["number"] = 1
+    with pytest.raises(ValueError, match="slopes in a column that is no number"):
+        TableColumns.restored(facts)
+
+
+def test_both_estimators_learn_the_line_of_each_level_and_keep_it_in_their_files(tmp_path):
+    """Means of pigs leave what their slopes differ by, which lines explain."""
+    table, y, own = sloped(600)
+    model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0)
+    model.fit(table[:400], y[:400, 0])
+    assert model.columns_.columns[1].slopes and model.score(table[400:], y[400:, 0]) > 0.95
+    loaded = GatedRegressor.load(model.save(tmp_path / "r"))
+    assert np.array_equal(loaded.predict(table), model.predict(table)) and loaded.columns_ == model.columns_
+    classes = np.where(own[:, 0] > 0, "above", "below")
+    classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(table[:400], classes[:400])
+    assert classifier.columns_.columns[1].slopes and classifier.score(table[400:], classes[400:]) > 0.85
+    again = GatedClassifier.load(classifier.save(tmp_path / "c"))
+    assert np.array_equal(again.predict_proba(table), classifier.predict_proba(table))
 
 
 def test_what_is_refused():

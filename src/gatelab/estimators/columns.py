@@ -2,25 +2,31 @@
 
     number      its value, the median where it is missing, and then a second column that says where
     levels      a column of zeros and ones for each level, of at most `MOST_LEVELS`
-    means       of a column with more levels: the mean target of each, other columns being equal
+    means       of a column with more levels: the mean target of each, other columns being equal; and beside it, where
+                levels have slopes of their own in a number, the line of each at the row's number
 
 "Other columns being equal": beside a linear map of all numbers and of the columns of few levels, each level adds its
 own, drawn towards zero where it has few rows, as far as the spread of levels beside that of rows says. So levels that
-were seen at different times or sizes are compared at one.
+were seen at different times or sizes are compared at one. A number in which slopes differ between levels more than
+chance would have it (`CHANCE`, by the F-test of a common slope; at most `MOST_SLOPES` such numbers) gives each level a
+slope as well, drawn towards zero likewise, about the mean of the number in the level. Where there is none nothing is
+added.
 
-Means of rows that are trained on are taken without the rows' own fold: a level that has one row would otherwise tell
-the target itself. A level that training did not have is, in zeros and ones, none of them; among means it is the mean of
-all rows. A missing value of a category is a level like any other.
+Means and slopes of rows that are trained on are taken without the rows' own fold: a level that has one row would
+otherwise tell the target itself. A level that training did not have is, in zeros and ones, none of them; among means it
+is the mean of all rows, with no slope. A missing value of a category is a level like any other.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import fdtrc
 from sklearn.utils.validation import validate_data
 
 from gatelab.arrays import Array
@@ -28,9 +34,37 @@ from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
 MOST_LEVELS = 12
+# Numbers in which a column's levels have slopes, at most; how often levels of one slope would be given others, at most.
+MOST_SLOPES, CHANCE = 2, 1e-3
 # Rounds in which the linear map and the levels are fitted in turn; rows that zero counts for, beside those of a level.
 _ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 MISSING = "\0missing"  # the level of what is missing; no text that a user has begins like this
+
+
+@dataclass(frozen=True)
+class LevelSlopes:
+    """What levels add with a number: slope (number - centre), in each level its own.
+
+    Attributes:
+        number: which column of the table it is.
+        centres: its mean in each level, and last zero for a level that is not known.
+        slopes: of each level, an entry an output, and last zeros.
+        drawn: how many rows of a slope zero counts for beside them.
+    """
+
+    number: int
+    centres: tuple[float, ...]
+    slopes: tuple[tuple[float, ...], ...]
+    drawn: float
+
+    def added(self, index: NDArray[np.intp], number: Array) -> Array:
+        """What rows of these levels and numbers get, (rows, outputs).
+
+        >>> slopes = LevelSlopes(0, (2.0, 5.0, 0.0), ((1.0,), (-1.0,), (0.0,)), 4.0)
+        >>> slopes.added(np.array([0, 1, 2]), np.array([4.0, 4.0, 4.0])).tolist()
+        [[2.0], [1.0], [0.0]]
+        """
+        return np.asarray(self.slopes)[index] * (number - np.asarray(self.centres)[index])[:, None]
 
 
 @dataclass(frozen=True)
@@ -44,6 +78,7 @@ class TableColumn:
         marked: of a number: whether a second column says where it is missing.
         levels: of a category: its levels, as text.
         means: of many levels: the mean targets of each, an entry an output, and last those of all rows.
+        slopes: of many levels: those in the numbers where they differ.
     """
 
     name: str
@@ -52,12 +87,16 @@ class TableColumn:
     marked: bool = False
     levels: tuple[str, ...] = ()
     means: tuple[tuple[float, ...], ...] = ()
+    slopes: tuple[LevelSlopes, ...] = ()
 
     def __repr__(self) -> str:
+        slopes = ""
+        if self.slopes:
+            slopes = f", and its slope in {counted(len(self.slopes), 'number')}"
         parts = {
             "number": "a number, marked where it is missing" if self.marked else "a number",
             "levels": f"{counted(len(self.levels), 'level')}, a column each",
-            "means": f"{counted(len(self.levels), 'level')}, the mean target of each",
+            "means": f"{counted(len(self.levels), 'level')}, the mean target of each{slopes}",
         }
         return one_line(self, f"{self.name}: {parts[self.kind]}")
 
@@ -67,11 +106,11 @@ class TableColumn:
         return {
             "number": 1 + self.marked,
             "levels": len(self.levels),
-            "means": len(self.means[0]) if self.means else 0,
+            "means": (len(self.means[0]) if self.means else 0) * (1 + bool(self.slopes)),
         }[self.kind]
 
-    def encode(self, values: Any) -> Array:
-        """The column of a table that is to be predicted, (rows, width)."""
+    def encode(self, values: Any, numbers: Mapping[int, Array] | None = None) -> Array:
+        """The column of a table that is to be predicted, (rows, width); slopes need the numbers they are in."""
         if self.kind == "number":
             number = as_numbers(values, self.name)
             missing = np.isnan(number)
@@ -82,7 +121,11 @@ class TableColumn:
         index = positions(as_levels(values), self.levels)
         if self.kind == "levels":
             return (index[:, None] == np.arange(len(self.levels))).astype(np.float64)
-        return np.asarray(self.means)[index]
+        means = np.asarray(self.means)[index]
+        if not self.slopes:
+            return means
+        assert numbers is not None
+        return np.concatenate([means, sum((s.added(index, numbers[s.number]) for s in self.slopes), means)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -113,13 +156,10 @@ class TableColumns:
         >>> columns.encode(pd.DataFrame({"size": [2.0], "kind": ["c"]})).tolist()
         [[2.0, 0.0, 0.0, 0.0, 0.0]]
         """
-        columns = [column_of(name, values) for name, values in named(table)]
-        if any(column.kind == "means" for column in columns):
-            means = iter(cls(tuple(columns)).level_means(table, y, weight))
-            for i, column in enumerate(columns):
-                if column.kind == "means":
-                    columns[i] = replace(column, means=tuple(tuple(map(float, row)) for row in next(means)))
-        return cls(tuple(columns))
+        columns = cls(tuple(column_of(name, values) for name, values in named(table)))
+        if columns.averaged:
+            return columns.averages(table, y, weight, choose=True)
+        return columns
 
     @property
     def width(self) -> int:
@@ -138,34 +178,72 @@ class TableColumns:
 
     def encode(self, table: Any) -> Array:
         """The rows of a table that is to be predicted, as numbers (rows, width)."""
-        values = [column.encode(part) for column, (_, part) in zip(self.columns, named(table), strict=True)]
+        parts = [part for _, part in named(table)]
+        sloped = {slope.number for column in self.columns for slope in column.slopes}
+        numbers = {i: self.columns[i].encode(parts[i])[:, 0] for i in sloped}
+        values = [column.encode(part, numbers) for column, part in zip(self.columns, parts, strict=True)]
         return np.concatenate(values, axis=1)
 
     def training(self, table: Any, y: Array, weight: Array, fold: NDArray[np.intp]) -> Array:
-        """The rows that are trained on, as numbers: means of a row's level without the rows of its fold."""
+        """The rows that are trained on, as numbers: means and slopes of a row's level without the rows of its fold."""
+        encoded = np.empty((len(y), self.width))
+        for f in np.unique(fold):
+            own, others = np.flatnonzero(fold == f), np.flatnonzero(fold != f)
+            columns = self.averages(rows_of(table, others), y[others], weight[others], choose=False)
+            encoded[own] = columns.encode(rows_of(table, own))
+        return encoded
+
+    def averages(self, table: Any, y: Array, weight: Array, *, choose: bool) -> TableColumns:
+        """These columns with the means and slopes of levels that some rows give.
+
+        Args:
+            table: a data frame, or an array of numbers.
+            y: the targets (rows, outputs).
+            weight: of the rows.
+            choose: whether the rows say which numbers levels have slopes in; else they are as they are.
+
+        Returns:
+            The `TableColumns`.
+        """
         parts = [part for _, part in named(table)]
         many = [i for i, column in enumerate(self.columns) if column.kind == "means"]
-        encoded = [column.encode(part) for column, part in zip(self.columns, parts, strict=True)]
-        index = {i: positions(as_levels(parts[i]), self.columns[i].levels) for i in many}
-        for f in np.unique(fold):
-            own = fold == f
-            others = self.level_means(rows_of(table, np.flatnonzero(~own)), y[~own], weight[~own])
-            for i, means in zip(many, others, strict=True):
-                encoded[i][own] = means[index[i][own]]
-        return np.concatenate(encoded, axis=1)
-
-    def level_means(self, table: Any, y: Array, weight: Array) -> list[Array]:
-        """The means of each column of many levels, (levels + 1, outputs) each."""
-        parts = list(zip(self.columns, named(table), strict=True))
-        plain = [column.encode(part) for column, (_, part) in parts if column.kind != "means"]
-        many = [(column, part) for column, (_, part) in parts if column.kind == "means"]
-        indices = [positions(as_levels(part), column.levels) for column, part in many]
-        x = np.concatenate([*plain, np.ones((len(y), 1))], axis=1)
+        plain = {i: column.encode(parts[i]) for i, column in enumerate(self.columns) if column.kind != "means"}
+        indices = [positions(as_levels(parts[i]), self.columns[i].levels) for i in many]
+        x = np.concatenate([*plain.values(), np.ones((len(y), 1))], axis=1)
         # In an order that is that of the rows' content, so that sums are the same to the last bit in any other.
         order = np.lexsort([*x.T, *y.T, weight, *indices])
-        x, y, weight, indices = x[order], y[order], weight[order], [index[order] for index in indices]
-        effects = level_effects(x, indices, [len(column.levels) for column, _ in many], y, weight)
-        return [weight @ y / weight.sum() + part for part in effects]
+        x, y, weight = x[order], y[order], weight[order]
+        numbers = {i: values[order, 0] for i, values in plain.items() if self.columns[i].kind == "number"}
+        means = [
+            LevelTerm(i, len(self.columns[i].levels), index[order], np.ones(len(y)))
+            for i, index in zip(many, indices, strict=True)
+        ]
+        slopes: list[LevelTerm] = []
+        if not choose:
+            pairs = [(term, s) for term in means for s in self.columns[term.column].slopes]
+            slopes = [replace(t.along(s.number, numbers[s.number], weight), drawn=s.drawn) for t, s in pairs]
+        effects, left = level_effects(x, [*means, *slopes], y, weight)
+        while choose and (term := steepest(left, means, slopes, numbers, weight)) is not None:
+            slopes.append(term)
+            effects, left = level_effects(x, [*means, *slopes], y, weight)
+        if choose and slopes:
+            # How far slopes are drawn is the same for all parts of the rows: a part alone may find them all alike, and
+            # a column that hardly varies in training would be far out of its range later.
+            for k, term in enumerate(slopes):
+                own = term.factor[:, None] * effects[len(means) + k][term.index]
+                slopes[k] = replace(term, drawn=LevelSpread.of(left + own, term, weight).drawn)
+            slopes = [term for term in slopes if term.drawn < _MOST_DRAWN]
+            effects, left = level_effects(x, [*means, *slopes], y, weight)
+        overall = weight @ y / weight.sum()
+        columns = list(self.columns)
+        for term, values in zip([*means, *slopes], effects, strict=True):
+            column = columns[term.column]
+            if term.number is None:
+                columns[term.column] = replace(column, means=as_rows(overall + values), slopes=())
+            else:
+                part = LevelSlopes(term.number, tuple(term.centres.tolist()), as_rows(values / term.unit), term.drawn)
+                columns[term.column] = replace(column, slopes=(*column.slopes, part))
+        return TableColumns(tuple(columns))
 
     def keys(self, table: Any) -> Array:
         """What tells the rows of a table apart, without any target in it: (rows, keys)."""
@@ -189,18 +267,16 @@ class TableColumns:
     @classmethod
     def restored(cls, facts: list[dict[str, Any]]) -> TableColumns:
         """From plain values, as `facts` gives them."""
-        return cls(
-            tuple(
-                TableColumn(
-                    **{
-                        **fact,
-                        "levels": tuple(fact["levels"]),
-                        "means": tuple(tuple(row) for row in fact["means"]),
-                    }
-                )
-                for fact in facts
-            )
-        )
+        columns = []
+        for fact in facts:
+            slopes = [
+                LevelSlopes(s["number"], tuple(s["centres"]), as_rows(s["slopes"]), s["drawn"]) for s in fact["slopes"]
+            ]
+            if any(facts[s.number]["kind"] != "number" for s in slopes):
+                raise ValueError(f"the levels of column {fact['name']!r} have slopes in a column that is no number")
+            plain = {"levels": tuple(fact["levels"]), "means": as_rows(fact["means"]), "slopes": tuple(slopes)}
+            columns.append(TableColumn(**fact | plain))
+        return cls(tuple(columns))
 
 
 def read_table(model: Any, X: Any, *, reset: bool) -> Any:
@@ -238,50 +314,181 @@ def column_of(name: str, values: Any) -> TableColumn:
     return TableColumn(name, "means", levels=levels)
 
 
-def level_effects(x: Array, indices: list[NDArray[np.intp]], levels: list[int], y: Array, weight: Array) -> list[Array]:
-    """What each level adds to a linear map of other columns: min |y - x b - sum of effects|^2 + drawn |effects|^2.
+@dataclass(frozen=True)
+class LevelTerm:
+    """What levels add to rows: a coefficient of each level times a factor of the row, which is one for means.
+
+    Attributes:
+        column: which column of the table the levels are.
+        levels: how many there are.
+        index: the number of each row's level.
+        factor: of the rows; for slopes a number less its mean in the level, in units of its deviation there.
+        number: for slopes, which column of the table the number is.
+        centres: for slopes, the mean of the number in each level, and last zero.
+        unit: for slopes, the deviation of the number from these.
+        drawn: how many rows zero counts for; 0 where the spread of levels is to say it.
+    """
+
+    column: int
+    levels: int
+    index: NDArray[np.intp]
+    factor: Array
+    number: int | None = None
+    centres: Array = field(default_factory=lambda: np.zeros(1))
+    unit: float = 1.0
+    drawn: float = 0.0
+
+    def sums(self, values: Array) -> Array:
+        """The sum of values of the rows (rows, outputs) in each level, (levels, outputs)."""
+        sums = [np.bincount(self.index, column, minlength=self.levels) for column in values.T]
+        return np.stack(sums, axis=1).astype(np.float64, copy=False)
+
+    def along(self, number: int, values: Array, weight: Array) -> LevelTerm:
+        """The term of these levels' slopes in a number with these values."""
+        rows, sums = self.sums(np.stack([weight, weight * values], axis=1)).T
+        centres = np.append(sums / np.where(rows > 0, rows, 1.0), 0.0)
+        factor = values - centres[self.index]
+        factor[np.abs(factor) < 1e-12 * np.abs(values).max()] = 0.0  # the rounding of a number that is the same
+        unit = float(np.sqrt(weight @ factor**2 / weight.sum())) or 1.0
+        return replace(self, factor=factor / unit, number=number, centres=centres, unit=unit)
+
+
+@dataclass(frozen=True)
+class LevelSpread:
+    """How the coefficients of levels differ, beside how rows do.
+
+    Attributes:
+        rows: of each level, as far as they tell its coefficient: the sums of their factors' squares.
+        sums: of factor times value in each level, (levels, outputs).
+        within: the variance of rows about their level.
+        square: the weighted sum of squares of the levels' coefficients, about a common one for slopes.
+        free: how many levels tell a coefficient, less one.
+        left: how many rows there are beyond what levels were fitted to.
+        total: how many rows there are.
+        given: how many rows zero counts for, if that was given; else 0.
+    """
+
+    rows: Array
+    sums: Array
+    within: float
+    square: float
+    free: float
+    left: float
+    total: float
+    given: float
+
+    @classmethod
+    def of(cls, values: Array, term: LevelTerm, weight: Array) -> LevelSpread:
+        """The spread of values (rows, outputs) that levels have by this term."""
+        rows = term.sums((weight * term.factor**2)[:, None])[:, 0]
+        sums = term.sums((weight * term.factor)[:, None] * values)
+        told = rows > 1e-9 * rows.max()  # in the other levels there are no rows, or their number is the same in all
+        means = np.where(told[:, None], sums, 0.0) / np.where(told, rows, 1.0)[:, None]
+        common, left = np.zeros(values.shape[1]), weight.sum() - np.count_nonzero(told)
+        if term.number is not None:
+            counts = term.sums(weight[:, None])
+            values = values - (term.sums(weight[:, None] * values) / np.where(counts > 0, counts, 1.0))[term.index]
+            common, left = sums.sum(0) / max(rows.sum(), 1e-300), left - np.count_nonzero(counts)
+        within = float(weight @ np.square(values - term.factor[:, None] * means[term.index]).sum(1)) / max(left, 1.0)
+        square = float(rows @ np.square(means - common).sum(1))
+        return cls(rows, sums, within, square, np.count_nonzero(told) - 1.0, left, total=weight.sum(), given=term.drawn)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as much coefficients of levels differ as they would by chance: F."""
+        return self.square / max(self.within * self.free, 1e-300)
+
+    @property
+    def chance(self) -> float:
+        """How often levels that are alike would differ as much, were rows normal; 1 where it cannot be told."""
+        if self.free < 1 or self.left < 1:
+            return 1.0
+        return float(fdtrc(self.free, self.left, self.ratio))
+
+    @property
+    def drawn(self) -> float:
+        """How many rows zero counts for, beside those of a level."""
+        if self.given > 0:
+            return self.given
+        spread = self.total - (self.rows @ self.rows) / self.total
+        between = self.square - self.within * self.free
+        if between > 0:
+            return float(np.clip(self.within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
+        return _MOST_DRAWN
+
+    def coefficients(self) -> Array:
+        """Those of each level (levels, outputs), drawn to zero by their spread beside that of rows: Henderson's way.
+
+        >>> values = np.array([[1.0], [1.2], [-1.0], [-1.2]])
+        >>> term = LevelTerm(0, 2, np.array([0, 0, 1, 1]), np.ones(4))
+        >>> LevelSpread.of(values, term, np.ones(4)).coefficients().round(2).tolist()
+        [[1.05], [-1.05]]
+        """
+        return self.sums / (self.rows + self.drawn)[:, None]
+
+
+def steepest(
+    left: Array, means: Sequence[LevelTerm], slopes: Sequence[LevelTerm], numbers: Mapping[int, Array], weight: Array
+) -> LevelTerm | None:
+    """The number in which slopes of levels differ most beyond chance, of those that they have none in yet.
+
+    Args:
+        left: what the terms so far leave of the targets (rows, outputs).
+        means: the terms of each column of levels.
+        slopes: the terms of slopes that there are.
+        numbers: the columns of numbers, by their place in the table.
+        weight: of the rows, which count as often.
+
+    Returns:
+        The term of these slopes; None where chance explains all of them, or levels have `MOST_SLOPES`.
+    """
+    ratio, best = 0.0, None
+    for mean in means:
+        taken = [term.number for term in slopes if term.column == mean.column]
+        for number in sorted(numbers.keys() - taken):
+            term = mean.along(number, numbers[number], weight)
+            spread = LevelSpread.of(left, term, weight)
+            if len(taken) < MOST_SLOPES and spread.chance < CHANCE / len(numbers) and spread.ratio > ratio:
+                ratio, best = spread.ratio, term
+    return best
+
+
+def level_effects(x: Array, terms: Sequence[LevelTerm], y: Array, weight: Array) -> tuple[list[Array], Array]:
+    """What levels add to a linear map of other columns: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
 
     Args:
         x: other columns (rows, p), a constant among them.
-        indices: the number of each row's level, for each column of levels.
-        levels: how many there are in each.
+        terms: the means of each column of levels, and slopes.
         y: the targets (rows, outputs).
         weight: of the rows, which count as often.
 
     Returns:
-        The effects (levels + 1, outputs) of each column; the last one, of a level that is not known, is zero.
+        The coefficients (levels + 1, outputs) of each term; the last one, of a level that is not known, is zero. And
+        what is left of the targets (rows, outputs).
     """
     scale = np.sqrt(weight @ x**2 / weight.sum())
     x = x / np.where(scale > 0, scale, 1.0)
     square = x.T @ (weight[:, None] * x)
     square[np.diag_indices_from(square)] += 1e-9 * weight.sum()
-    effects = [np.zeros((count + 1, y.shape[1])) for count in levels]
+    effects = [np.zeros((term.levels + 1, y.shape[1])) for term in terms]
+    added = [np.zeros(y.shape) for _ in terms]
+    line = np.zeros(y.shape)
     for _ in range(_ROUNDS):
-        left = y - sum(part[index] for part, index in zip(effects, indices, strict=True))
-        line = x @ np.linalg.solve(square, x.T @ (weight[:, None] * left))
-        for k, index in enumerate(indices):
-            others = sum(e[i] for j, (e, i) in enumerate(zip(effects, indices, strict=True)) if j != k)
-            effects[k][:-1] = shrunken_means(y - line - others, index, levels[k], weight)
-    return effects
+        line = x @ np.linalg.solve(square, x.T @ (weight[:, None] * (y - sum(added))))
+        for k, term in enumerate(terms):
+            others = sum(part for j, part in enumerate(added) if j != k)
+            effects[k][:-1] = LevelSpread.of(y - line - others, term, weight).coefficients()
+            added[k] = term.factor[:, None] * effects[k][term.index]
+    return effects, y - line - sum(added)
 
 
-def shrunken_means(values: Array, index: NDArray[np.intp], levels: int, weight: Array) -> Array:
-    """Means of each level (levels, outputs), drawn to zero by their own spread beside that of rows: Henderson's way.
+def as_rows(values: Any) -> tuple[tuple[float, ...], ...]:
+    """Rows of numbers as plain values.
 
-    >>> values = np.array([[1.0], [1.2], [-1.0], [-1.2]])
-    >>> shrunken_means(values, np.array([0, 0, 1, 1]), 2, np.ones(4)).round(2).tolist()
-    [[1.05], [-1.05]]
+    >>> as_rows(np.eye(2))
+    ((1.0, 0.0), (0.0, 1.0))
     """
-    rows = np.bincount(index, weight, minlength=levels)
-    sums = np.stack([np.bincount(index, weight * column, minlength=levels) for column in values.T], axis=1)
-    means = sums / np.maximum(rows, 1e-300)[:, None]
-    within = float(weight @ np.square(values - means[index]).sum(1)) / max(weight.sum() - np.count_nonzero(rows), 1.0)
-    spread = weight.sum() - (rows @ rows) / weight.sum()
-    between = float(rows @ np.square(means).sum(1)) - within * (np.count_nonzero(rows) - 1)
-    drawn = _MOST_DRAWN
-    if between > 0:
-        drawn = float(np.clip(within * spread / between, _FEWEST_DRAWN, _MOST_DRAWN))
-    return sums / (rows + drawn)[:, None]
+    return tuple(tuple(map(float, row)) for row in values)
 
 
 def named(table: Any) -> list[tuple[str, Any]]:

@@ -74,7 +74,8 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
 
     X may be a data frame with text, categories, truth values and gaps, or an array with NaN: what is missing is the
     median and marked, a category of at most 12 levels is a column a level, and of more levels the mean target of each,
-    for rows that are trained on without their own part of the rows.
+    with a line of each beside it where their slopes in a number differ, for rows that are trained on without their own
+    part of the rows.
 
     Equal rows count as one with the sum of their weights, and the order of rows does not matter. Predictions go no
     further beyond the targets seen than half their range: outside the data a gated network is a polynomial, and a
