@@ -153,7 +153,7 @@ def test_of_few_rows_the_best_of_each_kind_is_a_member_and_of_more_those_that_he
     assert linear > 1.2 * stepped.validation_[0]["log_loss"]
     share = [float(part.share.sum()) for part in parts]
     assert min(share) >= 0.999 / 304 and sum(share) == pytest.approx(1)
-    monkeypatch.setattr(committee, "_FEW_ROWS", 100)
+    monkeypatch.setattr(committee, "_MANY_ROWS", 100)
     more = GatedClassifier("swiglu", ridge=1e-2, members=3, random_state=0).fit(*boxes(120, classes=2))
     assert len(more.committee_.networks) == 1
 

@@ -57,11 +57,11 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     once for each fold of the rows, which is held out from it and says when it ends; unit, width, ridge and the weights
     of inputs are chosen by the log loss there. Trees of step gates, boosted on the log-likelihood and averaged, join
     them where that lowers it: for classes with steps. The folds' networks of the best candidates are averaged, of at
-    most 1 000 rows those of the best of each kind: gated, the linear part alone, and both kinds of trees. A temperature
-    makes the mean calibrated. Inputs are scaled inside. A data frame may
-    have missing values and columns of categories. Inputs count no further beyond those seen than half their range.
-    Equal rows count as one with the sum of their weights, and the order of rows does not matter. A row has one class:
-    several outputs are not taken, fit a classifier for each.
+    most 500 rows those of the best of each kind: gated, the linear part alone, and both kinds of trees. A temperature
+    makes the mean calibrated. Inputs are scaled inside. A data frame may have missing values and columns of categories.
+    Inputs count no further beyond those seen than half their range. Equal rows count as one with the sum of their
+    weights, and the order of rows does not matter. A row has one class: several outputs are not taken, fit a classifier
+    for each.
 
     Parameters
     ----------

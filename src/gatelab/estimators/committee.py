@@ -38,7 +38,7 @@ from gatelab.feedforward import Unit
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 # Widths: the first is tried with every ridge where its networks go by Gauss-Newton steps, else the third.
 WIDTHS = (8, 16, 32, 64)
-# Up to so many rows the strongest ridge is tried as well, deep trees are not, and the best of each kind is a member.
+# Up to so many rows the strongest ridge is tried as well, and deep trees are not.
 _FEW_ROWS = 1000
 # A width that leaves more than this share of the loss does not help; inputs are weighed at most so often.
 _GAIN, _WEIGHINGS = 0.995, 2
@@ -51,7 +51,8 @@ _NEWTON_STEPS, _LINEAR_STEPS = 30, 30
 # most rows of a step.
 _PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE = 40, 6, 240_000, 0.01
 _BATCH_ROWS, _MOST_BATCH_ROWS = 128, 1024
-# Folds of few rows and of many, and of a choice whose networks are fitted again; the rows from which they are many.
+# Folds of few rows and of many, and of a choice whose networks are fitted again; up to so many rows are few, and the
+# best of each kind is then a member.
 _FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 500
 # A class with fewer different inputs than this is never held out.
 _FEWEST_INPUTS = 3
@@ -565,7 +566,7 @@ def chosen_candidates(search: Search, most: int, *, alone: bool = False) -> list
     """
     folds = search.folds.first(search.searched)
     chosen = [search.best]
-    if len(search.raw) <= _FEW_ROWS and not alone:
+    if len(search.raw) <= _MANY_ROWS and not alone:
         return best_of_kinds(search.tried)
     near = [c for c in search.tried if c.log_loss <= _FAR * search.best.log_loss]
     loss = search.best.log_loss
