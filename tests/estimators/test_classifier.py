@@ -130,7 +130,7 @@ def test_adam_is_that_of_torch() -> None:
     assert not torch.allclose(ours, theta, atol=1e-3)
 
 
-def test_mixture_weights_are_none_negative_and_no_grid_has_better_ones() -> None:
+def test_mixture_weights_with_a_row_more_for_each_are_better_than_any_of_a_grid() -> None:
     draw = np.random.default_rng(0)
     rows = TableRows(np.zeros((60, 1)), np.eye(2)[draw.integers(2, size=60)], np.ones(60))
     folds = ClassFolds(rows, np.zeros(60, dtype=np.intp), 1, "cpu")
@@ -138,10 +138,13 @@ def test_mixture_weights_are_none_negative_and_no_grid_has_better_ones() -> None
     share = shares(log_p, folds, rounds=2000)
     assert share.min() >= 0 and share.sum() == pytest.approx(1)
 
+    # A row that a member explains for certain adds the logarithm of its share to the likelihood.
     def loss(s: float) -> float:
-        return mean_loss(committee.mixed(log_p, np.array([s, 1 - s])), folds)
+        return mean_loss(committee.mixed(log_p, np.array([s, 1 - s])), folds) - np.log(s * (1 - s)) / 60
 
     assert loss(share[0]) <= min(map(loss, np.linspace(0.01, 0.99, 99))) + 1e-6
+    useless = shares([log_p[0], np.where(rows.y > 0, -50.0, 0.0)], folds, rounds=2000)
+    np.testing.assert_allclose(useless, [61 / 62, 1 / 62])
 
 
 def test_the_temperature_of_logits_that_are_three_times_too_large_is_three() -> None:

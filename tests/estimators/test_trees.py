@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 import gatelab as gl
 from gatelab import GatedClassifier
 from gatelab.estimators import committee, trees
+from gatelab.estimators.committee import ClassCandidate, best_of_kinds
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.trees import KINDS, StepTrees, TreeGrower, log_probability
 
@@ -140,6 +141,29 @@ def test_where_classes_are_boxes_steps_are_chosen_and_better_than_gates_alone(st
     assert stepped.unit_.endswith("steps") and stepped.committee_.trees
     assert log_loss(t, stepped.predict_proba(z)) < 0.9 * log_loss(t, alone.predict_proba(z))
     assert not alone.committee_.trees
+
+
+def test_of_few_rows_the_best_of_each_kind_is_a_member_and_of_more_those_that_help(stepped, monkeypatch) -> None:
+    losses = {row["log_loss"]: row["width"] for row in stepped.validation_ if row["unit"] == "swiglu"}
+    gated, linear = (min(loss for loss, n in losses.items() if bool(n) is wide) for wide in (True, False))
+    parts = (*stepped.committee_.networks, *stepped.committee_.trees)
+    assert sorted(part.width for part in stepped.committee_.networks) == [0, losses[gated]]
+    assert sorted(part.kind for part in stepped.committee_.trees) == ["averaged", "boosted"]
+    # A line is of little use for boxes, and its share is that of the row which it is given at least.
+    assert linear > 1.2 * stepped.validation_[0]["log_loss"]
+    share = [float(part.share.sum()) for part in parts]
+    assert min(share) >= 0.999 / 304 and sum(share) == pytest.approx(1)
+    monkeypatch.setattr(committee, "_MANY_ROWS", 100)
+    more = GatedClassifier("swiglu", ridge=1e-2, members=3, random_state=0).fit(*boxes(120, classes=2))
+    assert len(more.committee_.networks) == 1
+
+
+def test_a_candidate_without_a_loss_joins_nothing_unless_there_is_no_other() -> None:
+    swiglu = gl.unit("swiglu")
+    assert isinstance(swiglu, gl.Unit)
+    lost, wide, wider = (ClassCandidate(swiglu, n, log_loss=loss) for n, loss in ((0, np.inf), (4, 0.6), (8, 0.5)))
+    assert best_of_kinds([lost, wide, wider]) == [wider]
+    assert best_of_kinds([lost]) == [lost]
 
 
 def test_steps_do_not_lead_where_logits_are_lines() -> None:

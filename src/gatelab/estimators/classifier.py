@@ -56,11 +56,12 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     Small data go by damped Gauss-Newton steps, larger ones by Adam in single precision. Every candidate is fitted
     once for each fold of the rows, which is held out from it and says when it ends; unit, width, ridge and the weights
     of inputs are chosen by the log loss there. Trees of step gates, boosted on the log-likelihood and averaged, join
-    them where that lowers it: for classes with steps, and for few noisy rows. The folds' networks of the best
-    candidates are averaged, and a temperature makes the mean calibrated. Inputs are scaled inside. A data frame may
-    have missing values and columns of categories. Inputs count no further beyond those seen than half their range.
-    Equal rows count as one with the sum of their weights, and the order of rows does not matter. A row has one class:
-    several outputs are not taken, fit a classifier for each.
+    them where that lowers it: for classes with steps. The folds' networks of the best candidates are averaged, of at
+    most 500 rows those of the best of each kind: gated, the linear part alone, and both kinds of trees. A temperature
+    makes the mean calibrated. Inputs are scaled inside. A data frame may have missing values and columns of categories.
+    Inputs count no further beyond those seen than half their range. Equal rows count as one with the sum of their
+    weights, and the order of rows does not matter. A row has one class: several outputs are not taken, fit a classifier
+    for each.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
     width : the number of neurons; None lets validation choose, no neurons among them.
     ridge : the penalty on all weights, for inputs of unit variance and the mean log loss; None lets validation choose.
     members : the most gated networks that are averaged, each trained without one fold of the rows; networks of trees
-        for the same folds may join them. 1 and 2 are networks of all rows.
+        and linear ones for the same folds may join them. 1 and 2 are networks of all rows, of the best candidate.
     class_weight : None, "balanced" for classes that count alike, or a dict of classes and what their rows count.
     random_state : an int for results that repeat, a `RandomState`, or None.
     device : where torch computes, "cpu" or "cuda".

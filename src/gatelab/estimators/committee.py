@@ -8,6 +8,10 @@ and averaged, are two candidates more.
 
 The networks of the best candidates are a `ClassCommittee`: its probability is the mean of theirs, by weights that are
 not negative and that make the rows held out most likely. One temperature for all makes it calibrated there.
+
+Where rows are few, those held out cannot tell that a kind of candidate is useless, only that it has not helped yet. So
+the best of each kind is a member there, the linear part alone among them: what one kind is sure of by mistake, which
+costs more log loss than all else, the others do not believe.
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ _NEWTON_STEPS, _LINEAR_STEPS = 30, 30
 # most rows of a step.
 _PASSES, _FEWEST_PASSES, _USED_ROWS, _RATE = 40, 6, 240_000, 0.01
 _BATCH_ROWS, _MOST_BATCH_ROWS = 128, 1024
-# Folds of few rows and of many, and of a choice whose networks are fitted again; the rows from which they are many.
+# Folds of few rows and of many, and of a choice whose networks are fitted again; up to so many rows are few, and the
+# best of each kind is then a member.
 _FOLDS, _MANY_FOLDS, _CHOICE_FOLDS, _MANY_ROWS = 8, 4, 5, 500
 # A class with fewer different inputs than this is never held out.
 _FEWEST_INPUTS = 3
@@ -57,6 +62,8 @@ _LEAST_RELEVANCE = 0.02
 _FIRST_WEIGHT = 0.3
 # Candidates whose loss on rows held out is beyond the best by this factor do not join it.
 _FAR = 1.2
+# Rows that each member is taken to have explained before any is looked at.
+_ROWS_BEFORE = 1.0
 # Without rows to hold out, the ridge where none is given.
 _DEFAULT_RIDGE = 1e-2
 # Temperatures between which the one is sought.
@@ -160,6 +167,15 @@ class ClassCandidate:
         if isinstance(self.unit, Unit):
             return self.unit.name
         return f"{self.unit} {STEPS}"
+
+    @property
+    def kind(self) -> str:
+        """Gated, linear where there are no neurons, or the kind of trees."""
+        if self.trees:
+            return str(self.unit)
+        if self.width:
+            return "gated"
+        return "linear"
 
     @property
     def networks(self) -> int:
@@ -508,14 +524,17 @@ def mean_loss(log_p: Array, folds: ClassFolds) -> float:
 def shares(log_p: Sequence[Array], folds: ClassFolds, rounds: int = 50) -> Array:
     """What each candidate counts in the mean that makes the rows held out most likely, by EM; none is negative.
 
-    A mean of probabilities is a mixture, so that these are its proportions.
+    A mean of probabilities is a mixture, so that these are its proportions. Each has a row more than it explains: its
+    share is never nothing, and few rows move it little from that of the others.
     """
     weight = folds.rows.weight * (folds.fold >= 0)
+    rows = np.count_nonzero(folds.fold >= 0)
     p = np.stack([np.exp((values * folds.rows.y).sum(1)) for values in log_p], axis=1).clip(1e-300)
     share = np.full(len(log_p), 1 / len(log_p))
     for _ in range(rounds):
         part = p * share
-        share = weight @ (part / part.sum(1, keepdims=True)) / weight.sum()
+        explained = rows * (weight @ (part / part.sum(1, keepdims=True))) / weight.sum()
+        share = (explained + _ROWS_BEFORE) / (rows + _ROWS_BEFORE * len(log_p))
     return share
 
 
@@ -525,12 +544,21 @@ def mixed(log_p: Sequence[Array], share: Array) -> Array:
         return np.logaddexp.reduce(np.stack(log_p) + np.log(share)[:, None, None], axis=0)
 
 
+def best_of_kinds(tried: Sequence[ClassCandidate]) -> list[ClassCandidate]:
+    """The best candidate of each kind, the best of all first; without those whose loss is no number, if others are."""
+    best: dict[str, ClassCandidate] = {}
+    for candidate in sorted(tried, key=lambda c: c.log_loss):
+        if not best or np.isfinite(candidate.log_loss):
+            best.setdefault(candidate.kind, candidate)
+    return list(best.values())
+
+
 def chosen_candidates(search: Search, most: int, *, alone: bool = False) -> list[ClassCandidate]:
-    """Candidates that are averaged, each the one with which the mean of all is best.
+    """Candidates that are averaged: of few rows the best of each kind, else each the one with which the mean is best.
 
     Args:
         search: what was tried.
-        most: candidates of gated networks there are at most; any of trees may join them.
+        most: candidates of networks there are at most where rows are not few; any of trees may join them.
         alone: whether the best one is all that is chosen.
 
     Returns:
@@ -538,6 +566,8 @@ def chosen_candidates(search: Search, most: int, *, alone: bool = False) -> list
     """
     folds = search.folds.first(search.searched)
     chosen = [search.best]
+    if len(search.raw) <= _MANY_ROWS and not alone:
+        return best_of_kinds(search.tried)
     near = [c for c in search.tried if c.log_loss <= _FAR * search.best.log_loss]
     loss = search.best.log_loss
     while not alone:
