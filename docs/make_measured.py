@@ -86,7 +86,7 @@ SHRUNKEN = {
     "minilm": "anatomy/shrink.json",
 }
 PUBLISHED = ("magnitude", "wanda", "flap", "surgeon")
-OURS = ("ours", "surgeon + distilled", "ours + distilled", "surgeon + own text", "ours + own text")
+OURS = ("ours", "ours balanced", "surgeon + distilled", "ours + distilled", "surgeon + own text", "ours + own text")
 ESTIMATORS_ROOM = "docs/rooms/estimators.md"
 TASKS: dict[str, Any] = {"regressors": "regression", "classifiers": "classes"}
 TABLES = {"regressors": ("rmse", "RMSE"), "classifiers": ("log_loss", "log loss")}
@@ -688,7 +688,7 @@ def shrink_table(model: str) -> str:
         best = min(row[method] for method in PUBLISHED if method in row)
         ratios += [
             f"{row[method] / best:.2f} ({method}, keep {keep})"
-            for method in ("ours", "ours + distilled", "ours + own text")
+            for method in ("ours", "ours balanced", "ours + distilled", "ours + own text", "surgeon + own text")
             if method in row
         ]
     if ratios:
@@ -707,9 +707,8 @@ def shrink_paragraph() -> str:
         words += f"{lost(cells['ours']):.3f} by ours"
         if "ours + own text" in cells:
             own = cells["ours + own text"]
-            words += f", {lost(own):.3f} when it writes {own['own_text'] / 1e6:g} million tokens for that itself"
-            if "surgeon + own text" not in cells:
-                words += " (no published method was given these)"
+            words += f", {lost(own):.3f} when it writes {own['own_text'] / 1e6:.2g} million tokens for that itself"
+            words += f" ({lost(cells['surgeon + own text']):.3f} with these after {best})"
         told.append(words)
     tokens = f"{content['settings']['calibration_tokens']:,}".replace(",", " ")
     return filled(
@@ -773,23 +772,7 @@ def tables_of(name: str) -> Tables:
 def estimators_text() -> str:
     """For regressors and for classifiers: what came out, and errors over the least of the set."""
     parts = [f"{estimator_standing(name)} {estimator_costs(name)}\n\n{estimator_table(name)}" for name in TABLES]
-    return "\n\n".join([*parts, many_levels()])
-
-
-def many_levels() -> str:
-    """What the present way with columns of many levels gives where the tables above have an older one."""
-    entries = pd.DataFrame(record("tables/many-levels.json")["entries"])
-    told: list[str] = []
-    for name, (field, _) in TABLES.items():
-        errors = tables_of(name).errors.drop(columns="gated-1", errors="ignore")
-        for which, error in entries.dropna(subset=field).groupby("set")[field].mean().items():
-            others = errors.loc[which].drop("gated").min()
-            before, now = errors.loc[which, "gated"] / others, error / others
-            told.append(f"{which} {now:.2f} ({before:.2f} in the table)")
-    return (
-        "Since these fits columns of many levels are encoded in another way, which was chosen on panels that were made "
-        f"up. Errors of ours over the least of the others on five sets that have such columns: {', '.join(told)}."
-    )
+    return "\n\n".join(parts)
 
 
 def estimator_table(name: str) -> str:
@@ -856,8 +839,7 @@ def tables_paragraph() -> str:
     """What the estimators reach on tables, for the README."""
     return filled(
         f"**On tables.** `GatedRegressor()`: {estimator_standing('regressors')} `GatedClassifier()`: "
-        f"{estimator_standing('classifiers')} These fits are older than the present encoding of columns with many "
-        "levels. When to take boosting instead: "
+        f"{estimator_standing('classifiers')} When to take boosting instead: "
         "[docs/rooms/estimators.md](docs/rooms/estimators.md)."
     )
 

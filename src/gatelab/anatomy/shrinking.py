@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 METHODS = ("ours", *ORDERS)
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
-LAYER_TOKENS = 2**17  # of a model's own text that layers are fitted to; the others are for the distillation alone
 HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
@@ -256,16 +255,15 @@ def shrink(
     try:
         check_order(dense, rows.calibration[:1])
         held_out = held_out_windows(len(rows.calibration))
-        own = rows.calibration[:0]
-        if terms is not None and terms.writes:
-            own = own_windows(dense, rows.calibration[~held_out], terms, progress)
         done = shrink_layers(
-            dense, small, *with_own_text(rows.calibration, held_out, own), widths, method=method, other=other,
-            store=store, progress=progress,
+            dense, small, rows.calibration, held_out, widths, method=method, other=other, store=store,
+            progress=progress,
         )  # fmt: skip
         course = None
         if terms is not None:
-            fitted, others = torch.cat([rows.calibration[~held_out], own]), rows.calibration[held_out]
+            fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
+            if terms.writes:
+                fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
             with quick_products(next(small.parameters()).device), reporting(progress, "distilling") as report:
                 course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
@@ -441,12 +439,6 @@ def held_out_windows(count: int) -> Tensor:
     held_out = torch.arange(count) % HELD_OUT == HELD_OUT - 1
     held_out[-1] = held_out[-1] or count < HELD_OUT
     return held_out
-
-
-def with_own_text(calibration: Tensor, held_out: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """The calibration windows and as many of the model's own as layers take, and which of them all decide: no own."""
-    taken = own[: LAYER_TOKENS // calibration.shape[1]]
-    return torch.cat([calibration, taken]), torch.cat([held_out, torch.zeros(len(taken), dtype=torch.bool)])
 
 
 def gathered(
