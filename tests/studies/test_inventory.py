@@ -54,6 +54,7 @@ SHARED = {
     ("linearize", "section 3.2.4"),
     ("ntk", "eq. 5"),
     ("ntk", "eq. 8"),
+    ("scaling", "figure 4"),
     ("scaling", "table 1"),
     ("scaling", "appendix D"),
 }
