@@ -41,8 +41,9 @@ from gatelab.anatomy import (
 )
 from gatelab.anatomy.distillation import own_windows
 from gatelab.anatomy.shrinking import held_out_windows
-from gatelab.anatomy.texts import Parts
+from gatelab.anatomy.texts import Parts, token_losses
 from gatelab.files import write_whole
+from gatelab.statistics import t_interval
 from gatelab.tensors import pack, write_packed
 from gatelab.tensors import read as read_packed
 
@@ -51,6 +52,7 @@ KEEPS = (0.8, 0.6, 0.9, 0.7)  # those that decide come first
 METHODS = ("wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude")
 METHODS += ("ours + own text", "surgeon + own text", "ours balanced", "ours balanced + own text")
 SENTENCES = 256  # of MiniLM's test
+WIDE = 51_200  # tokens between calibration and test that say what one test text leaves undecided
 
 
 def main() -> None:
@@ -104,6 +106,8 @@ def main() -> None:
         if isinstance(terms, Distillation):
             written, seconds = own_texts[name]
             cell |= {"own_text": written.numel(), "writing_seconds": seconds}
+        if name == "smollm2":
+            cell["wide"] = wide_excess(model, small.model, tokenizer, options)
         if name == "minilm":
             cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
         if method == "ours":
@@ -176,6 +180,16 @@ def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
     if first + last > len(rows):
         raise SystemExit(f"the text has {len(rows)} windows, {first + last} are asked for")
     return model, tokenizer, Parts(rows[:first], rows[-last:])
+
+
+def wide_excess(dense: Any, small: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str, float]:
+    """The excess on the windows before the test part, which are more, with its interval over them."""
+    rows = windows("fineweb-edu", tokenizer, options.length)[: -(options.test // options.length)]
+    rows = rows[-min(WIDE // options.length, len(rows) - options.calibration // options.length) :]
+    device = next(small.parameters()).device
+    before, after = (token_losses(model.to(device), rows).double().mean(1) for model in (copy.deepcopy(dense), small))
+    excess = t_interval((after - before).numpy())
+    return {"tokens": rows.numel(), "value": excess.value, "low": excess.low, "high": excess.high}
 
 
 def own_text(name: str, model: Any, calibration: Tensor, options: argparse.Namespace) -> tuple[Tensor, float]:

@@ -1,17 +1,61 @@
-"""How the cost of the knot solver grows with the number of points and with the width."""
+"""How the cost of the knot solver grows with points and width, and what the regressor takes on large tables.
+
+python -m benchmarks size                            both, as tables
+python -m benchmarks.size results/tables/large.json  the large tables, as a record
+"""
 
 from __future__ import annotations
 
+import json
+import platform
+import sys
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from sklearn.datasets import make_friedman1
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import gatelab as gl
+from benchmarks.tables import MemoryWatch, estimator_code
+from gatelab.files import write_whole
 
 Table = tuple[str, list[dict[str, float | str]], str]
+# Rows, columns, and what is said of the time; Friedman's first problem with noise of deviation 1.
+LARGE: tuple[tuple[int, int, dict[str, Any]], ...] = ((10_000, 20, {}), (1_000_000, 10, {"time_budget": 150}))
+TESTED = 20_000
+
+
+def large_tables() -> Iterator[dict[str, Any]]:
+    """The regressor with its defaults and boosting on large tables: seconds, memory and error, one thread."""
+    for rows, columns, settings in LARGE:
+        X, y = make_friedman1(rows + TESTED, columns, noise=1.0, random_state=0)
+        models = (gl.GatedRegressor(random_state=0, **settings), HistGradientBoostingRegressor(random_state=0))
+        for model in models:
+            watch, began, clock = MemoryWatch(), time.process_time(), time.perf_counter()
+            model.fit(X[:rows], y[:rows])
+            cost = {"cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - clock, "mib": watch.risen()}
+            rmse = float(np.sqrt(np.mean(np.square(model.predict(X[rows:]) - y[rows:]))))
+            yield {"rows": rows, "columns": columns, "method": type(model).__name__, **cost, "rmse": rmse}
+
+
+def write_large(path: Path) -> None:
+    """The record of the large tables."""
+    torch.set_num_threads(1)
+    machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, one thread"
+    facts = {"machine": machine, "date": f"{datetime.now(UTC):%Y-%m-%d}", "version": estimator_code()}
+    facts["command"] = "python -m benchmarks.size results/tables/large.json"
+    lines = ",\n".join(json.dumps(row) for row in large_tables())
+    write_whole(path, f'{json.dumps(facts)[:-1]}, "rows": [\n{lines}\n]}}\n')
 
 
 def run() -> Iterator[Table]:
+    noted = "noise 1; MiB: how far memory rises; the regressor has a time_budget of 150 s on a million rows"
+    yield "GatedRegressor on large tables", list(large_tables()), noted
     rows = []
     for name in ("mlp", "glu", "gqu"):
         seconds = {}
@@ -36,3 +80,7 @@ def run() -> Iterator[Table]:
             rows.append({"unit": name, "width": width, "seconds": f.seconds, "test RMSE": f.test_rmse})
             rows[-1]["over the limit"] = f.test_rmse / gl.limit(name, p, width)
     yield "Wide networks, 40 000 points", rows, ""
+
+
+if __name__ == "__main__":
+    write_large(Path(sys.argv[1]))

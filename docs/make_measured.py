@@ -772,7 +772,23 @@ def tables_of(name: str) -> Tables:
 def estimators_text() -> str:
     """For regressors and for classifiers: what came out, and errors over the least of the set."""
     parts = [f"{estimator_standing(name)} {estimator_costs(name)}\n\n{estimator_table(name)}" for name in TABLES]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, large_tables()])
+
+
+def large_tables() -> str:
+    """What the regressor takes on large tables, beside boosting."""
+    content = record("tables/large.json")
+    told: list[str] = []
+    for ours, boosting in zip(content["rows"][::2], content["rows"][1::2], strict=True):
+        size = f"{ours['rows']:,} rows of {ours['columns']} columns".replace(",", " ")
+        told.append(
+            f"{size}: {ours['cpu_s']:.0f} CPU seconds, {ours['mib']:.0f} MiB, RMSE {ours['rmse']:.3f} (boosting "
+            f"{boosting['cpu_s']:.1f}, {boosting['mib']:.0f} and {boosting['rmse']:.3f})"
+        )
+    return (
+        f"Larger tables, Friedman's first problem with noise of deviation 1, one ARM core: {'; '.join(told)}. The last "
+        "with `time_budget=150`."
+    )
 
 
 def estimator_table(name: str) -> str:
