@@ -173,13 +173,13 @@ def test_weights_know_how_seeds_scatter_and_what_they_share():
     ],
 )
 def test_a_true_null_hypothesis_is_rejected_in_five_of_a_hundred(forms, units):
-    """200 ladders under the null: a test of 5 % has 2 to 20 rejections with a probability of 99.8 %."""
+    """100 ladders under the null: a test of 5 % has 1 to 13 rejections with a probability of 99.3 %."""
     gains = GAINS[:units] if forms[0] is OFFSET else [1.0] * units
     p = [
         nested_test(loosened(cells_of(made_up(seed, units, gains=gains))), *forms, draws=19, seed=seed).p
-        for seed in range(200)
+        for seed in range(100)
     ]
-    assert 2 <= sum(value <= 0.05 for value in p) <= 20
+    assert 1 <= sum(value <= 0.05 for value in p) <= 13
     assert 0.4 < np.mean(p) < 0.6
 
 
