@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 from typer.testing import CliRunner
 
-from gatelab.anatomy.distillation import Distillation, distil, own_windows
+from gatelab.anatomy.distillation import Distillation, distil, own_windows, with_half_weights
 from gatelab.anatomy.orders import ORDERS, moments, surgeon, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
@@ -276,6 +276,15 @@ def test_layers_are_fitted_to_the_given_text_alone() -> None:
     course = shrink(model, 0.5, parts, method="surgeon", length=32, distil=other).course
     assert course is not None and course.losses[0] == with_own.course.losses[0]
     assert course.losses[1] != with_own.course.losses[1]
+
+
+def test_a_copy_that_writes_has_the_positions_of_the_model() -> None:
+    model = tiny("llama")
+    half = with_half_weights(model)
+    assert all(p.dtype == torch.bfloat16 for p in half.parameters())
+    buffers = dict(half.named_buffers())
+    assert buffers and all(torch.equal(buffers[name], value) for name, value in model.named_buffers())
+    assert continued(half, rows_for("llama")[:2, :4], 8).shape == (2, 8)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])

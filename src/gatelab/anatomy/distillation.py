@@ -209,8 +209,16 @@ def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: Progr
     writer = dense
     if next(dense.parameters()).is_cuda:
         # Half the bytes to keep of each token, and kernels that know the sharing of keys: several times as fast.
-        writer = copy.deepcopy(dense).bfloat16()
+        writer = with_half_weights(dense)
     return continued(writer, beginnings, length, seed=terms.seed, progress=progress)
+
+
+def with_half_weights(model: Any) -> Any:
+    """A copy whose weights are bfloat16; buffers, such as the frequencies of rotary positions, stay as they are."""
+    half = copy.deepcopy(model)
+    for p in half.parameters():
+        p.data = p.data.bfloat16()
+    return half
 
 
 @contextmanager
