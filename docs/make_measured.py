@@ -713,8 +713,9 @@ def shrink_paragraph() -> str:
     tokens = f"{content['settings']['calibration_tokens']:,}".replace(",", " ")
     return filled(
         f"**A model's blocks made smaller.** What SmolLM2-135M loses with its neurons, in nats a token, {tokens} "
-        f"tokens of text at hand: {'; '.join(told)}. Plain Transformers loads what is saved: `gatelab shrink`, "
-        "`gatelab profile`, [docs/rooms/shrink.md](docs/rooms/shrink.md)."
+        f"tokens of text at hand: {'; '.join(told)}. What has own text was computed before two faults of it were "
+        "mended. Plain Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, "
+        "[docs/rooms/shrink.md](docs/rooms/shrink.md)."
     )
 
 

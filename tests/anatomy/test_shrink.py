@@ -385,7 +385,7 @@ def test_widths_of_each_block(tmp_path: Path) -> None:
     same = shrink(model, [12, 12], rows, method="surgeon", length=32)
     assert same.after == shrink(model, 0.5, rows, method="surgeon", length=32).after
     same.save(tmp_path / "same")
-    for wrong, words in (([12], "1 widths and the model 2 blocks"), ([0, 12], "give 1 to 24"), ([3.5, 12], "3.5")):
+    for wrong, words in (([12], "1 widths and the model 2 blocks"), ([0, 25], "from 1 to 24"), ([3.5, 12], "is 3.5")):
         with pytest.raises(GatelabError, match=words):
             shrink(model, wrong, rows, length=32)  # type: ignore[arg-type]
     with pytest.raises(GatelabError, match="above 0 and up to 1"):

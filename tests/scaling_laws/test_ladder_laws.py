@@ -223,7 +223,12 @@ def test_no_difference_is_undecided():
     """The gains are alike: no verdict may say more. Seed 5 is one of the 95 of a hundred."""
     laws = fit_ladder(made_up(5, units=3, gains=[1.0] * 3), draws=99)
     assert laws.verdict == "undecided" and "no difference" in laws.sentence
-    assert "undecided" in laws.worth("swiglu", "gelu").sentence
+    worth = laws.worth("swiglu", "gelu")
+    assert "is undecided: " in worth.sentence and "%" in worth.sentence
+    # Ends at which factors are cut are no numbers to tell.
+    for ends in ((1e-6, 3.0), (0.5, 1e6)):
+        flat = replace(worth, overall=replace(worth.overall, value=1.2, low=ends[0], high=ends[1]))
+        assert "is undecided: curves as flat as these tell no number" in flat.sentence and "%" not in flat.sentence
 
 
 def test_noise_that_hides_exponents_leaves_them_undecided():

@@ -620,10 +620,8 @@ def widths_of(keep: float | Sequence[int], layers: Sequence[Layer]) -> tuple[int
         return tuple(max(1, round(share * width)) for width in before)
     if len(keep) != len(before):
         raise GatelabError(f"keep has {len(keep)} widths and the model {len(before)} blocks; give one for each")
-    for width, most, layer in zip(keep, before, layers, strict=True):
-        if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= most:
-            raise GatelabError(f"keep has {width!r} for {layer.name}, which has {most} neurons; give 1 to {most}")
-    return tuple(keep)
+    widths = zip(layers, keep, before, strict=True)
+    return tuple(whole_number(f"keep for {layer.name}", width, 1, most, of="neurons") for layer, width, most in widths)
 
 
 def product_unit(unit: Any, method: str) -> Unit | None:

@@ -587,6 +587,8 @@ class Worth(PlainResult):
                 f"at {self.sizes[-1]:.2g}"
             )
         elif not self.overall.excludes(1.0):
+            if max(self.overall.high, 1 / self.overall.low) > 0.99 * _MOST_FACTOR:
+                amount = "curves as flat as these tell no number"
             text = f"whether {self.unit} is worth more or fewer {noun} than {self.reference} is undecided: {amount}"
         elif trend == "constant":
             text = f"{self.unit} is worth {amount}, at every size"
