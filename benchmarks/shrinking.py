@@ -21,6 +21,7 @@ import platform
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,9 @@ def main() -> None:
         elif more == "own text":
             if name not in own_texts:
                 own_texts[name] = own_text(name, model, parts.calibration, options)
-            terms = Distillation(own_text=own_texts[name][0])
+            terms = Distillation(epochs=options.passes, own_text=own_texts[name][0])
+            if options.rate:
+                terms = replace(terms, rates=(options.rate,))
         published, _, balanced = base.partition(" ")
         length, widths = parts.calibration.shape[1], keep
         if balanced:
@@ -105,7 +108,7 @@ def main() -> None:
             cell["rate"] = small.course.rate
         if isinstance(terms, Distillation):
             written, seconds = own_texts[name]
-            cell |= {"own_text": written.numel(), "writing_seconds": seconds}
+            cell |= {"own_text": written.numel(), "writing_seconds": seconds, "passes": options.passes}
         if name == "smollm2":
             cell["wide"] = wide_excess(model, small.model, tokenizer, options)
         if name == "minilm":
@@ -128,6 +131,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=512, help="tokens a window")
     parser.add_argument("--distil", type=int, default=4, help="epochs of distillation in the cells that have it")
     parser.add_argument("--own-text", type=int, default=2_000_000, help="tokens that the given model writes itself")
+    parser.add_argument("--passes", type=int, default=1, help="over that text")
+    parser.add_argument("--rate", type=float, default=0, help="of the distillation on it; 0 tries several")
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no cell is begun")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--store", default="", help="a folder that keeps own text, and layers of stopped cells")

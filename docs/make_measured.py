@@ -31,7 +31,7 @@ import torch
 from gatelab.data import problem
 from gatelab.linearization import floor, linearize
 from gatelab.scaling_laws import limit
-from gatelab.statistics import t_interval
+from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
 from gatelab.studies.catalogue import study
 from gatelab.studies.ladder import enwik8
@@ -507,6 +507,12 @@ def smooth_gates() -> Iterator[Held]:
     gpu = record("gpu.json")
     seconds = f"take {gpu['cuda_seconds']:.0f} seconds, {gpu['ratio']:.0f} times less than on two cores"
     yield Held((README,), seconds, "results/gpu.json")
+    by_device = {fit["device"]: fit["seconds"] for fit in gpu["classifier"]}
+    defaults = f"take {gpu['regressor'][0]['seconds']:.1f} s for a regression and {by_device['cuda']:.1f} s for a "
+    defaults += "classification of 10 000 rows and 20 columns "
+    yield Held((ESTIMATORS_ROOM,), f"{defaults}({by_device['cpu']:.1f} s on 16 cores beside it)", "results/gpu.json")
+    share = f"reach {gpu['share_in_blocks']:.0%} of the card's float64 rate".replace("%", " %")
+    yield Held((ESTIMATORS_ROOM,), share, "results/gpu.json")
 
 
 def estimates() -> Iterator[Held]:
@@ -653,9 +659,15 @@ MODEL_WORDS = {
 }
 
 
+WIDE_WORDS = (
+    "The same smaller models of SmolLM2 on {tokens} tokens of the sample that lie between calibration and test, with "
+    "95 % intervals over windows of {length} tokens:"
+)
+
+
 def shrink_text() -> str:
-    """A table for each model, and what ours leaves of the best published excess."""
-    return "\n\n".join(shrink_table(model) for model in SHRUNKEN)
+    """A table for each model, that of more tokens for SmolLM2, and what ours leaves of the best published excess."""
+    return "\n\n".join((shrink_table("stories260k"), shrink_table("smollm2"), wide_table(), shrink_table("minilm")))
 
 
 def lost(cell: dict[str, Any]) -> float:
@@ -668,32 +680,50 @@ def lost(cell: dict[str, Any]) -> float:
 def shrink_table(model: str) -> str:
     """The table of a model, a row for each share of neurons that stay and a column for each method."""
     content = record(SHRUNKEN[model])
-    losses: dict[str, dict[str, float]] = {}
-    for key, cell in content["cells"].items():
-        name, keep, method = key.split(":")
-        if name == model:
-            losses.setdefault(keep, {})[method] = lost(cell)
-    methods = [method for method in (*PUBLISHED, *OURS) if any(method in row for row in losses.values())]
-    sizes = {name: f"{value:,}".replace(",", " ") for name, value in content["settings"].items()}
-    lines = [
-        MODEL_WORDS[model].format(**sizes),
-        "",
-        f"| keep | {' | '.join(methods)} |",
-        "|---" * (len(methods) + 1) + "|",
-    ]
+    losses = {key: lost(cell) for key, cell in content["cells"].items() if key.startswith(f"{model}:")}
+    sizes = {name: spaced(value) for name, value in content["settings"].items()}
+    return loss_table(MODEL_WORDS[model].format(**sizes), losses, {key: f"{loss:.3f}" for key, loss in losses.items()})
+
+
+def wide_table() -> str:
+    """What SmolLM2's cells lose on more tokens, with intervals; magnitude, which is hopeless, is left out."""
+    content = record(SHRUNKEN["smollm2"])
+    wide = {key: wide_loss(cell) for key, cell in content["cells"].items() if "wide" in cell and "magnitude" not in key}
+    (tokens,) = {cell["wide"]["tokens"] for cell in content["cells"].values() if "wide" in cell}
+    words = WIDE_WORDS.format(tokens=spaced(tokens), length=content["settings"]["length"])
+    losses = {key: interval.value for key, interval in wide.items()}
+    return loss_table(words, losses, {key: format(interval, ".3f") for key, interval in wide.items()})
+
+
+def wide_loss(cell: dict[str, Any]) -> Interval:
+    """What a cell of SmolLM2 loses on more tokens."""
+    return Interval(*(cell["wide"][name] for name in ("value", "low", "high")))
+
+
+def spaced(number: int) -> str:
+    """A number with its thousands apart."""
+    return f"{number:,}".replace(",", " ")
+
+
+def loss_table(words: str, losses: dict[str, float], shown: dict[str, str]) -> str:
+    """Words, the table of the losses of a model's cells, and what ours leaves of the best published."""
+    rows: dict[str, dict[str, str]] = {}
+    for key in losses:
+        _, keep, method = key.split(":")
+        rows.setdefault(keep, {})[method] = key
+    methods = [method for method in (*PUBLISHED, *OURS) if any(method in row for row in rows.values())]
+    lines = [words, "", f"| keep | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
     ratios: list[str] = []
-    for keep, row in sorted(losses.items(), reverse=True):
-        values = [f"{row[method]:.3f}" if method in row else "-" for method in methods]
+    for keep, row in sorted(rows.items(), reverse=True):
+        values = [shown[row[method]] if method in row else "-" for method in methods]
         lines.append(f"| {keep} | {' | '.join(values)} |")
-        best = min(row[method] for method in PUBLISHED if method in row)
+        best = min(losses[row[method]] for method in PUBLISHED if method in row)
         ratios += [
-            f"{row[method] / best:.2f} ({method}, keep {keep})"
+            f"{losses[row[method]] / best:.2f} ({method}, keep {keep})"
             for method in ("ours", "ours balanced", "ours + distilled", "ours + own text", "surgeon + own text")
             if method in row
         ]
-    if ratios:
-        lines += ["", f"Of the best published loss: {', '.join(ratios)}."]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"Of the best published loss: {', '.join(ratios)}."])
 
 
 def shrink_paragraph() -> str:
@@ -702,19 +732,19 @@ def shrink_paragraph() -> str:
     told: list[str] = []
     for keep, share in (("0.8", "a fifth"), ("0.6", "two fifths")):
         cells = {key.split(":")[2]: c for key, c in content["cells"].items() if key.startswith(f"smollm2:{keep}:")}
-        best = min((method for method in PUBLISHED if method in cells), key=lambda method: lost(cells[method]))
-        words = f"without {share} {lost(cells[best]):.3f} by the best of four published methods ({best}), "
-        words += f"{lost(cells['ours']):.3f} by ours"
-        if "ours + own text" in cells:
-            own = cells["ours + own text"]
-            words += f", {lost(own):.3f} when it writes {own['own_text'] / 1e6:.2g} million tokens for that itself"
-            words += f" ({lost(cells['surgeon + own text']):.3f} with these after {best})"
+        losses = {method: wide_loss(cell) for method, cell in cells.items() if "wide" in cell}
+        best = min((method for method in PUBLISHED if method in losses), key=lambda method: losses[method].value)
+        own = losses["ours + own text"]
+        words = f"without {share} {losses[best]:.3f} by the best of four published methods ({best}), "
+        words += f"{losses['ours']:.3f} by ours and {own:.3f}, {own.value / losses[best].value:.2f} of the best, when "
+        words += f"it writes {cells['ours + own text']['own_text'] / 1e6:.2g} million tokens for that itself "
+        words += f"({losses['surgeon + own text'].value:.3f} with these after {best})"
         told.append(words)
-    tokens = f"{content['settings']['calibration_tokens']:,}".replace(",", " ")
+    tokens = spaced(content["settings"]["calibration_tokens"])
     return filled(
-        f"**A model's blocks made smaller.** What SmolLM2-135M loses with its neurons, in nats a token, {tokens} "
-        f"tokens of text at hand: {'; '.join(told)}. What has own text was computed before two faults of it were "
-        "mended. Plain Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, "
+        f"**A model's blocks made smaller.** What SmolLM2-135M loses with its neurons, in nats a token on "
+        f"{spaced(cells['ours']['wide']['tokens'])} tokens, with {tokens} tokens of text at hand: {'; '.join(told)}. "
+        "Plain Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, "
         "[docs/rooms/shrink.md](docs/rooms/shrink.md)."
     )
 

@@ -14,7 +14,14 @@ import torch
 from torch.nn import functional
 from typer.testing import CliRunner
 
-from gatelab.anatomy.distillation import Distillation, distil, own_windows, with_half_weights
+from gatelab.anatomy.distillation import (
+    Distillation,
+    beginnings_in,
+    distil,
+    fair_temperature,
+    own_windows,
+    with_half_weights,
+)
 from gatelab.anatomy.orders import ORDERS, moments, surgeon, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
@@ -247,19 +254,42 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     assert len(course.losses) == 3
 
 
-def test_a_model_writes_what_it_predicts() -> None:
+@pytest.mark.parametrize("temperature", [1.0, torch.tensor([[0.5], [1.0], [2.0]])])
+def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor) -> None:
     """Every token is drawn as the plain loop draws it, whose passes see the whole window again each time."""
     model, rows = tiny("llama"), rows_for("llama")
-    written = continued(model, rows[:3, :4], 12, seed=5)
+    written = continued(model, rows[:3, :4], 12, temperature=torch.as_tensor(temperature).squeeze(), seed=5)
     generator, plain = torch.Generator().manual_seed(5), rows[:3, :4]
     with torch.no_grad():
         for _ in range(8):
-            p = model(plain).logits[:, -1].softmax(-1)
+            p = (model(plain).logits[:, -1] / temperature).softmax(-1)
             plain = torch.cat([plain, torch.multinomial(p, 1, generator=generator)], 1)
     assert torch.equal(written, plain)
     in_parts = continued(model, rows[:3, :4], 12, seed=5, at_once=2)
     assert torch.equal(in_parts[:, :4], rows[:3, :4])
     assert in_parts.shape == (3, 12)
+    cold = continued(model, rows[:3, :4], 12, temperature=1e-4)
+    with torch.no_grad():
+        assert torch.equal(cold[:, 4:], model(cold).logits.argmax(-1)[:, 3:-1])
+    for wrong in (0.0, math.inf, torch.tensor([1.0, -1.0, 1.0]), torch.ones(2)):
+        with pytest.raises(GatelabError, match=r"temperature is .*; give a positive number, or one of each window"):
+            continued(model, rows[:3, :4], 12, temperature=wrong)
+
+
+def test_own_text_is_as_hard_as_the_given_one() -> None:
+    """Text that the model wrote at a temperature gets that temperature back; one that is harder than its own gets 1.
+
+    One call is off by a deviation of 0.03 with windows this short, the mean of eight by 0.011: that it is off by more
+    than 0.045 has a probability of 1 in 20 000.
+    """
+    model, rows = tiny("llama"), rows_for("llama")
+    temperatures = []
+    for seed in range(8):
+        text = continued(model, rows[:, :8], 32, temperature=0.92, seed=seed)
+        given = continued(model, beginnings_in(text, 128, seed), 32, temperature=0.92, seed=100 + seed)
+        temperatures.append(fair_temperature(model, given, seed))
+    assert abs(sum(temperatures) / 8 - 0.92) < 0.045
+    assert fair_temperature(model, rows) == 1.0
 
 
 def test_layers_are_fitted_to_the_given_text_alone() -> None:
@@ -487,20 +517,21 @@ def test_what_the_page_says_beside_its_tables() -> None:
     assert f"the best published method leaves {published:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
     cells = records["shrink"]["cells"]
     lost = {key: cell["after"] - cell["before"] for key, cell in cells.items()}
-    shares = {
-        (keep, start): lost[f"smollm2:{keep}:{start} + own text"] / lost[f"smollm2:{keep}:surgeon"]
+    wide = {key: cell["wide"]["value"] for key, cell in cells.items() if "wide" in cell}
+    shares = [
+        f"{loss[f'smollm2:{keep}:ours + own text'] / loss[f'smollm2:{keep}:surgeon']:.2f}"
+        for loss in (wide, lost)
         for keep in (0.8, 0.6)
-        for start in ("surgeon", "ours")
-    }
-    first, second = shares[0.8, "surgeon"], shares[0.6, "ours"]
-    assert first < shares[0.8, "ours"] and second < shares[0.6, "surgeon"]
-    assert f"{first:.2f} of it at keep 0.8 (from surgeon's start) and {second:.2f} at keep 0.6 (from ours)" in page
-    gone = 1 - lost["smollm2:0.8:ours + own text"] / lost["smollm2:0.8:ours"]
-    assert 0.3 < gone < 0.37 and "wrote itself a third of ours goes" in page
-    starts = {key: cell["distillation"][0] for key, cell in cells.items() if "distillation" in cell}
-    for start, ending in (("ours", " (ours, keep 0.8)"), ("surgeon", " (surgeon)")):
-        with_own, alone = (starts[f"smollm2:0.8:{start} + {kind}"] for kind in ("own text", "distilled"))
-        assert f"{with_own:.3f} instead of {alone:.3f}{ending}" in page
+    ]
+    assert f"{shares[0]} of it is left at keep 0.8 and {shares[1]} at keep 0.6, on the 4 096 tokens at the" in page
+    assert f"end of the sample {shares[2]} and {shares[3]}, since the best published method" in page
+    assert all(lost[f"smollm2:{keep}:surgeon"] < wide[f"smollm2:{keep}:surgeon"] for keep in (0.8, 0.6))
+    own = [f"{wide[f'smollm2:{keep}:{start} + own text']:.3f}" for keep in (0.8, 0.6) for start in ("ours", "surgeon")]
+    assert f"ours leaves {own[0]} and surgeon {own[1]} at keep 0.8, {own[2]} and {own[3]} at keep 0.6" in page
+    gone, gone_wide = (1 - loss["smollm2:0.8:ours + own text"] / loss["smollm2:0.8:ours"] for loss in (lost, wide))
+    assert 0.37 < gone < 0.43 and "wrote itself two fifths of ours go" in page
+    assert 0.45 < gone_wide < 0.55 and "(half of it on the larger text)" in page
+    assert {cell["rate"] for key, cell in cells.items() if key.endswith("+ own text")} == {0.003}
     balanced = [1 - lost[f"smollm2:{keep}:ours balanced"] / lost[f"smollm2:{keep}:ours"] for keep in (0.8, 0.6, 0.9)]
     assert f"{balanced[0]:.0%} of the loss of ours at keep 0.8 and {balanced[1]:.0%} at".replace("%", " %") in page
     assert balanced[2] < 0

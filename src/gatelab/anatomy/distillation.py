@@ -9,7 +9,9 @@ rates are tried for a part of the way. Windows that nothing is fitted to say whi
 and whether any was.
 
 Some thousand tokens are soon known by heart. A model that predicts next tokens can write more of them: from beginnings
-in the calibration text, each token drawn from its own predictions, which is where the divergence is to be small.
+in the calibration text, each token drawn from its own predictions. What a small model draws leads it astray: the
+further it goes on, the less it knows what comes next. So logits are divided by a temperature at which what it writes
+is as hard for it as the calibration text is, which is where the divergence is to be small.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.streams import first_of
-from gatelab.anatomy.texts import continued, logits_of
+from gatelab.anatomy.texts import continued, logits_of, token_losses
 from gatelab.display import Listener, ProgressLike
 from gatelab.errors import GatelabError, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
@@ -36,6 +39,8 @@ WARM = 10  # steps until the rate is what it is to be
 RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
 TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
 BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
+TEMPERATURES = (0.85, 0.9, 0.95, 1.0)  # at which some windows are written first, so many each
+WRITTEN_FIRST = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +186,7 @@ def distil(
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
     """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row.
 
-    On a GPU a copy in bfloat16 writes.
+    They are about as hard for it as those given, see `fair_temperature`. On a GPU a copy in bfloat16 writes.
 
     Args:
         dense: the given model.
@@ -200,17 +205,52 @@ def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: Progr
                 " windows of one length"
             )
         return terms.own_text.cpu()
-    generator = torch.Generator().manual_seed(terms.seed)
-    beginning = min(BEGINNING, length - 1)
-    count = -(-terms.own_text // length)
-    window = torch.randint(len(fitted), (count, 1), generator=generator)
-    place = torch.randint(length - beginning + 1, (count, 1), generator=generator)
-    beginnings = fitted[window, place + torch.arange(beginning)]
+    beginnings = beginnings_in(fitted, -(-terms.own_text // length), terms.seed)
     writer = dense
     if next(dense.parameters()).is_cuda:
         # Half the bytes to keep of each token, and kernels that know the sharing of keys: several times as fast.
         writer = with_half_weights(dense)
-    return continued(writer, beginnings, length, seed=terms.seed, progress=progress)
+    temperature = fair_temperature(writer, fitted, terms.seed, progress)
+    return continued(writer, beginnings, length, temperature=temperature, seed=terms.seed, progress=progress)
+
+
+def beginnings_in(rows: Tensor, count: int, seed: int) -> Tensor:
+    """So many runs of a few tokens, from places in windows that are drawn."""
+    generator = torch.Generator().manual_seed(seed)
+    length = rows.shape[1]
+    beginning = min(BEGINNING, length - 1)
+    window = torch.randint(len(rows), (count, 1), generator=generator)
+    place = torch.randint(length - beginning + 1, (count, 1), generator=generator)
+    return rows[window, place + torch.arange(beginning)]
+
+
+def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: ProgressLike = False) -> float:
+    """The temperature at which a model's own text is as hard for it as a given one: between 0.85 and 1.
+
+    Some windows are written at each of four temperatures, and their losses, which rise with it, are interpolated.
+
+    Args:
+        model: one of Transformers that predicts the next token.
+        rows: windows of the given text.
+        seed: of where own windows begin; what is drawn has the next one.
+        progress: what to show, see `gatelab.display`.
+
+    Returns:
+        The temperature.
+    """
+    beginnings = beginnings_in(rows, WRITTEN_FIRST, seed)
+    first = beginnings.shape[1]
+    temperatures = torch.tensor(TEMPERATURES).repeat_interleave(WRITTEN_FIRST)
+    beginnings = beginnings.repeat(len(TEMPERATURES), 1)
+    written = continued(model, beginnings, rows.shape[1], temperature=temperatures, seed=seed + 1, progress=progress)
+
+    def losses(windows: Tensor) -> Tensor:
+        """Of each window the mean loss behind a beginning."""
+        return token_losses(model, windows)[:, first - 1 :].double().mean(1)
+
+    wanted = float(losses(rows).mean())
+    rising = np.maximum.accumulate(losses(written).view(len(TEMPERATURES), -1).mean(1).numpy())
+    return float(np.interp(wanted, rising, TEMPERATURES))
 
 
 def with_half_weights(model: Any) -> Any:

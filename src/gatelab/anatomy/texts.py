@@ -234,6 +234,7 @@ def continued(
     beginnings: Tensor,
     length: int,
     *,
+    temperature: float | Tensor = 1.0,
     seed: int = 0,
     at_once: int | None = None,
     progress: ProgressLike = False,
@@ -244,6 +245,8 @@ def continued(
         model: one of Transformers that predicts the next token.
         beginnings: (windows, tokens) that they begin with, one at least.
         length: tokens a window, the beginning among them.
+        temperature: what logits are divided by, one number or one of each window; below 1 what is likely is drawn more
+            often than the model says.
         seed: of what is drawn.
         at_once: windows that are written together; None for what memory holds.
         progress: what to show, see `gatelab.display`.
@@ -252,6 +255,10 @@ def continued(
         (windows, length) tokens, on the CPU.
     """
     check_tokens(model, beginnings)
+    temperatures = torch.as_tensor(temperature, dtype=torch.float32)
+    of_windows = temperatures.shape in ((), (1,), (len(beginnings),))
+    if not of_windows or not bool(((temperatures > 0) & temperatures.isfinite()).all()):
+        raise GatelabError(f"temperature is {temperature!r}; give a positive number, or one of each window")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     if at_once is None:
@@ -259,12 +266,14 @@ def continued(
     parts = []
     steps, done = -(-len(beginnings) // at_once) * (length - beginnings.shape[1]), 0
     with reporting(progress, "writing") as report:
-        for rows in beginnings.to(device).split(at_once):
+        divided = temperatures.expand(len(beginnings))[:, None].to(device).split(at_once)
+        for rows, divisors in zip(beginnings.to(device).split(at_once), divided, strict=True):
             states, new = None, rows
             for _ in range(length - beginnings.shape[1]):
                 result = model(new, past_key_values=states, use_cache=True)
                 states = result.past_key_values
-                new = torch.multinomial(logits_of(result, model)[:, -1].float().softmax(-1), 1, generator=generator)
+                shares = (logits_of(result, model)[:, -1].float() / divisors).softmax(-1)
+                new = torch.multinomial(shares, 1, generator=generator)
                 rows = torch.cat([rows, new], 1)
                 done += 1
                 if report:
