@@ -236,7 +236,13 @@ def main(
                 told[0] = now
                 print(f"{now:.0f} s {done}/{total} {rung}", flush=True)
 
-        def climb(units: tuple[str, ...], own_sizes: tuple[str, ...], repeats: int, lrs: RateRule | None) -> Ladder:
+        def climb(
+            units: tuple[str, ...],
+            own_sizes: tuple[str, ...],
+            repeats: int,
+            lrs: RateRule | None,
+            checks: tuple[str, ...] | None = None,
+        ) -> Ladder:
             return ladder(
                 units,
                 "enwik8",
@@ -244,6 +250,7 @@ def main(
                 seeds,
                 repeats=(repeats,),
                 lrs=lrs,
+                checks=checks,
                 store=store,
                 backend="processes",
                 jobs=jobs,
@@ -256,6 +263,7 @@ def main(
             rule = climb(UNITS, sizes[:FIRST], 1, None).rule()
             climb(repeated, sizes[:FIRST], times, rule)
             climb(UNITS, sizes, 1, rule)
+            climb(UNITS, sizes[: FIRST + 1], 1, None, sizes[FIRST - 1 : FIRST + 1])
             climb(repeated, sizes[: len(repeated_sizes)], times, rule)
         except GatelabError as error:
             print(error, flush=True)

@@ -244,7 +244,7 @@ def test_worth_is_the_true_factor_at_every_size(offset):
     assert sum(truth in factor for factor in worth.factor) >= 4
     assert worth.extrapolated == (False, False, False, False, True)
     assert worth.sentence.startswith("swiglu is worth") and "at every size" in worth.sentence
-    assert "2.5e+07 by extrapolation of gelu" in worth.sentence
+    assert "25M by extrapolation of gelu" in worth.sentence
     inverse = offset.worth("gelu", "swiglu")
     assert inverse.overall.value == pytest.approx(1 / worth.overall.value)
     assert inverse.extrapolated == (True, False, False, False, False) and "fewer" in inverse.sentence

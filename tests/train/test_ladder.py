@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from gatelab.train.ladders import (
     LadderPoint,
     RateRule,
     RateSweep,
+    RungResult,
+    Work,
     at_end,
     best_rate,
     climb_facts,
@@ -117,6 +120,33 @@ def test_a_rung_refuses_another_text(text: Path) -> None:
 
 
 # ---- the ladder
+
+
+def test_a_rule_is_checked_at_the_sizes_asked_for_and_beyond_an_end(
+    text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses are made up: their bottom is at the rule's rate at the third size, at a fourth of it at the last."""
+    sizes = ["tiny", "mini", "small", "0.4M"]
+    shifts = dict(zip(sizes, (1.0, 1.0, 1.0, 0.25), strict=True))
+
+    def results(work: Work, rungs: Sequence[Rung]) -> Iterator[RungResult]:
+        for rung in rungs:
+            best = shifts[rung.recipe.size] * 4e-3
+            losses = [1 + math.log(m.lr / best) ** 2 for m in rung.members]
+            metrics = {"loss": losses, "train": losses, "diverged": [None] * len(losses), "tokens": 1, "flops": 1.0}
+            metrics |= {"parameters": 1, "seconds": 1.0, "throughput": 1.0, "together": len(losses)}
+            yield RungResult(rung.run("text"), metrics, "cpu", "now")
+
+    monkeypatch.setattr(Work, "results", results)
+    climb = ladder(["glu"], text, sizes, 1, checks=sizes[2:], progress=False, device="cpu", **SMALL)
+    swept = {sweep.size: sweep for sweep in climb.sweeps()}
+    assert set(swept) == set(sizes) and [len(swept[size].lrs) for size in sizes] == [4, 4, 3, 5]
+    rates = climb.rates().set_index("size")
+    assert rates["best"]["0.4M"] == pytest.approx(1e-3, rel=0.01) and not rates["end"].any()
+    assert rates["excess"]["0.4M"] == pytest.approx(math.log(4) ** 2, rel=0.02)
+    assert climb.rule().rate("glu", 128) == pytest.approx(4e-3, rel=0.01)
+    third = ladder(["glu"], text, sizes, 1, progress=False, device="cpu", **SMALL)
+    assert {sweep.size for sweep in third.sweeps()} == set(sizes[:3])
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +298,8 @@ def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
         ({"lrs": {"mlp": 1e-3}}, "no learning rate of glu"),
         ({"device": "cuda"}, "cuda"),
         ({"model": "vit"}, "model of text"),
+        ({"checks": ["3.2M"]}, "checks are .*beyond the 2 smallest, from which the rule is made: there are none"),
+        ({"sizes": ["tiny", "mini", "small"], "checks": ["mini"]}, "checks are .*the rule is made: small"),
         ({"data": "/nowhere.txt"}, "no file"),
         ({"options": {"context": 4000}}, "training tokens"),
     ],

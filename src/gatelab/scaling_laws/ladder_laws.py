@@ -580,11 +580,10 @@ class Worth(PlainResult):
         noun, trend = NOUNS[self.against], self.trend
         amount = f"{more_or_fewer(self.overall.value)} {noun} than {self.reference} {percent_ends(self.overall)}"
         if trend in ("falling", "rising"):
-            first, last = self.ends
+            (first, last), (least, most) = self.ends, map(size_words, (self.sizes[0], self.sizes[-1]))
             text = (
                 f"{self.unit} is worth {more_or_fewer(first.value)} {noun} than {self.reference} {percent_ends(first)} "
-                f"at {self.sizes[0]:.2g}, {trend} with size to {more_or_fewer(last.value)} {percent_ends(last)} "
-                f"at {self.sizes[-1]:.2g}"
+                f"at {least}, {trend} with size to {more_or_fewer(last.value)} {percent_ends(last)} at {most}"
             )
         elif not self.overall.excludes(1.0):
             if max(self.overall.high, 1 / self.overall.low) > 0.99 * _MOST_FACTOR:
@@ -594,7 +593,7 @@ class Worth(PlainResult):
             text = f"{self.unit} is worth {amount}, at every size"
         else:
             text = f"{self.unit} is worth {amount} over all sizes; whether that changes with size is undecided"
-        beyond = [f"{size:.2g}" for size, far in zip(self.sizes, self.extrapolated, strict=True) if far]
+        beyond = [size_words(size) for size, far in zip(self.sizes, self.extrapolated, strict=True) if far]
         if beyond:
             text += f" (at {', '.join(beyond)} by extrapolation of {self.reference})"
         return text
@@ -615,6 +614,17 @@ class Worth(PlainResult):
             for size, k, far in zip(self.sizes, self.factor, self.extrapolated, strict=True)
         ]
         return pd.DataFrame(rows)
+
+
+def size_words(size: float) -> str:
+    """A size to two digits, in millions where that is what one says.
+
+    >>> size_words(401408), size_words(25690112), size_words(1.5e16), size_words(83.1)
+    ('0.4M', '26M', '1.5e+16', '83')
+    """
+    if 1e4 <= size < 1e9:
+        return f"{size / 1e6:.2g}M"
+    return f"{size:.2g}"
 
 
 def more_or_fewer(factor: float) -> str:

@@ -518,11 +518,13 @@ class Climb:
         recipes: of each unit and size, smallest first, without learning rate and seed.
         seeds: how many trainings of each unit and size.
         repeats: how often the text is read, for each regime.
+        checked: the sizes at which the rule of learning rates is checked.
     """
 
     recipes: Mapping[tuple[str, str], Recipe]
     seeds: int
     repeats: tuple[int, ...]
+    checked: tuple[str, ...]
 
     @property
     def sizes(self) -> list[str]:
@@ -537,21 +539,21 @@ class Climb:
         """The first sweeps, at the smallest sizes."""
         return [self.sweep(unit, size, RATES) for unit, size in self.recipes if size in self.sizes[:TUNED]]
 
-    def extensions(self, ladder: Ladder) -> list[Rung]:
-        """Further rates where the best lies at an end."""
+    def extensions(self, ladder: Ladder, sizes: Sequence[str]) -> list[Rung]:
+        """Further rates where the best of some sizes lies at an end."""
         rungs = []
         for swept in ladder.sweeps():
-            if swept.end and (swept.unit, swept.size) in self.recipes:
+            if swept.end and swept.size in sizes and (swept.unit, swept.size) in self.recipes:
                 edge = {-1: swept.lrs[0], 1: swept.lrs[-1]}[swept.end]
                 further = [rounded_rate(edge * FACTOR ** (k * swept.end)) for k in (1, 2)]
                 rungs.append(self.sweep(swept.unit, swept.size, further))
         return rungs
 
     def checks(self, rule: RateRule) -> list[Rung]:
-        """Sweeps around the rates of the rule, at the smallest size that it was not made from."""
+        """Sweeps around the rates of the rule, at sizes that it was not made from."""
         rungs = []
         for (unit, size), own in self.recipes.items():
-            if size in self.sizes[TUNED : TUNED + 1]:
+            if size in self.checked:
                 rate = rule.rate(unit, Rung(own, (1.0,), (0,)).config.d_model)
                 rungs.append(self.sweep(unit, size, [rounded_rate(rate * FACTOR**k) for k in (-1, 0, 1)]))
         return rungs
@@ -579,6 +581,7 @@ def ladder(
     *,
     repeats: Sequence[int] = (1,),
     lrs: Mapping[str, float] | RateRule | None = None,
+    checks: Sequence[str] | None = None,
     store: Store | str | Path | None = None,
     backend: Backend = "serial",
     jobs: int | None = None,
@@ -597,6 +600,7 @@ def ladder(
         repeats: how often the text is read: 1 is every token once, 20 a twentieth of the text twenty times.
         lrs: learning rates by unit, at all sizes, or a rule that gives them; None sweeps them at the two smallest sizes
             and goes on by a rule.
+        checks: sizes at which further sweeps check that rule; None for the third size.
         store: a file in which every rung is kept as it ends, its checkpoints beside it: the same call goes on.
         backend: "serial", "processes" or "ray", which takes a GPU for each rung where the device is one.
         jobs: how many rungs at once.
@@ -610,6 +614,8 @@ def ladder(
         All trainings, with tables, laws and figures.
     """
     climb, text = planned(units, data, sizes, seeds, repeats, options)
+    if checks is not None:
+        climb = replace(climb, checked=checked_sizes(checks, climb.sizes))
     if device is not None:
         check_device(device, torch.float32)
     work = Work(text, store, backend, jobs, device, max_hours, time.monotonic())
@@ -664,7 +670,19 @@ def planned(
             counts[size] = config.body_count("mlp")
     if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
-    return Climb(recipes, seeds, tuple(repeats)), data_fingerprint(content)
+    third = tuple(sizes[TUNED : TUNED + 1])
+    return Climb(recipes, seeds, tuple(repeats), third), data_fingerprint(content)
+
+
+def checked_sizes(checks: Sequence[str], sizes: Sequence[str]) -> tuple[str, ...]:
+    """The sizes at which a rule is checked; refused where they are not beyond those that it is made from."""
+    beyond = sizes[TUNED:]
+    if isinstance(checks, str) or not set(checks) <= set(beyond):
+        raise GatelabError(
+            f"checks are {checks!r}; give sizes of this ladder beyond the {TUNED} smallest, from which the rule is made"
+            f": {', '.join(beyond) or 'there are none'}"
+        )
+    return tuple(checks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -799,9 +817,10 @@ def climbed(climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None
     if lrs is None:
         stage(climb.sweeps())
         for _ in range(ROUNDS):
-            stage(climb.extensions(so_far()))
+            stage(climb.extensions(so_far(), climb.sizes[:TUNED]))
         rule = so_far().rule()
         stage(climb.checks(rule))
+        stage(climb.extensions(so_far(), climb.checked))
         stage(climb.ascents(rule.rate))
     else:
         stage(climb.ascents(given_rates(climb, lrs)))

@@ -21,7 +21,7 @@ from gatelab.display import counted
 from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
 from gatelab.plotting.curves import size_text
 from gatelab.scaling_laws import LadderLaws
-from gatelab.scaling_laws.ladder_laws import EXPONENT, OFFSET, more_or_fewer, percent_ends
+from gatelab.scaling_laws.ladder_laws import EXPONENT, OFFSET, more_or_fewer, percent_ends, size_words
 from gatelab.scaling_laws.ladder_losses import SIGNIFICANT, LadderAxis
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
@@ -250,18 +250,35 @@ def law_claim(regime: Regime, axis: LadderAxis) -> Claim:
     paper, laws = "an exponent: P^-3 for GLUs, P^-2 for MLPs, of regressions in one dimension", regime.law(axis)
     if isinstance(laws, str):
         return Claim(what, paper, laws, "undecided", f"{climbed_words(regime)}.")
-    verdict: Verdict = "undecided"
-    if laws.verdict != "undecided":
-        verdict = reproduced_if(laws.verdict == "exponent")
     common = laws.laws[OFFSET.name]
+    ratios = dict(sorted(zip(laws.losses.units, laws.ratio, strict=True), key=lambda pair: -pair[1].value))
+    listed = ", ".join(f"{unit} {ratio:.2f}" for unit, ratio in ratios.items())
     because = (
-        f"{laws.sentence[:1].upper()}{laws.sentence[1:]}. Of {', '.join(laws.losses.units)} at "
+        f"{laws.sentence[:1].upper()}{laws.sentence[1:]}: {listed}. They are of "
         f"{counted(len(laws.losses.parameters), 'size')}; with one exponent for all it is {common.exponent[0]:.3f} and "
-        f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together."
+        f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together. What "
+        "learning rates that go by a rule cost at the larger sizes is in none of these intervals."
     )
     spread = f"{min(r.low for r in laws.ratio):.2f} to {max(r.high for r in laws.ratio):.2f}"
-    ours = f"{laws.verdict}; ratios of exponents to their mean {spread}"
-    return Claim(what, paper, ours, verdict, because, f"p {laws.exponents_differ.p:.2g}")
+    order = ""
+    if laws.verdict == "exponent":
+        order = f", {next(iter(ratios))} the steepest and {list(ratios)[-1]} the least steep"
+    ours = f"{laws.verdict}{order}; ratios of exponents to their mean {spread}"
+    return Claim(what, paper, ours, steeper_verdict(laws), because, f"p {laws.exponents_differ.p:.2g}")
+
+
+def steeper_verdict(laws: LadderLaws) -> Verdict:
+    """Whether gates are steeper: each of them than each other unit; or there is an offset, or one is less steep."""
+    if laws.verdict == "undecided":
+        return "undecided"
+    pairs = list(zip(laws.losses.units, laws.ratio, strict=True))
+    gates = [ratio for unit, ratio in pairs if gated(unit)]
+    others = [ratio for unit, ratio in pairs if not gated(unit)]
+    if laws.verdict == "offset" or any(gate.high < other.low for gate in gates for other in others):
+        return "differs"
+    if gates and others and all(gate.low > other.high for gate in gates for other in others):
+        return "reproduced"
+    return "undecided"
 
 
 def worth_claim(regime: Regime, reference: str) -> Claim:
@@ -277,7 +294,7 @@ def worth_claim(regime: Regime, reference: str) -> Claim:
     elif reference == RIVAL:
         verdict = reproduced_if(worth.overall.value < 1)
     sizes = "; ".join(
-        f"{size:.2g}: {more_or_fewer(k.value)} {percent_ends(k)}"
+        f"{size_words(size)}: {more_or_fewer(k.value)} {percent_ends(k)}"
         for size, k in zip(worth.sizes, worth.factor, strict=True)
     )
     because = f"By size {sizes}. {worth.sentence[:1].upper()}{worth.sentence[1:]}."
@@ -366,23 +383,28 @@ def rates_claim(rates: Frame) -> Claim:
 
 
 def check_claim(rates: Frame) -> Claim:
-    """What the rule costs at the size that it was not made from."""
+    """What the rule costs at sizes that it was not made from."""
     what = "loss at the rule's learning rate above that at the best, at a size it was not made from"
     checked = rates[~rates["made_the_rule"].astype(bool)]
     if checked.empty:
         return Claim(what, "-", "undecided: 0 sizes", "undecided", "The rule was not checked at a larger size.")
     known = checked.dropna(subset=["excess"])
     ends = checked[checked["end"] != 0]
-    parts = [f"{row.unit} {row.excess:.4f} ({row.factor:.2f} times the best rate)" for row in known.itertuples()]
-    because = f"At {', '.join(dict.fromkeys(checked['size']))}, by the parabola, in bits: {', '.join(parts)}."
+    parts = [
+        f"{row.unit} at {row.size} {row.excess:.4f} ({row.factor:.2f} times the best rate)"
+        for row in known.itertuples()
+    ]
+    because = f"By the parabola, in bits: {', '.join(parts)}."
     if len(ends):
         because += (
-            f" The best rate of {', '.join(ends['unit'])} lies at an end of the sweep, which tells no more than that "
-            "the rule's is too large or too small there."
+            f" The best rate of {', '.join(ends['unit'] + ' at ' + ends['size'])} lies at an end of the sweep, which "
+            "tells no more than that the rule's is too large or too small there."
         )
     if known.empty:
         return Claim(what, "-", "undecided: every best rate lies at an end", "undecided", because)
-    ours = f"at most {known['excess'].max():.4f} bits for {len(known)} of {counted(len(checked), 'unit')}"
+    ours = f"at most {known['excess'].max():.4f} bits for {len(known)} of {counted(len(checked), 'sweep')}"
+    if len(known) < len(checked):
+        ours += f"; of the others ({', '.join(checked[checked['excess'].isna()]['unit'])}) it is not known"
     return Claim(what, "-", ours, "new", because)
 
 
@@ -472,46 +494,52 @@ def summary(climbs: Climbs, tables: Tables) -> str:
     """What came out so far, as a paragraph whose numbers are all of the record."""
     regime, bits = climbs.once, plain_frame(tables["bits"])
     trainings = sum(len(r.points) for r in climbs.regimes.values())
-    device = climbs.ladder.facts["device"]
-    sentences = [f"{counted(trainings, 'training')} on an {device}, enwik8 byte by byte.", f"{climbed_words(regime)}."]
-    full = regime.common_sizes(regime.units)
-    sentences += [f"At {best_and_last(regime, bits, size)}" for size in dict.fromkeys([*full[:1], *full[-1:]])]
+    sentences = [
+        f"{counted(trainings, 'training')} on an {climbs.ladder.facts['device']}, enwik8 byte by byte; units have "
+        f"equal parameters and operations, and learning rates of their own. {climbed_words(regime)}."
+    ]
+    sentences += [f"At {ranking(regime, bits, size)}." for size in regime.common_sizes(regime.units)[-1:]]
     comparisons = regime.comparisons
     if not isinstance(comparisons, str):
         overall = [row for row in comparisons.rows if row.parameters is None]
         decided = sum(row.decided for row in overall)
         sentences.append(f"{decided} of {len(overall)} pairs of units are told apart over all sizes.")
-    sentences.append(scatter_words(regime))
-    law, worth = law_claim(regime, "parameters"), worth_claim(regime, RIVAL)
-    lines = [("An offset or an exponent:", law), (f"What {GATE} is worth in parameters of {RIVAL}:", worth)]
+    sentences += [scatter_words(regime), claim_words("An offset or an exponent:", law_claim(regime, "parameters"))]
+    worth = regime.worth(GATE, RIVAL)
+    if isinstance(worth, str):
+        sentences.append(f"What {GATE} is worth in parameters of {RIVAL} is {worth}.")
+    else:
+        sentences.append(f"{worth.sentence[:1].upper()}{worth.sentence[1:]}.")
+    cost = "What learning rates by a rule cost at a size beyond those that it is made from:"
+    sentences.append(claim_words(cost, check_claim(tables["rates"])))
+    return " ".join([*sentences, *repeating_words(climbs, bits)])
+
+
+def repeating_words(climbs: Climbs, bits: Frame) -> list[str]:
+    """What came out where the text repeats, in sentences."""
     repeated = climbs.regime(REPEATED)
+    sentences = [f"{climbed_words(repeated)}."]
     if repeated.points.empty:
-        return " ".join([*sentences, *map(claim_words, lines), f"{climbed_words(repeated)}."])
-    lines += [
-        (f"{GATE} less {RIVAL} with {repeated.name}:", hypothesis_claim(repeated, GATE)),
-        ("What repeating changes of that:", change_claim(climbs, GATE)),
-    ]
-    largest = repeated.common_sizes(repeated.units)[-1:]
-    repeating = [f"{climbed_words(repeated)}.", *(f"There, at {best_and_last(repeated, bits, s)}" for s in largest)]
+        return sentences
+    sentences += [f"There, at {ranking(repeated, bits, size)}." for size in repeated.common_sizes(repeated.units)[-1:]]
     rise = first_rise(repeated.points)
     if rise is not None:
-        repeating.append(f"Losses rise there from {rise[0]} to {rise[1]}: the text is learnt by heart.")
-    return " ".join([*sentences, *repeating, *map(claim_words, lines)])
+        sentences.append(f"Losses rise there from {rise[0]} to {rise[1]}: the text is learnt by heart.")
+    lead = claim_words(f"{GATE} less {RIVAL} over these sizes:", hypothesis_claim(repeated, GATE))
+    return [*sentences, lead, claim_words("What repeating changes of that:", change_claim(climbs, GATE))]
 
 
-def best_and_last(regime: Regime, bits: Frame, size: str) -> str:
-    """The best and the last unit of a size, and whether these two are told apart."""
+def ranking(regime: Regime, bits: Frame, size: str) -> str:
+    """The units of a size, best first, and whether the first and the last are told apart."""
     own = bits[(bits["repeats"] == regime.repeats) & (bits["size"] == size)].sort_values("bits")
-    first, last = own.iloc[0], own.iloc[-1]
+    listed = ", ".join(f"{row['unit']} {bits_words(row)}" for _, row in own.iterrows())
     return (
-        f"{size} parameters, {first['unit']}, the best of {len(own)}, has {bits_words(first)} bits a byte and "
-        f"{last['unit']}, the last, {bits_words(last)} ({told_apart(last)})."
+        f"{size} parameters they have, in bits a byte, {listed}; the first and the last are {told_apart(own.iloc[-1])}"
     )
 
 
-def claim_words(line: tuple[str, Claim]) -> str:
+def claim_words(words: str, claim: Claim) -> str:
     """A claim as a sentence that begins with some words."""
-    words, claim = line
     interval = f", {claim.interval}" if claim.interval else ""
     return f"{words} {claim.ours}{interval}."
 
