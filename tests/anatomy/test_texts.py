@@ -1,7 +1,10 @@
 """Models from disk, texts as windows, and what is said of those that cannot be read."""
 
+import hashlib
 import math
 import struct
+import zipfile
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from gatelab.anatomy import load_model, log_perplexity, split, windows
+from gatelab.data import text as texts
 from gatelab.data.archives import data_folder
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2
@@ -165,6 +169,24 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
         windows(str(tmp_path / "broken.npy"), None, 6)
     images = torch.rand(3, 1, 4, 4)
     assert torch.equal(windows(images), images)
+
+
+def test_windows_of_a_text_that_is_one_of_several_in_a_zip(tmp_path: Path, monkeypatch):
+    raw = b"It is a truth universally acknowledged."
+    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest(), size=len(raw))
+    monkeypatch.setitem(texts.TEXTS, "wikitext-2", small)
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+
+    def put(test: bytes) -> None:
+        with zipfile.ZipFile(tmp_path / "wikitext-2-raw-v1.zip", "w") as packed:
+            packed.writestr("wikitext-2-raw/wiki.train.raw", "for training")
+            packed.writestr("wikitext-2-raw/wiki.test.raw", test)
+
+    put(raw)
+    assert torch.equal(windows("wikitext-2", Letters(), 6), windows(raw.decode(), Letters(), 6))
+    put(raw[:-1])
+    with pytest.raises(GatelabError, match=r"is not wiki\.test\.raw: it holds 38 bytes"):
+        windows("wikitext-2", Letters(), 6)
 
 
 def test_texts_that_cannot_be_windows_are_refused(tmp_path: Path):

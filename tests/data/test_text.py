@@ -375,10 +375,10 @@ def test_shakespeare_is_downloaded_once(tmp_path, server, monkeypatch):
 SMALL = tuple(WORDS[i : i + n].encode() for i, n in ((0, 5000), (5000, 300), (5300, 400)))
 
 
-def _small_enwik8(monkeypatch, url="http://127.0.0.1/enwik8.zip"):
+def _small_enwik8(monkeypatch, url="http://127.0.0.1/enwik8.zip", zip_size=0):
     """A text of three parts in the place of enwik8."""
     raw = b"".join(SMALL)
-    small = replace(text.ENWIK8, url=url, sha256=hashlib.sha256(raw).hexdigest(), size=len(raw))
+    small = replace(text.ENWIK8, url=url, sha256=hashlib.sha256(raw).hexdigest(), size=len(raw), zip_size=zip_size)
     monkeypatch.setitem(text.TEXTS, "enwik8", small)
     monkeypatch.setitem(text.SPLITS, "enwik8", tuple(map(len, SMALL)))
     return raw
@@ -425,7 +425,7 @@ def test_parts_of_enwik8_are_encoded_by_themselves(tmp_path, monkeypatch):
 
 def test_enwik8_is_downloaded_once_and_unpacked(tmp_path, server, monkeypatch):
     packed = _zipped({"enwik8": b"".join(SMALL)})
-    _small_enwik8(monkeypatch, server.url("enwik8.zip", packed))
+    _small_enwik8(monkeypatch, server.url("enwik8.zip", packed), len(packed))
     seen = []
     for _ in range(2):
         _assert_small_enwik8(text_data("enwik8", "bytes", progress=lambda *pair: seen.append(pair)))
@@ -451,6 +451,110 @@ def test_a_bad_download_of_enwik8_is_refused_and_not_kept(tmp_path, server, monk
     spoil(server)
     with pytest.raises(GatelabError, match=says):
         text_data("enwik8", "bytes")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+WIKI, ALTERED = WORDS.encode(), WORDS.encode()[:-1]
+WIKI_ZIP = "wikitext-2-raw-v1.zip"
+WIKI_NAMES = ["wiki.test.raw", "wiki.test.raw.gz", "wiki.test.raw.zip", "wikitext-2-raw/wiki.test.raw", WIKI_ZIP]
+
+
+def _small_wikitext2(monkeypatch, url=f"http://127.0.0.1/{WIKI_ZIP}", zip_size=0):
+    """A short text in the place of WikiText-2's test text."""
+    small = replace(text.WIKITEXT2, url=url, sha256=hashlib.sha256(WIKI).hexdigest(), size=len(WIKI), zip_size=zip_size)
+    monkeypatch.setitem(text.TEXTS, "wikitext-2", small)
+
+
+def _wikitext2_zip(test, folder="wikitext-2-raw/"):
+    """An archive of the official layout; one block of a download does not hold the training text."""
+    train = np.random.default_rng(0).bytes(2**20 + 2**16)
+    files = {"wiki.train.raw": train, "wiki.valid.raw": b"valid", "wiki.test.raw": test}
+    return _zipped({f"{folder}{name}": content for name, content in files.items()})
+
+
+def _put_wikitext2(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_wikitext2_zip(content) if path.name == WIKI_ZIP else _packed(path.name, content))
+
+
+@pytest.mark.parametrize("folder", ["text", "."])
+@pytest.mark.parametrize("name", WIKI_NAMES)
+def test_wikitext2_in_a_folder(tmp_path, monkeypatch, no_network, name, folder):
+    _small_wikitext2(monkeypatch)
+    _put_wikitext2(tmp_path / folder / name, WIKI)
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    for _ in range(2):
+        data = text_data("wikitext-2", "bytes", test_fraction=0.25)
+        assert bytes(_whole(data)) == WIKI and len(data.test) == round(0.25 * len(WIKI))
+        assert (data.name, data.vocabulary, data.train.dtype, data.valid) == ("wikitext-2", 256, np.uint8, None)
+
+
+@pytest.mark.parametrize("name", WIKI_NAMES)
+def test_another_text_in_the_place_of_wikitext2_is_refused(tmp_path, monkeypatch, name):
+    _small_wikitext2(monkeypatch)
+    _put_wikitext2(tmp_path / name, ALTERED)
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    if name != WIKI_ZIP:  # as a file of the user it may be anything; that its tokens are then kept changes nothing
+        assert bytes(_whole(text_data(tmp_path / name, "bytes"))) == ALTERED
+    for tokenizer in ("bytes", "trained:300"):
+        with pytest.raises(
+            GatelabError,
+            match=rf"{name} is not wiki\.test\.raw: it holds {len(ALTERED)} bytes.*instead of {len(WIKI)} with.*copy",
+        ):
+            text_data("wikitext-2", tokenizer)
+
+
+def test_other_zips_in_the_place_of_wikitext2_are_refused(tmp_path, monkeypatch):
+    _small_wikitext2(monkeypatch)
+    (tmp_path / WIKI_ZIP).write_bytes(_wikitext2_zip(WIKI, folder="elsewhere/"))
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    with pytest.raises(GatelabError, match=r"3 files in it instead of one or wikitext-2-raw/wiki\.test\.raw\)"):
+        text_data("wikitext-2", "bytes")
+
+
+def test_a_file_is_not_searched_for_wikitext2(tmp_path):
+    (tmp_path / WIKI_ZIP).write_bytes(_wikitext2_zip(WIKI))
+    with pytest.raises(GatelabError, match=r"cannot be read \(there are 3 files in it instead of one\)"):
+        text_data(tmp_path / WIKI_ZIP, "bytes")
+
+
+def test_all_names_of_wikitext2_are_said_where_none_is_there(tmp_path, monkeypatch, no_network):
+    monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
+    with pytest.raises(GatelabError) as error:
+        text_data("wikitext-2", "bytes")
+    for name in WIKI_NAMES:
+        assert f"{tmp_path / 'text' / name}," in str(error.value) and f" {tmp_path / name}" in str(error.value)
+
+
+def test_wikitext2_is_downloaded_once_and_its_test_text_kept(tmp_path, server, monkeypatch):
+    packed = _wikitext2_zip(WIKI)
+    assert len(packed) > 2**20
+    _small_wikitext2(monkeypatch, server.url(WIKI_ZIP, packed), len(packed))
+    seen = []
+    for _ in range(2):
+        data = text_data("wikitext-2", "bytes", progress=lambda *pair: seen.append(pair))
+        assert bytes(_whole(data)) == WIKI
+    assert server.asked == [f"/{WIKI_ZIP}"] and seen[-1] == (len(packed), len(packed))
+    assert [path.name for path in (tmp_path / "cache" / "text").iterdir()] == ["wiki.test.raw"]
+    assert (tmp_path / "cache" / "text" / "wiki.test.raw").read_bytes() == WIKI
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda s: s.files.clear(), f"raw cannot be downloaded.*404.*by hand as {WIKI_ZIP} into.*set GATELAB_DATA"),
+        (lambda s: s.url(WIKI_ZIP, _wikitext2_zip(WIKI, "other/")), "is no whole zip.*3 files in it instead of one or"),
+        (lambda s: s.url(WIKI_ZIP, _wikitext2_zip(ALTERED)), f"altered: {len(ALTERED)} bytes.*instead of {len(WIKI)}"),
+        (lambda s: s.url(WIKI_ZIP, bytes(2**21 + 1)), f"is no whole zip: {2**21} bytes"),
+    ],
+    ids=["404", "elsewhere", "altered", "too long"],
+)
+def test_a_bad_download_of_wikitext2_is_refused_and_not_kept(tmp_path, server, monkeypatch, spoil, says):
+    packed = _wikitext2_zip(WIKI)
+    _small_wikitext2(monkeypatch, server.url(WIKI_ZIP, packed), len(packed))
+    spoil(server)
+    with pytest.raises(GatelabError, match=says):
+        text_data("wikitext-2", "bytes")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.data.archives import content
-from gatelab.data.text import TEXTS, decoded, empty, text_file, text_parts
+from gatelab.data.text import TEXTS, decoded, empty, text_content, text_file, text_parts
 from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.memory import most_that_fits
@@ -44,8 +43,9 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
 
     Args:
         text: a string; a file as `pathlib.Path` or its path as a string, numpy's .npy for token numbers; the name of a
-            text that gatelab knows, such as "fineweb-edu"; token numbers in one dimension, or in two as windows; or
-            images (count, channels, height, width) for models of images, which are given back as they are.
+            text that gatelab knows, such as "fineweb-edu", or "wikitext-2" for its test text; token numbers in one
+            dimension, or in two as windows; or images (count, channels, height, width) for models of images, which are
+            given back as they are.
         tokenizer: one of Transformers; None where the text is token numbers.
         length: tokens a window.
         most: windows, the first ones; a long text is read no further. None for all.
@@ -121,7 +121,7 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
     characters = str(text)
     if isinstance(text, Path) or characters in TEXTS or is_file(characters):
         path = text_file(text, None)
-        characters = decoded(content(path, "where it is from"), path)
+        characters = decoded(text_content(path, text), path)
         if not characters:
             raise empty(path)
     numbers: list[int] = []

@@ -31,7 +31,8 @@ def profile_command(
         typer.Argument(metavar="PATH", help="A folder of Transformers, a GGUF file, smollm2, minilm or stories260k."),
     ],
     text: Annotated[
-        str, typer.Option(metavar="FILE|NAME", help="Text to read: a file, fineweb-edu, enwik8 ...; .npy for tokens.")
+        str,
+        typer.Option(metavar="FILE|NAME", help="Text to read: a file, fineweb-edu, wikitext-2 ...; .npy for tokens."),
     ],
     module: Annotated[
         list[str] | None, typer.Option(help="A module by name, as often as needed.", show_default="all blocks")

@@ -52,8 +52,8 @@ Progress = Callable[[int, int], None]
 class Archive:
     """An original file: the folder it is kept in, its name, where it lives, and what it must be.
 
-    Where it is `zipped`, a zip of it lives at the address, and the hash and size are those of the file in it: unpacked
-    it is kept, and wherever it is found packed its content is what is checked.
+    Where it is the `member` of a zip, the zip lives at the address and has `zip_size` bytes, and the hash and size are
+    those of the member: unpacked it is kept, and wherever it is found packed its content is what is checked.
     """
 
     folder: str
@@ -61,14 +61,17 @@ class Archive:
     url: str
     sha256: str
     size: int
-    zipped: bool = False
+    member: str = ""
+    zip_size: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names that the file may have in a folder of the user."""
-        if self.zipped:
-            return self.file, f"{self.file}.gz", f"{self.file}.zip"
-        return (self.file,)
+        if not self.member:
+            return (self.file,)
+        own_zip = self.url.rpartition("/")[2]
+        names = self.file, f"{self.file}.gz", f"{self.file}.zip", self.member, own_zip
+        return tuple(dict.fromkeys(names))  # a zip of one file is often called like the file, and so is its member
 
 
 def places(folder: str) -> list[Path] | None:
@@ -116,10 +119,8 @@ def download(archive: Archive, target: Path, progress: Progress | None) -> None:
     except (OSError, HTTPException) as error:
         raise unreachable(error) from error
     with answer, target.open("wb") as out:
-        expected = archive.size
-        if archive.zipped:
-            expected = int(answer.headers.get("Content-Length") or expected)
-        while received <= archive.size:
+        expected = archive.zip_size or archive.size
+        while received <= expected:
             try:
                 block = answer.read(2**20)
             except (OSError, HTTPException) as error:
@@ -131,9 +132,9 @@ def download(archive: Archive, target: Path, progress: Progress | None) -> None:
             received += len(block)
             if progress:
                 progress(received, expected)
-    if archive.zipped:
+    if archive.member:
         try:
-            raw = unzipped(target)
+            raw = unzipped(target, archive.member)
         except ZIP_ERRORS as error:
             raise GatelabError(
                 f"the download of {archive.file} from {archive.url} is no whole zip: {received} bytes ({error}); try"
@@ -191,20 +192,23 @@ class RangeFile(io.RawIOBase):
 ZIP_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # the last where it is encrypted
 
 
-def unzipped(path: Path) -> bytes:
-    """The only file in a zip."""
+def unzipped(path: Path, member: str = "") -> bytes:
+    """The member of a zip; the only file in it where it has no such member."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
+        if member in names:
+            return archive.read(member)
         if len(names) != 1:
-            raise zipfile.BadZipFile(f"there are {len(names)} files in it instead of one")
+            expected = f"one or {member}" if member else "one"
+            raise zipfile.BadZipFile(f"there are {len(names)} files in it instead of {expected}")
         return archive.read(names[0])
 
 
-def content(path: Path, url: str) -> bytes:
-    """What is in a file, unpacked if it is gzipped or the only file of a zip."""
+def content(path: Path, url: str, member: str = "") -> bytes:
+    """What is in a file, unpacked if it is gzipped, or in a zip as that member or as the only file."""
     try:
         if path.suffix == ".zip":
-            return unzipped(path)
+            return unzipped(path, member)
         raw = path.read_bytes()
         if path.suffix == ".gz":
             return gzip.decompress(raw)
@@ -215,7 +219,7 @@ def content(path: Path, url: str) -> bytes:
 
 def checked_content(path: Path, archive: Archive) -> bytes:
     """What is in a file that a user has put somewhere, unpacked; refused if it is not what the archive must be."""
-    raw = content(path, archive.url)
+    raw = content(path, archive.url, archive.member)
     digest = hashlib.sha256(raw).hexdigest()
     if digest != archive.sha256:
         raise GatelabError(

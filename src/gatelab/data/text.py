@@ -1,4 +1,4 @@
-"""Text as tokens: FineWeb-Edu's sample, Shakespeare, enwik8 or any file, by GPT-2's tokenizer, its own, or as bytes.
+"""Text as tokens: texts that have a name, such as enwik8, or any file, by GPT-2's tokenizer, its own, or as bytes.
 
 GPT-2's byte-pair encoding is that of the library `tokenizers`, made of GPT-2's files encoder.json and vocab.bpe; the
 library can train another on the training part of a text. Tokens are uint16 in memory, bytes uint8; batches are
@@ -80,9 +80,20 @@ ENWIK8 = Archive(
     "http://mattmahoney.net/dc/enwik8.zip",
     "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
     10**8,
-    zipped=True,
+    member="enwik8",
+    zip_size=36445475,
 )
-TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE, "enwik8": ENWIK8}
+# The test text alone, on which papers on pruning measure perplexity; the zip has a training and a validation text too.
+WIKITEXT2 = Archive(
+    "text",
+    "wiki.test.raw",
+    "https://wikitext.smerity.com/wikitext-2-raw-v1.zip",
+    "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08",
+    1290590,
+    member="wikitext-2-raw/wiki.test.raw",
+    zip_size=4721645,
+)
+TEXTS = {"fineweb-edu": FINEWEB, "tinyshakespeare": SHAKESPEARE, "enwik8": ENWIK8, "wikitext-2": WIKITEXT2}
 # Training, validation and test bytes, for texts of which the literature knows them.
 SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 TOKENIZERS = ("gpt2", "bytes")
@@ -245,10 +256,11 @@ def text_data(
     """The tokens of a text, the last of them for testing.
 
     Args:
-        source: "fineweb-edu", "tinyshakespeare", "enwik8", or a file: text, gzipped or zipped text, or Parquet. A
-            Parquet file, such as one of FineWeb-Edu's own, has its documents in the column "text"; each is followed by
-            the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and testing, as
-            in the literature, each encoded by itself.
+        source: "fineweb-edu", "tinyshakespeare", "enwik8", "wikitext-2", or a file: text, gzipped or zipped text, or
+            Parquet. A Parquet file, such as one of FineWeb-Edu's own, has its documents in the column "text"; each is
+            followed by the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and
+            testing, as in the literature, each encoded by itself. "wikitext-2" is WikiText-2's test text alone, which
+            is parted as a file is.
         tokenizer: "gpt2", "bytes" (256 tokens, no file needed), a `BPE`, or "trained:4096" for one of so many tokens,
             257 to 65536, that is trained on the training part of this text; the text is then cut by bytes, and each
             part encoded by itself.
@@ -279,7 +291,10 @@ def text_data(
         train, valid, test = (part_tokens(part, encoder) for part in parts)
     else:
         encoder = encoder_of(tokenizer, progress)
-        tokens = tokens_of(path, encoder)
+        if is_checked(source):
+            tokens = part_tokens(text_content(path, source), encoder)
+        else:
+            tokens = tokens_of(path, encoder)
         n_valid, n_test = (round(share * len(tokens)) for share in shares)
         end = len(tokens) - n_test
         train, valid, test = tokens[: end - n_valid], tokens[end - n_valid : end], tokens[end:]
@@ -330,16 +345,15 @@ def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[byte
     Returns:
         The three parts.
     """
-    if name in SPLITS:
-        raw = checked_content(path, TEXTS[name])
-        first, second = SPLITS[name][0], SPLITS[name][0] + SPLITS[name][1]
-        return raw[:first], raw[first:second], raw[second:]
     if path.suffix == ".parquet":
         raise GatelabError(
             f"{path} is Parquet, and tokenizers are trained on text; write its documents into a text file, or take the"
             " tokenizer 'gpt2' or 'bytes'"
         )
-    raw = content(path, "where it came from")
+    raw = text_content(path, name)
+    if name in SPLITS:
+        first, second = SPLITS[name][0], SPLITS[name][0] + SPLITS[name][1]
+        return raw[:first], raw[first:second], raw[second:]
     if not decoded(raw, path):
         raise empty(path)
     n_valid, n_test = (round(share * len(raw)) for share in shares)
@@ -600,6 +614,18 @@ def text_file(source: str | Path, progress: Progress | None) -> Path:
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give one, or one of {', '.join(map(repr, TEXTS))}")
     return path
+
+
+def is_checked(name: str | Path) -> bool:
+    """Whether a text is known by the hash of its content, in whatever form a user's folder has it."""
+    return name in TEXTS and bool(TEXTS[str(name)].member)
+
+
+def text_content(path: Path, name: str | Path) -> bytes:
+    """What the file of a text holds, unpacked; refused if it is not the text of that name."""
+    if is_checked(name):
+        return checked_content(path, TEXTS[str(name)])
+    return content(path, "where it came from")
 
 
 def fineweb_sample(archive: Archive) -> Path:
