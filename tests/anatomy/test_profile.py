@@ -237,7 +237,8 @@ def test_a_profile_is_a_value(tmp_path: Path):
     assert plain["sentences"] == list(result.sentences())
     assert result.plot(tmp_path / "profile.png") and (tmp_path / "profile.png").stat().st_size > 1000
     calls = []
-    small(tiny("llama"), progress=lambda done, total: calls.append((done, total)))
+    there = small(tiny("llama"), device="cpu", progress=lambda done, total: calls.append((done, total)))
+    assert there.plain()["blocks"] == result.plain()["blocks"]
     assert calls[-1][0] == calls[-1][1] and [d for d, _ in calls] == sorted(d for d, _ in calls)
 
 

@@ -58,6 +58,7 @@ def test_errors_are_one_line(folder: Path, tmp_path: Path):
         (folder, "--text", tmp_path / "none.txt"): "no tokenizer",
         (folder, "--text", tokens, "--length", 16, "--module", "mlp"): "has no module 'mlp'; did you mean",
         (folder, "--text", tokens, "--out", tmp_path / "page.docx"): "give a name that ends in",
+        (folder, "--text", tokens, "--length", 16, "--device", "cuda:99"): "cuda:99",
     }
     for words, message in wrong.items():
         result = gatelab(*words)

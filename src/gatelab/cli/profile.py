@@ -42,6 +42,7 @@ def profile_command(
     length: Annotated[int | None, typer.Option(min=2, help="Tokens a window.", show_default="128")] = None,
     steps: Annotated[int | None, typer.Option(min=0, help="Steps of every fitted unit.", show_default="20")] = None,
     losses: Annotated[bool, typer.Option(help="Run the model with blocks skipped and made linear.")] = True,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cpu")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the page, .html, the figure, or all numbers, .json.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -59,6 +60,7 @@ def profile_command(
             tokenizer=tokenizer,
             modules=module,
             losses=losses,
+            device=device,
             progress=report,
             **options,
         )
