@@ -18,7 +18,9 @@ from gatelab.estimators.columns import (
     LevelSpread,
     LevelTerm,
     TableColumns,
+    are_many,
     level_effects,
+    neighbours_alike,
     positions,
 )
 
@@ -245,6 +247,79 @@ def test_both_estimators_learn_the_line_of_each_level_and_keep_it_in_their_files
     assert classifier.columns_.columns[1].slopes and classifier.score(table[400:], classes[400:]) > 0.85
     again = GatedClassifier.load(classifier.save(tmp_path / "c"))
     assert np.array_equal(again.predict_proba(table), classifier.predict_proba(table))
+
+
+def persons(rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 60 persons by number, their age and a size: each person has a mean, and age counts smoothly."""
+    generator = np.random.default_rng(seed)
+    person, age = generator.integers(100, 160, rows), generator.integers(20, 70, rows)
+    own = np.random.default_rng(9).normal(size=60)[person - 100]
+    y = own + np.sin(age / 10) + 0.3 * generator.normal(size=rows)
+    return np.stack([person, age, generator.normal(size=rows)], axis=1).astype(float), y
+
+
+def test_numbers_that_are_names_are_told_from_numbers():
+    """A person's number is a name; an age is not, though it has as many values; nor is a number of few values."""
+    x, y = persons()
+    columns = TableColumns.of(x, y[:, None], np.ones(len(y)))
+    person, age, size = columns.columns
+    assert (person.kind, len(person.levels), person.averaged) == ("number", 60, True)
+    assert "a name of 60 levels, the mean target of each" in repr(person)
+    assert not age.levels and not size.levels and not columns.plain and columns.width == 4
+    encoded = columns.encode(x)
+    assert np.array_equal(encoded[:, [0, 2, 3]], x) and np.corrcoef(encoded[:, 1], y)[0, 1] > 0.7
+    unknown = columns.encode(np.array([[7.0, 30.0, 0.0]]))
+    assert unknown[0, 0] == 7.0 and unknown[0, 1] == pytest.approx(y.mean())
+    # No row is told its own target, and what tells rows apart has none in it.
+    fold = np.random.default_rng(3).integers(0, 5, len(y))
+    trained = columns.training(x, y[:, None], np.ones(len(y)), fold)
+    changed = y.copy()
+    changed[7] += 100.0
+    assert np.array_equal(columns.training(x, changed[:, None], np.ones(len(y)), fold)[7], trained[7])
+    assert np.array_equal(columns.keys(x), x)
+    assert TableColumns.restored(json.loads(json.dumps(columns.facts()))) == columns
+    assert not TableColumns.of(np.round(x / 10), y[:, None], np.ones(len(y))).averaged
+
+
+def test_neighbours_are_compared_as_the_plain_f_test_of_pairs_does():
+    x, y = persons(200)
+    weight = np.random.default_rng(1).integers(1, 4, 200).astype(float)
+    rows = np.repeat(np.arange(200), weight.astype(int))
+    values = np.unique(x[:, 0])
+    parts = {value: y[rows][x[rows, 0] == value] for value in values}
+    within = sum(((part - part.mean()) ** 2).sum() for part in parts.values()) / (len(rows) - len(values))
+    pairs = list(zip(values[::2], values[1::2], strict=False))
+    apart = [(parts[a].mean() - parts[b].mean()) ** 2 / (1 / len(parts[a]) + 1 / len(parts[b])) for a, b in pairs]
+    expected = fisher.sf(np.mean(apart) / within, len(pairs), len(rows) - len(values))
+    assert neighbours_alike(x[:, 0], y[:, None], weight) == pytest.approx(expected, rel=1e-6)
+    assert neighbours_alike(x[:, 0], (x[:, :1] / 10) + 1e-3 * y[:, None], weight) == 1.0, "all of it is smooth"
+
+
+def test_numbers_by_chance_are_seldom_called_names():
+    """Of 200 tables of three such columns by chance, heavy tails among them, 0.2 are expected to be called one.
+
+    More than 4 have a probability of 3e-6.
+    """
+    called = 0
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        x = generator.integers(0, 40, (200, 3)).astype(float)
+        y = generator.standard_t(2, size=(200, 1)) + np.sin(x[:, :1] / 8)
+        called += TableColumns.of(x, y, np.ones(200)).averaged
+    assert called <= 4
+    assert not are_many(np.arange(100.0)) and not are_many(np.arange(100) // 4 + 0.5)
+
+
+def test_both_estimators_learn_what_persons_have_by_number(tmp_path):
+    x, y = persons(900)
+    model = GatedRegressor("glu", width=2, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(x[:600], y[:600])
+    assert model.score(x[600:], y[600:]) > 0.8 > 0.5 > np.corrcoef(x[:, 0], y)[0, 1] ** 2
+    loaded = GatedRegressor.load(model.save(tmp_path / "r"))
+    assert np.array_equal(loaded.predict(x), model.predict(x)) and loaded.columns_ == model.columns_
+    classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(x[:600], y[:600] > 0)
+    assert classifier.columns_.averaged and classifier.score(x[600:], y[600:] > 0) > 0.8
+    again = GatedClassifier.load(classifier.save(tmp_path / "c"))
+    assert np.array_equal(again.predict_proba(x), classifier.predict_proba(x))
 
 
 def test_what_is_refused():

@@ -4,6 +4,7 @@
     levels      a column of zeros and ones for each level, of at most `MOST_LEVELS`
     means       of a column with more levels: the mean target of each, other columns being equal; and beside it, where
                 levels have slopes of their own in a number, the line of each at the row's number
+    names       of whole numbers that stand for somebody, such as those of persons in a panel: a number, and means
 
 "Other columns being equal": beside a linear map of all numbers and of the columns of few levels, each level adds its
 own, drawn towards zero where it has few rows, as far as the spread of levels beside that of rows says. So levels that
@@ -11,6 +12,10 @@ were seen at different times or sizes are compared at one. A number in which slo
 chance would have it (`CHANCE`, by the F-test of a common slope; at most `MOST_SLOPES` such numbers) gives each level a
 slope as well, drawn towards zero likewise, about the mean of the number in the level. Where there is none nothing is
 added.
+
+Whole numbers of more than `MOST_LEVELS` values, of some rows each, are names where neighbours differ by more than
+chance would have it (`CHANCE`, by the F-test of pairs of neighbours, beside a linear map of all columns), and at least
+half as much as any two values do: what is smooth in a number, as most things are in an age or a size, is not.
 
 Means and slopes of rows that are trained on are taken without the rows' own fold: a level that has one row would
 otherwise tell the target itself. A level that training did not have is, in zeros and ones, none of them; among means it
@@ -27,6 +32,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import fdtrc
+from scipy.stats import rankdata
 from sklearn.utils.validation import validate_data
 
 from gatelab.arrays import Array
@@ -34,6 +40,8 @@ from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
 MOST_LEVELS = 12
+# Rows of a name, on average: with fewer nothing is known of it, with more the number alone tells nearly as much.
+FEWEST_ROWS, MOST_ROWS = 2, 50
 # Numbers in which a column's levels have slopes, at most; how often levels of one slope would be given others, at most.
 MOST_SLOPES, CHANCE = 2, 1e-3
 # Rounds in which the linear map and the levels are fitted in turn; rows that zero counts for, beside those of a level.
@@ -76,7 +84,7 @@ class TableColumn:
         kind: "number", "levels" or "means".
         median: of a number: what stands for a missing value.
         marked: of a number: whether a second column says where it is missing.
-        levels: of a category: its levels, as text.
+        levels: of a category, or of a number that is a name: its levels, as text.
         means: of many levels: the mean targets of each, an entry an output, and last those of all rows.
         slopes: of many levels: those in the numbers where they differ.
     """
@@ -94,23 +102,39 @@ class TableColumn:
         if self.slopes:
             slopes = f", and its slope in {counted(len(self.slopes), 'number')}"
         parts = {
-            "number": "a number, marked where it is missing" if self.marked else "a number",
+            "number": f"{'a name' if self.levels else 'a number'}{', marked where it is missing' * self.marked}",
             "levels": f"{counted(len(self.levels), 'level')}, a column each",
             "means": f"{counted(len(self.levels), 'level')}, the mean target of each{slopes}",
         }
+        if self.kind == "number" and self.levels:
+            parts["number"] += f" of {parts['means']}"
         return one_line(self, f"{self.name}: {parts[self.kind]}")
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it becomes the mean target of its level, alone or beside a number."""
+        return bool(self.levels) and self.kind != "levels"
 
     @property
     def width(self) -> int:
         """How many columns of numbers it becomes."""
-        return {
-            "number": 1 + self.marked,
-            "levels": len(self.levels),
-            "means": (len(self.means[0]) if self.means else 0) * (1 + bool(self.slopes)),
-        }[self.kind]
+        means = (len(self.means[0]) if self.means else 0) * (1 + bool(self.slopes))
+        return {"number": 1 + self.marked, "levels": len(self.levels), "means": 0}[self.kind] + means
 
     def encode(self, values: Any, numbers: Mapping[int, Array] | None = None) -> Array:
         """The column of a table that is to be predicted, (rows, width); slopes need the numbers they are in."""
+        parts = [self.without_means(values)]
+        if self.averaged:
+            index = positions(as_levels(values), self.levels)
+            means = np.asarray(self.means)[index]
+            parts.append(means)
+            if self.slopes:
+                assert numbers is not None
+                parts.append(sum((s.added(index, numbers[s.number]) for s in self.slopes), means))
+        return np.concatenate(parts, axis=1)
+
+    def without_means(self, values: Any) -> Array:
+        """What of the column has no target in it: a number, or zeros and ones; of means nothing."""
         if self.kind == "number":
             number = as_numbers(values, self.name)
             missing = np.isnan(number)
@@ -118,14 +142,10 @@ class TableColumn:
             if self.marked:
                 columns.append(missing.astype(np.float64))
             return np.stack(columns, axis=1)
-        index = positions(as_levels(values), self.levels)
         if self.kind == "levels":
+            index = positions(as_levels(values), self.levels)
             return (index[:, None] == np.arange(len(self.levels))).astype(np.float64)
-        means = np.asarray(self.means)[index]
-        if not self.slopes:
-            return means
-        assert numbers is not None
-        return np.concatenate([means, sum((s.added(index, numbers[s.number]) for s in self.slopes), means)], axis=1)
+        return np.empty((len(values), 0))
 
 
 @dataclass(frozen=True)
@@ -156,7 +176,7 @@ class TableColumns:
         >>> columns.encode(pd.DataFrame({"size": [2.0], "kind": ["c"]})).tolist()
         [[2.0, 0.0, 0.0, 0.0, 0.0]]
         """
-        columns = cls(tuple(column_of(name, values) for name, values in named(table)))
+        columns = cls(tuple(column_of(name, values) for name, values in named(table))).with_names(table, y, weight)
         if columns.averaged:
             return columns.averages(table, y, weight, choose=True)
         return columns
@@ -169,18 +189,18 @@ class TableColumns:
     @property
     def averaged(self) -> bool:
         """Whether some column is the mean target of its level, so that rows that are trained on are encoded apart."""
-        return any(column.kind == "means" for column in self.columns)
+        return any(column.averaged for column in self.columns)
 
     @property
     def plain(self) -> bool:
         """Whether every column is a number that is nowhere missing, so that nothing changes."""
-        return all(column.kind == "number" and not column.marked for column in self.columns)
+        return all(column.kind == "number" and not (column.marked or column.levels) for column in self.columns)
 
     def encode(self, table: Any) -> Array:
         """The rows of a table that is to be predicted, as numbers (rows, width)."""
         parts = [part for _, part in named(table)]
         sloped = {slope.number for column in self.columns for slope in column.slopes}
-        numbers = {i: self.columns[i].encode(parts[i])[:, 0] for i in sloped}
+        numbers = {i: self.columns[i].without_means(parts[i])[:, 0] for i in sloped}
         values = [column.encode(part, numbers) for column, part in zip(self.columns, parts, strict=True)]
         return np.concatenate(values, axis=1)
 
@@ -206,8 +226,8 @@ class TableColumns:
             The `TableColumns`.
         """
         parts = [part for _, part in named(table)]
-        many = [i for i, column in enumerate(self.columns) if column.kind == "means"]
-        plain = {i: column.encode(parts[i]) for i, column in enumerate(self.columns) if column.kind != "means"}
+        many = [i for i, column in enumerate(self.columns) if column.averaged]
+        plain = {i: column.without_means(parts[i]) for i, column in enumerate(self.columns)}
         indices = [positions(as_levels(parts[i]), self.columns[i].levels) for i in many]
         x = np.concatenate([*plain.values(), np.ones((len(y), 1))], axis=1)
         # In an order that is that of the rows' content, so that sums are the same to the last bit in any other.
@@ -245,14 +265,28 @@ class TableColumns:
                 columns[term.column] = replace(column, slopes=(*column.slopes, part))
         return TableColumns(tuple(columns))
 
+    def with_names(self, table: Any, y: Array, weight: Array) -> TableColumns:
+        """These columns, with the levels of numbers that are names."""
+        parts = [part for _, part in named(table)]
+        x = [column.without_means(part) for column, part in zip(self.columns, parts, strict=True)]
+        whole = [i for i, column in enumerate(self.columns) if column.kind == "number" and are_many(x[i][:, 0])]
+        if not whole:
+            return self
+        left = level_effects(np.concatenate([*x, np.ones((len(y), 1))], axis=1), [], y, weight)[1]
+        ranks = rankdata(left, axis=0)  # so that a few rows far off do not tell
+        columns = list(self.columns)
+        for i in whole:
+            if neighbours_alike(x[i][:, 0], ranks, weight) < CHANCE / len(columns):
+                columns[i] = replace(columns[i], levels=tuple(sorted(set(as_levels(parts[i]).tolist()))))
+        return TableColumns(tuple(columns))
+
     def keys(self, table: Any) -> Array:
         """What tells the rows of a table apart, without any target in it: (rows, keys)."""
         parts = []
         for column, (_, part) in zip(self.columns, named(table), strict=True):
+            parts.append(column.without_means(part))
             if column.kind == "means":
                 parts.append(positions(as_levels(part), column.levels)[:, None].astype(np.float64))
-            else:
-                parts.append(column.encode(part))
         return np.concatenate(parts, axis=1)
 
     def fold(self, table: Any, folds: int, seed: int) -> NDArray[np.intp]:
@@ -312,6 +346,52 @@ def column_of(name: str, values: Any) -> TableColumn:
     if len(levels) <= MOST_LEVELS:
         return TableColumn(name, "levels", levels=levels)
     return TableColumn(name, "means", levels=levels)
+
+
+def are_many(numbers: Array) -> bool:
+    """Whether these are whole numbers of many values, with some rows each.
+
+    >>> [are_many(np.arange(2000.0) // k) for k in (1, 2, 50, 100)], are_many(np.arange(40) // 2 / 2)
+    ([False, True, True, False], False)
+    """
+    if not np.array_equal(numbers, np.round(numbers)):
+        return False
+    count = len(np.unique(numbers))
+    return count > MOST_LEVELS and FEWEST_ROWS * count <= len(numbers) <= MOST_ROWS * count
+
+
+def neighbours_alike(numbers: Array, left: Array, weight: Array) -> float:
+    """How often rows of neighbouring numbers, were they alike, would differ as much as these do: the F-test of pairs.
+
+    It is 1 as well where neighbours differ by less than half of what any two values do.
+
+    Args:
+        numbers: of the rows, of each value some.
+        left: what a linear map of all columns leaves of the targets (rows, outputs).
+        weight: of the rows, which count as often.
+
+    Returns:
+        The probability; small for names, whose neighbours have nothing in common, and not for what is smooth.
+
+    >>> rows, noise = np.arange(400) // 4, np.random.default_rng(0).standard_normal((500, 1))
+    >>> names, smooth = noise[400:][rows], np.sin(rows / 8)[:, None]
+    >>> [bool(neighbours_alike(rows, y + noise[:400], np.ones(400)) < 1e-3) for y in (names, smooth)]
+    [True, False]
+    """
+    values, index = np.unique(numbers, return_inverse=True)
+    term = LevelTerm(0, len(values), index, np.ones(len(index)))
+    rows, sums = term.sums(weight[:, None]), term.sums(weight[:, None] * left)
+    means = sums / rows
+    within = float(weight @ np.square(left - means[index]).sum(1))
+    free, pairs = weight.sum() - len(values), len(values) // 2
+    first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    between = float((np.square(means[first] - means[second]) / (1 / rows[first] + 1 / rows[second])).sum())
+    about = means - weight @ left / weight.sum()
+    spread = float((rows * np.square(about)).sum()) / (len(values) - 1)
+    noise = within / max(free, 1.0)
+    if free < 1 or between / pairs - noise < (spread - noise) / 2:
+        return 1.0
+    return float(fdtrc(pairs, free, between / pairs / max(noise, 1e-300)))
 
 
 @dataclass(frozen=True)
