@@ -79,7 +79,7 @@ def _fits() -> dict[str, Any]:
     x = np.random.default_rng(0).uniform(-1, 1, (60, 5))
     wide = gl.Problem.from_arrays(x, x[:, :2] ** 2, name=LONG, columns=tuple(f"column {i}" for i in range(5)))
     curve = gl.problem("exp(sin(3*x))", n=300)
-    study = gl.scaling(["mlp", "glu"], curve, [13, 14, 15], seeds=2, jobs=1)
+    study = gl.scaling(["mlp", "glu"], curve, [13, 14, 15], seeds=2, jobs=1, starts=1)
     P, D = (z.ravel() for z in np.meshgrid([1e7, 1e8, 1e9], [1e9, 1e10, 1e11]))
     law = gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=10)
     fit = gl.fit("glu", curve, 13)
@@ -300,4 +300,4 @@ def _rest() -> dict[str, Any]:
 
 
 def public_scaling() -> gl.Scaling:
-    return gl.scaling("glu", "x2", [2, 3], jobs=1)
+    return gl.scaling("glu", gl.problem("x2", n=100), [2, 3], jobs=1, starts=1)

@@ -157,11 +157,12 @@ def _text() -> TextData:
 X = np.random.default_rng(0).standard_normal((20, 4))
 TINY: dict[str, Any] = {"size": "tiny", "steps": 4, "batch": 2, "evaluations": 2}
 P, D = (z.ravel() for z in np.meshgrid([1e7, 1e8, 1e9], [1e9, 1e10, 1e11]))
+LINE, PLANE = gl.problem("x2", n=100), gl.problem("x*y", n=100)
 LONG_CALLS: dict[str, Any] = {
-    "fit": lambda p: gl.fit("swiglu", "x*y", 1, seeds=2, starts=1, rounds=1, steps=2, progress=p),
-    "fit by knots": lambda p: gl.fit("glu", "x2", 2, seeds=2, progress=p),
-    "fit_many": lambda p: gl.fit_many("glu", "x*y", [1], starts=1, rounds=0, steps=2, progress=p),
-    "scaling": lambda p: gl.scaling("glu", "x2", [2, 3], jobs=1, progress=p),
+    "fit": lambda p: gl.fit("swiglu", PLANE, 1, seeds=2, starts=1, rounds=1, steps=2, progress=p),
+    "fit by knots": lambda p: gl.fit("glu", LINE, 2, seeds=2, starts=1, progress=p),
+    "fit_many": lambda p: gl.fit_many("glu", PLANE, [1], starts=1, rounds=0, steps=2, progress=p),
+    "scaling": lambda p: gl.scaling("glu", LINE, [2, 3], jobs=1, starts=1, progress=p),
     "fit_law": lambda p: gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=4, progress=p),
     "compare": lambda p: gl.compare(
         ["mlp", "bilinear"], (X, X[:, 0] * X[:, 1]), widths=[1], seeds=1, features=4, d_model=4, progress=p

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import gatelab as gl
 from gatelab.cli import app, predict
 from gatelab.data import tables
+from gatelab.estimators import trees
 from gatelab.linearization.exchange import export
 
 QUICK = {"starts": 1, "rounds": 0, "steps": 8}
@@ -244,7 +245,9 @@ def test_an_unknown_target_spoils_no_prediction(fit: gl.Fit) -> None:
 
 
 @pytest.mark.parametrize("labels", [["dear", "cheap"], [2.0, 1.0]])
-def test_a_classifier_gives_classes_and_their_probabilities(labels: list) -> None:
+def test_a_classifier_gives_classes_and_their_probabilities(labels: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "_TREES", 10)
+    monkeypatch.setattr(trees, "_AVERAGED", 5)
     rows = table()
     y = np.where(rows["price"] > rows["price"].median(), labels[0], labels[1])
     model = gl.GatedClassifier("steps", members=3, random_state=0).fit(rows[["rooms", "age"]], y)

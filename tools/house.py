@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "gatelab"
@@ -35,8 +36,13 @@ class Module:
         parts = self.path.with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
+    @cached_property
+    def every_node(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree: a walk takes longer than any rule, and most rules would take their own."""
+        return tuple(ast.walk(self.tree))
+
     def nodes(self, *kinds: type) -> Iterator[ast.AST]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, kinds))
+        return (node for node in self.every_node if isinstance(node, kinds))
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ def vague_names(modules: tuple[Module, ...]) -> tuple[tuple[str, ...], int]:
     """Bindings with a vague name, and the number of all bindings: assignments, loops, arguments."""
     vague, count = [], 0
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.every_node:
             name = None
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 name = node.id

@@ -172,7 +172,7 @@ def test_fit_takes_the_best_of_seeds() -> None:
 @pytest.mark.parametrize("header", ["", "x,y\n", "\ufeffx, y\n"])
 def test_fit_reads_csv(here: Path, header: str) -> None:
     wave(here / "d.csv", header=header)
-    row = json.loads(ok("fit", "glu", "--data", "d.csv", "--width", "4", "--json"))
+    row = json.loads(ok("fit", "relu2", "--data", "d.csv", "--width", "4", "--json"))
     assert row["problem"] == "d.csv" and row["test_rmse"] < 0.05
 
 
@@ -263,7 +263,7 @@ def test_scale_gives_noise_as_the_reason_of_its_own() -> None:
 
 
 def test_scale_of_one_width_says_why_there_is_no_slope() -> None:
-    assert "no slope, which needs two widths" in ok("scale", "glu", "--widths", "4", *SMALL)
+    assert "no slope, which needs two widths" in ok("scale", "glu", "--widths", "4", *SMALL, "--steps", "3")
 
 
 def test_scale_json_has_slopes_points_and_null() -> None:
@@ -531,7 +531,7 @@ def wait_for(until: Callable[[], bool], seconds: float) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-@pytest.mark.parametrize("args", [["units"], ["units", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("args", [["units"], pytest.param(["units", "--json"], marks=pytest.mark.slow)], ids=" ".join)
 def test_closed_pipe_ends_quietly(args: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -647,7 +647,7 @@ def test_time_left_on_a_terminal_appears_when_it_is_known(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(["glu", "mlp", "x3"], id="words"),
+        pytest.param(["glu", "mlp", "x3"], id="words", marks=pytest.mark.slow),
         pytest.param(["x3", "GLU,mlp"], id="one word", marks=pytest.mark.slow),
         pytest.param(["x3", "--unit", "glu", "--unit", "mlp"], id="options", marks=pytest.mark.slow),
         pytest.param(["x3", "glu", "--units", "mlp"], id="both"),
@@ -665,7 +665,7 @@ def test_units_are_words_or_options_in_every_command(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [["glu", "x3"], ["x3", "glu"], ["--unit", "glu", "x3"], ["x3", "--unit", "glu"]])
 def test_fit_takes_its_unit_either_way(words: list[str]) -> None:
-    row = json.loads(ok("fit", *words, "--width", "2", "--points", "100", "--json"))
+    row = json.loads(ok("fit", *words, "--width", "2", "--points", "100", "--steps", "3", "--json"))
     assert (row["unit"], row["problem"]) == ("glu", "x3")
 
 

@@ -227,7 +227,14 @@ def closed(redirection: str, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("args", [["units"], ["units", "--json"], ["fit", "glu", "x3", "--save", "a.safetensors"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["units"],
+        pytest.param(["units", "--json"], marks=pytest.mark.slow),
+        ["fit", "glu", "x3", "--save", "a.safetensors"],
+    ],
+)
 def test_closed_stdout_is_one_line(here: Path, args: list[str]) -> None:
     done = closed(">&-", *args)
     assert done.returncode == 2 and re.fullmatch("gatelab: standard output is closed.*\n", done.stderr)

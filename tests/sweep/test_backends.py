@@ -119,7 +119,7 @@ def test_a_run_that_runs_out_of_memory(backend: Any, tmp_path: Path) -> None:
         ("exit", "SystemExit: 7"),
         ("os._exit", "ended twice: exit code 7"),
         ("SIGKILL", "ended twice: killed by SIGKILL, as the system does when memory runs out"),
-        ("SIGSEGV", "ended twice: killed by SIGSEGV"),
+        pytest.param("SIGSEGV", "ended twice: killed by SIGSEGV", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_takes_its_worker_along(how: str, says: str) -> None:
@@ -293,8 +293,8 @@ def test_a_full_store_ends_the_sweep_and_loses_nothing(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
         store._db.execute("PRAGMA max_page_count = 40")
         with pytest.raises(GatelabError, match="no space left"):
-            list(map_runs(runs("work", 2000), store=store, backend="processes", jobs=2))
+            list(map_runs(runs("work", 1000), store=store, backend="processes", jobs=2))
         kept = store.count()
         assert kept > 10 and _workers() == []
         store._db.execute("PRAGMA max_page_count = 100000")
-        assert len(list(map_runs(runs("work", 2000), store=store))) == 2000
+        assert len(list(map_runs(runs("work", 1000), store=store))) == 1000
