@@ -32,7 +32,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.models import Decoder
 from gatelab.sweep import Store
-from gatelab.train.ladders import LADDER_SIZES, UNITS, Ladder, RateRule, climb_facts, ladder, planned
+from gatelab.train.ladders import LADDER_SIZES, UNITS, Ladder, RateRule, climb_facts, planned, trained
 from gatelab.train.loop import State, device_name
 from gatelab.train.members import Source, build
 from gatelab.train.rungs import Rung, read_text
@@ -243,20 +243,20 @@ def main(
             lrs: RateRule | None,
             checks: tuple[str, ...] | None = None,
         ) -> Ladder:
-            return ladder(
-                units,
+            plan, fingerprint = planned(units, "enwik8", own_sizes, seeds, (repeats,), options)
+            if checks is not None:
+                plan = replace(plan, checked=checks)
+            return trained(
+                plan,
+                fingerprint,
                 "enwik8",
-                own_sizes,
-                seeds,
-                repeats=(repeats,),
-                lrs=lrs,
-                checks=checks,
+                lrs,
                 store=store,
                 backend="processes",
                 jobs=jobs,
+                device=None,
                 max_hours=max(0.0, hours - (time.monotonic() - began) / 3600),
                 progress=tell,
-                **options,
             )
 
         try:

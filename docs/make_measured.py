@@ -590,8 +590,8 @@ def ladder_texts() -> dict[str, str]:
     """What the record of the ladder says, for each document that has it: a paragraph, and for its room a table too."""
     climbs = enwik8.read_climbs()
     tables = enwik8.tables_of(climbs)
-    words = f"**Which unit, in a language model?** {enwik8.summary(climbs, tables)} Try it: `gatelab ladder --quick`."
-    paragraph = filled(words)
+    words = f"**Which unit, in a language model?** {enwik8.headline(climbs, tables)}"
+    paragraph, details = filled(f"{words} Try it: `gatelab ladder --quick`."), filled(enwik8.details(climbs, tables))
     rows = ["| text read | size | unit | lr | bits a byte | above the best |", "|---|---|---|---|---|---|"]
     for row in tables["bits"].to_dict("records"):
         above = "-" if row["unit"] == row["best"] else enwik8.excess_words(row)
@@ -599,7 +599,7 @@ def ladder_texts() -> dict[str, str]:
         rows.append(f"| {' | '.join(map(str, cells))} |")
     claims = enwik8.claims_of(climbs, tables)
     listed = [f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({claim.verdict})" for claim in claims]
-    return {README: paragraph, LADDER_ROOM: "\n\n".join((paragraph, "\n".join(rows), "\n".join(listed)))}
+    return {README: paragraph, LADDER_ROOM: "\n\n".join((paragraph, details, "\n".join(rows), "\n".join(listed)))}
 
 
 def filled(words: str) -> str:

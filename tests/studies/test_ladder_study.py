@@ -21,7 +21,17 @@ from gatelab.errors import GatelabError
 from gatelab.studies import Request, reproduce
 from gatelab.studies.ladder import enwik8
 from gatelab.studies.ladder.climbs import Regime, bits_table, first_rise, laws_of, regimes_of, speed_rows, timed
-from gatelab.studies.ladder.enwik8 import Climbs, change_of, claims_of, draw, findings, notes, summary, tables_of
+from gatelab.studies.ladder.enwik8 import (
+    Climbs,
+    change_of,
+    claims_of,
+    details,
+    draw,
+    findings,
+    headline,
+    notes,
+    tables_of,
+)
 from gatelab.train import Ladder
 from gatelab.train.ladders import LADDER_SIZES
 from gatelab.train.rungs import rung_of
@@ -108,7 +118,8 @@ def test_a_record_of_any_number_of_sizes_is_told_and_drawn(sizes: int, repeated:
     if not repeated:
         assert again.ours == "undecided: 0 sizes in both regimes"
     assert len(draw(climbs.regimes, tables["bits"]).axes) == 2 * (1 + bool(repeated))
-    assert f"{12 * (sizes + repeated)} trainings" in summary(climbs, tables)
+    assert f"{12 * (sizes + repeated)} trainings" in headline(climbs, tables)
+    assert ("swiglu less relu2 over these sizes" in details(climbs, tables)) == bool(repeated)
     assert notes(climbs) and findings(tables)[0].sentence.startswith("Of 4 units")
 
 

@@ -10,7 +10,6 @@ at last the model itself is run on the test windows with one block at a time ski
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import time
@@ -33,7 +32,7 @@ from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Unit, units
 from gatelab.feedforward.gates import activation
 from gatelab.files import write_whole
-from gatelab.memory import check_device, check_memory
+from gatelab.memory import check_memory
 from gatelab.models.layouts import Block, layers_of
 from gatelab.scaling_laws import Slope, slope
 from gatelab.statistics import Interval, percentile_interval, resampled, t_interval
@@ -215,14 +214,13 @@ def profile(
     steps: int = STEPS,
     losses: bool = True,
     memory: float = MEMORY,
-    device: str | torch.device | None = None,
     progress: ProgressLike = None,
 ) -> Profile:
     """What every feed-forward block of a model does, and how hard it is to replace.
 
     Args:
         model: a model of Transformers in a known layout (Llama and its kin, GPT-2, BERT, ViT, GPT-NeoX), or gatelab's
-            own; with `modules` any module.
+            own; with `modules` any module. What it is on computes.
         text: a string, a file, the name of a text, token numbers, or images for models of images.
         tokenizer: of the model, where the text is a string or a file.
         modules: names of modules that stand for blocks; None for all blocks of the layout.
@@ -233,7 +231,6 @@ def profile(
         steps: of Adam for every such unit.
         losses: whether the model is run with blocks skipped and made linear.
         memory: bytes for Gram matrices and rows; of rows fewer are kept where they would need more.
-        device: where to compute, such as "cuda"; None for where the model is.
         progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
 
     Returns:
@@ -242,8 +239,6 @@ def profile(
     began = time.perf_counter()
     widths = tuple(whole_number("widths", width, 1, of="neurons") for width in widths)
     tokens, test = whole_number("tokens", tokens, 2), whole_number("test", test, 1)
-    if device is not None:
-        model = copy.deepcopy(model).to(check_device(device))
     taps = taps_of(model, modules)
     parts = parts_of(text, tokenizer, tokens, test, length)
     for rows in parts:

@@ -49,8 +49,11 @@ def profile_command(
     """Say what every feed-forward block of a model does, and how hard it is to replace."""
     check_file(out, (".html", ".json", *PICTURES))
     from gatelab.anatomy import load_model, profile
+    from gatelab.memory import check_device
 
+    place = check_device(device or "cpu")
     loaded, tokenizer = load_model(model)
+    loaded.to(place)
     asked = {"tokens": tokens, "test": test, "length": length, "steps": steps}
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     with output.progress("profiling") as report:
@@ -60,7 +63,6 @@ def profile_command(
             tokenizer=tokenizer,
             modules=module,
             losses=losses,
-            device=device,
             progress=report,
             **options,
         )

@@ -581,7 +581,6 @@ def ladder(
     *,
     repeats: Sequence[int] = (1,),
     lrs: Mapping[str, float] | RateRule | None = None,
-    checks: Sequence[str] | None = None,
     store: Store | str | Path | None = None,
     backend: Backend = "serial",
     jobs: int | None = None,
@@ -600,7 +599,6 @@ def ladder(
         repeats: how often the text is read: 1 is every token once, 20 a twentieth of the text twenty times.
         lrs: learning rates by unit, at all sizes, or a rule that gives them; None sweeps them at the two smallest sizes
             and goes on by a rule.
-        checks: sizes at which further sweeps check that rule; None for the third size.
         store: a file in which every rung is kept as it ends, its checkpoints beside it: the same call goes on.
         backend: "serial", "processes" or "ray", which takes a GPU for each rung where the device is one.
         jobs: how many rungs at once.
@@ -614,18 +612,60 @@ def ladder(
         All trainings, with tables, laws and figures.
     """
     climb, text = planned(units, data, sizes, seeds, repeats, options)
-    if checks is not None:
-        climb = replace(climb, checked=checked_sizes(checks, climb.sizes))
+    return trained(
+        climb,
+        text,
+        Path(str(data)).name,
+        lrs,
+        store=store,
+        backend=backend,
+        jobs=jobs,
+        device=device,
+        max_hours=max_hours,
+        progress=progress,
+    )
+
+
+def trained(
+    climb: Climb,
+    fingerprint: str,
+    text: str,
+    lrs: Mapping[str, float] | RateRule | None,
+    *,
+    store: Store | str | Path | None,
+    backend: Backend,
+    jobs: int | None,
+    device: str | None,
+    max_hours: float | None,
+    progress: ProgressLike,
+) -> Ladder:
+    """All that a climb asks for.
+
+    Args:
+        climb: what is asked for, as `planned` gives it.
+        fingerprint: of the text, likewise.
+        text: its name.
+        lrs: as in `ladder`, and so is all else.
+        store: likewise.
+        backend: likewise.
+        jobs: likewise.
+        device: likewise.
+        max_hours: likewise.
+        progress: likewise.
+
+    Returns:
+        All trainings.
+    """
     if device is not None:
         check_device(device, torch.float32)
-    work = Work(text, store, backend, jobs, device, max_hours, time.monotonic())
+    work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic())
     with (
         tempfile.TemporaryDirectory(prefix="gatelab-rungs-") as notes,
         work.computing(notes),
         reporting(progress, "climbing") as report,
         watched(Course(work.text, Path(notes), report)) as course,
     ):
-        return climbed(climb, work, lrs, Path(str(data)).name, course)
+        return climbed(climb, work, lrs, text, course)
 
 
 def planned(
@@ -672,17 +712,6 @@ def planned(
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
     third = tuple(sizes[TUNED : TUNED + 1])
     return Climb(recipes, seeds, tuple(repeats), third), data_fingerprint(content)
-
-
-def checked_sizes(checks: Sequence[str], sizes: Sequence[str]) -> tuple[str, ...]:
-    """The sizes at which a rule is checked; refused where they are not beyond those that it is made from."""
-    beyond = sizes[TUNED:]
-    if isinstance(checks, str) or not set(checks) <= set(beyond):
-        raise GatelabError(
-            f"checks are {checks!r}; give sizes of this ladder beyond the {TUNED} smallest, from which the rule is made"
-            f": {', '.join(beyond) or 'there are none'}"
-        )
-    return tuple(checks)
 
 
 @dataclass(frozen=True, eq=False)

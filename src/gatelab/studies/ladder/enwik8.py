@@ -490,8 +490,8 @@ def notes(climbs: Climbs) -> tuple[str, ...]:
 # ---- in a few words
 
 
-def summary(climbs: Climbs, tables: Tables) -> str:
-    """What came out so far, as a paragraph whose numbers are all of the record."""
+def headline(climbs: Climbs, tables: Tables) -> str:
+    """What came out so far where every byte is read once, and what repeating changes, as a paragraph."""
     regime, bits = climbs.once, plain_frame(tables["bits"])
     trainings = sum(len(r.points) for r in climbs.regimes.values())
     sentences = [
@@ -504,15 +504,21 @@ def summary(climbs: Climbs, tables: Tables) -> str:
         overall = [row for row in comparisons.rows if row.parameters is None]
         decided = sum(row.decided for row in overall)
         sentences.append(f"{decided} of {len(overall)} pairs of units are told apart over all sizes.")
-    sentences += [scatter_words(regime), claim_words("An offset or an exponent:", law_claim(regime, "parameters"))]
+    sentences.append(claim_words("An offset or an exponent:", law_claim(regime, "parameters")))
     worth = regime.worth(GATE, RIVAL)
     if isinstance(worth, str):
         sentences.append(f"What {GATE} is worth in parameters of {RIVAL} is {worth}.")
     else:
         sentences.append(f"{worth.sentence[:1].upper()}{worth.sentence[1:]}.")
     cost = "What learning rates by a rule cost at a size beyond those that it is made from:"
-    sentences.append(claim_words(cost, check_claim(tables["rates"])))
-    return " ".join([*sentences, *repeating_words(climbs, bits)])
+    change = f"What a text that is read {REPEATED} times changes of {GATE} less {RIVAL}:"
+    sentences += [claim_words(cost, check_claim(tables["rates"])), claim_words(change, change_claim(climbs, GATE))]
+    return " ".join(sentences)
+
+
+def details(climbs: Climbs, tables: Tables) -> str:
+    """How far seeds differ, and what came out where the text repeats, as a paragraph."""
+    return " ".join([scatter_words(climbs.once), *repeating_words(climbs, plain_frame(tables["bits"]))])
 
 
 def repeating_words(climbs: Climbs, bits: Frame) -> list[str]:
@@ -525,8 +531,7 @@ def repeating_words(climbs: Climbs, bits: Frame) -> list[str]:
     rise = first_rise(repeated.points)
     if rise is not None:
         sentences.append(f"Losses rise there from {rise[0]} to {rise[1]}: the text is learnt by heart.")
-    lead = claim_words(f"{GATE} less {RIVAL} over these sizes:", hypothesis_claim(repeated, GATE))
-    return [*sentences, lead, claim_words("What repeating changes of that:", change_claim(climbs, GATE))]
+    return [*sentences, claim_words(f"{GATE} less {RIVAL} over these sizes:", hypothesis_claim(repeated, GATE))]
 
 
 def ranking(regime: Regime, bits: Frame, size: str) -> str:
