@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from torch.profiler import ProfilerActivity, profile
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
@@ -40,7 +42,10 @@ from gatelab.train.rungs import Rung, read_text
 REPEATED = (("gelu", "relu2", "swiglu", "gqu"), LADDER_SIZES[:4], 20)
 FIRST = 3  # sizes that are climbed first, in both regimes: the two larger ones take four times as long
 PEAK = {"H100": 989.5e12, "H200": 989.5e12, "A100": 312e12}  # operations a second of dense bf16 products
-WARM, TIMED = 5, 40
+WARM, TIMED, PROFILED = 5, 40, 3
+# What the kernels of a step are by their names, the first that is found; those that are compiled are passes.
+KERNELS = {"sdpa|flash|fmha|compute_dot_do_o|convert_dq": "attention", "nvjet|gemm|cutlass": "products"}
+KERNELS |= {"^triton": "passes", "": "update"}
 PLAIN_UNIT = "swiglu"  # whose plain loop is timed beside ours
 MOST_PROCESSES = 12  # that compile at once
 TINY: dict[str, Any] = {"batch": 4, "steps": 12, "test_size": 8, "options": {"context": 16}}
@@ -81,6 +86,8 @@ def measure_speed(job: tuple[str, str], seeds: int, tiny: bool, barrier: Any, tu
     with turn:
         for loop in loops:
             rows.append({"unit": job[0], "size": job[1], **loop.timed()})
+        if len(loops) > 1 and loops[-1].device.type == "cuda":
+            rows[-1]["milliseconds"] = loops[-1].milliseconds()
     answers.put(rows)
 
 
@@ -107,6 +114,18 @@ class Loop:
         rate = steps * self.tokens / (time.perf_counter() - began)
         values = {"tokens_per_second": rate, "flops_per_second": rate * self.token_flops}
         return {"loop": self.name, "models": self.models, **values}
+
+    def milliseconds(self) -> dict[str, float]:
+        """Of a step, by kinds of kernels: products, attention, the update, and passes that go over numbers alone."""
+        with profile(activities=[ProfilerActivity.CUDA]) as kernels:
+            for _ in range(PROFILED):
+                self.step()
+            wait(self.device)
+        parts = dict.fromkeys(KERNELS.values(), 0.0)
+        for kernel in kernels.key_averages():
+            kind = next(kind for name, kind in KERNELS.items() if re.search(name, kernel.key))
+            parts[kind] += kernel.device_time_total / 1e3 / PROFILED
+        return parts
 
 
 def wait(device: torch.device) -> None:

@@ -118,17 +118,22 @@ def rms(x: Tensor) -> Tensor:
 
 
 def turns(length: int, k: int, base: float, device: torch.device) -> Tensor:
-    """Cosines and sines (2, length, k/2) of the positions times the frequencies of k/2 pairs of numbers."""
+    """Cosines and sines (2, length, 2, k/2) of the positions times the frequencies of k/2 pairs of numbers.
+
+    Of a pair the first has its sine with the opposite sign: what a turn adds of the second to it.
+    """
     frequencies = base ** (-torch.arange(0, k, 2, device=device, dtype=torch.float32) / k)
     angles = torch.arange(length, device=device, dtype=torch.float32)[:, None] * frequencies
-    return torch.stack((angles.cos(), angles.sin()))
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack((torch.stack((cos, cos), 1), torch.stack((-sin, sin), 1)))
 
 
 def rotated(x: Tensor, by: Tensor) -> Tensor:
     """x (..., T, k) with its pairs of numbers (i, i + k/2) turned by angles of these cosines and sines."""
     cos, sin = by
-    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, -1)
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), -1).to(x.dtype)
+    # Both of a pair by one formula: two halves put together would be computed under masks, each of them everywhere.
+    pairs = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (2, -1))
+    return (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
 
 
 class DecoderBlock(nn.Module):
@@ -150,7 +155,7 @@ class DecoderBlock(nn.Module):
     def attention(self, x: Tensor, by: Tensor) -> Tensor:
         """Causal attention with normed queries and keys, which are turned by their positions."""
         joined = (x @ self.qkv.weight.mT).reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
-        q, k, v = joined.permute(2, 0, 3, 1, 4)
+        q, k, v = joined.permute(2, 0, 3, 1, 4).unbind()
         q, k = rotated(rms(q), by), rotated(rms(k), by)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
         return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT

@@ -133,8 +133,9 @@ def clip_members(params: Iterable[Tensor], most: float) -> None:
     >>> p.grad.ravel()
     tensor([1.0000, 0.5000])
     """
-    grads = [p.grad for p in params if p.grad is not None]
-    squares = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0)
-    shares = (most / (squares.sqrt() + 1e-12)).clamp(max=1.0)
-    for g in grads:
-        g.mul_(shares.view(-1, *[1] * (g.ndim - 1)))
+    stacks = [p.grad for p in params if p.grad is not None]
+    for member in range(len(stacks[0])):
+        # A few kernels for all matrices of a member, where each would have four of its own.
+        grads = [stack[member] for stack in stacks]
+        length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        torch._foreach_mul_(grads, (most / (length + 1e-12)).clamp(max=1.0))
