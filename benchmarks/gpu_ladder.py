@@ -34,7 +34,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.models import Decoder
 from gatelab.sweep import Store
-from gatelab.train.ladders import LADDER_SIZES, UNITS, Ladder, RateRule, climb_facts, planned, trained
+from gatelab.train.ladders import LADDER_SIZES, UNITS, Ladder, Rates, climb_facts, planned, trained
 from gatelab.train.loop import State, device_name
 from gatelab.train.members import Source, build
 from gatelab.train.rungs import Rung, read_text
@@ -258,15 +258,13 @@ def main(
         def climb(
             units: tuple[str, ...],
             own_sizes: tuple[str, ...],
-            repeats: int,
-            lrs: RateRule | None,
-            checks: tuple[str, ...] | None = None,
-        ) -> Ladder:
-            plan, fingerprint = planned(units, "enwik8", own_sizes, seeds, (repeats,), options)
-            if checks is not None:
-                plan = replace(plan, checked=checks)
-            return trained(
-                plan,
+            repeats: tuple[int, ...],
+            lrs: Rates | None,
+            checks: tuple[str, ...] = (),
+        ) -> None:
+            plan, fingerprint = planned(units, "enwik8", own_sizes, seeds, repeats or (1,), options)
+            trained(
+                replace(plan, repeats=repeats, checked=checks),
                 fingerprint,
                 "enwik8",
                 lrs,
@@ -279,11 +277,13 @@ def main(
             )
 
         try:
-            rule = climb(UNITS, sizes[:FIRST], 1, None).rule()
-            climb(repeated, sizes[:FIRST], times, rule)
-            climb(UNITS, sizes, 1, rule)
-            climb(UNITS, sizes[: FIRST + 1], 1, None, sizes[FIRST - 1 : FIRST + 1])
-            climb(repeated, sizes[: len(repeated_sizes)], times, rule)
+            # Sweeps alone, then climbs at the rates of the rule that all of them make.
+            climb(UNITS, sizes[: FIRST + 1], (), None, sizes[FIRST - 1 : FIRST + 1])
+            ladder = Ladder.from_store(store)
+            climb(UNITS, sizes[:FIRST], (1,), ladder.near_rates())
+            climb(repeated, sizes[:FIRST], (times,), ladder.near_rates(times))
+            climb(UNITS, sizes, (1,), ladder.near_rates())
+            climb(repeated, sizes[: len(repeated_sizes)], (times,), ladder.near_rates(times))
         except GatelabError as error:
             print(error, flush=True)
     if store.exists():

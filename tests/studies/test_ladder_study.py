@@ -20,15 +20,26 @@ from quick_runs import Quick
 from gatelab.errors import GatelabError
 from gatelab.studies import Request, reproduce
 from gatelab.studies.ladder import enwik8
-from gatelab.studies.ladder.climbs import Regime, bits_table, first_rise, laws_of, regimes_of, speed_rows, timed
+from gatelab.studies.ladder.climbs import (
+    Regime,
+    at_best_rates,
+    bits_table,
+    first_rise,
+    laws_of,
+    regimes_of,
+    speed_rows,
+    timed,
+)
 from gatelab.studies.ladder.enwik8 import (
     Climbs,
     change_of,
     claims_of,
+    cost_claim,
     details,
     draw,
     findings,
     headline,
+    law_claim,
     notes,
     tables_of,
 )
@@ -86,7 +97,9 @@ def speeds_of(units: Sequence[str]) -> pd.DataFrame:
 
 def climbs_of(ladder: Ladder, timed_units: Sequence[str] = ("gelu", "swiglu")) -> Climbs:
     speeds = speeds_of(timed_units)
-    return Climbs(ladder, regimes_of(ladder, speeds, 20), SCORES, speeds)
+    regimes = regimes_of(ladder, speeds, 20)
+    # As if no learning rate cost anything: those of a made-up ladder are no matter.
+    return Climbs(ladder, regimes, SCORES, speeds, regimes[1], ())
 
 
 @cache
@@ -152,6 +165,35 @@ def test_gates_are_called_steeper_where_each_of_them_is(exponents: dict[str, flo
         "offset or exponent, L against parameters, every byte once"
     ]
     assert claim.verdict == verdict and re.match(f"exponent, (?:{order}); ratios", claim.ours)
+
+
+def test_an_exponent_that_learning_rates_account_for_is_undecided() -> None:
+    """gqu falls less steeply, and by just as much as its learning rates are said to cost."""
+    climbs = climbs_of(made_up(5, 0, exponents={"gqu": -0.03}))
+    claim = law_claim(climbs, 1, "parameters")
+    assert claim.ours.startswith("exponent, ") and "gqu the least steep" in claim.ours and claim.verdict == "differs"
+    P = {p.size: p.parameters for p in climbs.ladder.climbs}
+    dearer = {size: 18 * 0.99 * n**-0.26 * ((n / 3e6) ** 0.03 - 1) / math.log(2) for size, n in P.items()}
+    rates = pd.DataFrame([{"unit": "gqu", "size": size, "excess": dearer[size]} for size in list(P)[:4]])
+    # The largest size was not swept: its rate is taken to cost what that of the fourth does.
+    at_best = at_best_rates(climbs.once, rates)
+    off = (climbs.once.points["bits"] - at_best.points["bits"])[climbs.once.points["unit"] == "gqu"]
+    expected = [dearer[size] for size in [*list(P)[:4], list(P)[3]] for _ in range(3)]
+    np.testing.assert_allclose(off, expected, atol=1e-12)
+    beside = law_claim(replace(climbs, at_best=at_best), 1, "parameters")
+    assert beside.verdict == "undecided" and beside.ours.startswith(("undecided: exponent, but", "exponent"))
+    assert "gqu the least steep" not in beside.ours and "Less what learning rates are known to cost" in beside.because
+    unknown = law_claim(replace(climbs, least_known=("gqu at 11M",)), 1, "parameters")
+    assert unknown.verdict == "undecided" and "gqu at 11M" in unknown.because
+    assert "That is open: of gqu at 11M" in headline(replace(climbs, least_known=("gqu at 11M",)), tables_of(climbs))
+
+
+def test_what_learning_rates_cost_is_told_apart_from_the_least_that_they_can() -> None:
+    rows = {"unit": ["gelu", "glu"], "size": ["11M"] * 2, "end": [0, -1], "excess": [0.002, 0.013]}
+    rates = pd.DataFrame(rows | {"factor": [1.3, 2.0], "first_tuned": [False, False]})
+    claim = cost_claim(rates)
+    assert claim.ours.startswith("at most 0.0020 bits in 1 of 2 sweeps; at least") and "glu at 11M 0.0130" in claim.ours
+    assert cost_claim(rates[1:]).verdict == "undecided" and cost_claim(rates[:0]).ours == "undecided: 0 sizes"
 
 
 def test_the_change_is_what_the_losses_say_seed_by_seed() -> None:

@@ -72,7 +72,9 @@ def test_what_a_rate_costs_is_read_off_the_parabola() -> None:
     lrs = tuple(1e-3 * 2.0**k for k in range(3))
     sweep = RateSweep("a", "s", 1, lrs, tuple(1 + 0.3 * math.log(lr / 2e-3) ** 2 for lr in lrs))
     assert sweep.best == pytest.approx(2e-3) and sweep.excess(4e-3) == pytest.approx(0.3 * math.log(2) ** 2)
-    assert math.isnan(RateSweep("a", "s", 1, lrs, (1.0, 2.0, 3.0)).excess(1e-3))
+    # Where the best rate lies at an end a rate costs more than what was seen, and of others nothing is known.
+    ended = RateSweep("a", "s", 1, lrs, (1.0, 1.25, 1.75))
+    assert ended.end == -1 and ended.excess(2e-3) == pytest.approx(0.25) and math.isnan(ended.excess(3e-3))
 
 
 def test_the_rule_has_one_exponent_for_all_units() -> None:
@@ -124,33 +126,64 @@ def test_a_rung_refuses_another_text(text: Path) -> None:
 # ---- the ladder
 
 
-def test_a_rule_is_checked_at_the_sizes_of_the_plan_and_beyond_an_end(
-    text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Losses are made up: their bottom is at the rule's rate at the third size, at a fourth of it at the last."""
-    sizes = ["tiny", "mini", "small", "0.4M"]
-    shifts = dict(zip(sizes, (1.0, 1.0, 1.0, 0.25), strict=True))
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses whose bottom is at 4e-3 at the three smaller sizes, and at a fourth of it at the last."""
 
     def results(work: Work, rungs: Sequence[Rung]) -> Iterator[RungResult]:
         for rung in rungs:
-            best = shifts[rung.recipe.size] * 4e-3
+            best = 1e-3 if rung.recipe.size == "0.4M" else 4e-3
             losses = [1 + math.log(m.lr / best) ** 2 for m in rung.members]
             metrics = {"loss": losses, "train": losses, "diverged": [None] * len(losses), "tokens": 1, "flops": 1.0}
             metrics |= {"parameters": 1, "seconds": 1.0, "throughput": 1.0, "together": len(losses)}
             yield RungResult(rung.run("text"), metrics, "cpu", "now")
 
     monkeypatch.setattr(Work, "results", results)
-    plan, fingerprint = planned(["glu"], text, sizes, 1, (1,), SMALL)
-    how: dict[str, Any] = {"store": None, "backend": "serial", "jobs": None, "device": "cpu", "max_hours": None}
-    climb = trained(replace(plan, checked=tuple(sizes[2:])), fingerprint, "text", None, progress=False, **how)
+
+
+FOUR = ["tiny", "mini", "small", "0.4M"]
+HOW: dict[str, Any] = {"store": None, "backend": "serial", "jobs": None, "device": "cpu", "max_hours": None}
+
+
+def test_rates_are_swept_at_the_sizes_of_the_plan_and_beyond_an_end(text: Path, made_up: None) -> None:
+    plan, fingerprint = planned(["glu"], text, FOUR, 1, (1,), SMALL)
+    climb = trained(replace(plan, checked=tuple(FOUR[2:])), fingerprint, "text", None, progress=False, **HOW)
     swept = {sweep.size: sweep for sweep in climb.sweeps()}
-    assert set(swept) == set(sizes) and [len(swept[size].lrs) for size in sizes] == [4, 4, 3, 5]
-    rates = climb.rates().set_index("size")
+    # At the last size the first rule's rate is four times the best: one more rate, and another one.
+    assert set(swept) == set(FOUR) and [len(swept[size].lrs) for size in FOUR] == [4, 4, 3, 5]
+    rates = climb.rates().set_index("size").loc[FOUR]
     assert rates["best"]["0.4M"] == pytest.approx(1e-3, rel=0.01) and not rates["end"].any()
-    assert rates["excess"]["0.4M"] == pytest.approx(math.log(4) ** 2, rel=0.02)
-    assert climb.rule().rate("glu", 128) == pytest.approx(4e-3, rel=0.01)
-    third = ladder(["glu"], text, sizes, 1, progress=False, device="cpu", **SMALL)
-    assert {sweep.size for sweep in third.sweeps()} == set(sizes[:3])
+    # What was found at the last size is in the rule, and the climbs are at its rates.
+    lines = np.polyfit(np.log([s.d_model for s in swept.values()]), np.log([s.best for s in swept.values()]), 1)
+    assert climb.rule().exponent.value == pytest.approx(-lines[0], rel=1e-6) and lines[0] < -0.5
+    assert rates["climbed"].tolist() == rates["rule"].tolist()
+    costs = [math.log(rates["rule"][size] / rates["best"][size]) ** 2 for size in FOUR]
+    np.testing.assert_allclose(rates["excess"], costs, rtol=0.01, atol=1e-4)
+    third = ladder(["glu"], text, FOUR, 1, progress=False, device="cpu", **SMALL)
+    assert {sweep.size for sweep in third.sweeps()} == set(FOUR[:3])
+
+
+def test_climbs_near_the_rule_are_not_asked_for_again_and_of_several_the_nearest_counts(
+    text: Path, made_up: None
+) -> None:
+    """A first climb at 4e-3, with the rule of three sizes; then the last size is swept, and the rule falls with it."""
+    plan, fingerprint = planned(["glu"], text, FOUR, 1, (1,), SMALL)
+    first = trained(plan, fingerprint, "text", None, progress=False, **HOW)
+    swept = trained(
+        replace(plan, checked=tuple(FOUR[2:]), repeats=()), fingerprint, "text", None, progress=False, **HOW
+    )
+    assert not swept.climbs
+    known = Ladder("text", tuple({r.run.key: r for r in first.results + swept.results}.values()), {})
+    rule, near = known.rule(), known.near_rates()
+    widths = {p.size: p.d_model for p in known.climbs}
+    rates = {size: near("glu", width) for size, width in widths.items()}
+    kept = {size for size, rate in rates.items() if rate == pytest.approx(4e-3, rel=0.01)}
+    assert kept == {size for size, width in widths.items() if 0.8 < rule.rate("glu", width) / 4e-3 < 1.25}
+    assert "0.4M" not in kept and kept and rates["0.4M"] == rule.rate("glu", 128)
+    again = trained(plan, fingerprint, "text", near, progress=False, **HOW)
+    both = Ladder("text", tuple({r.run.key: r for r in known.results + again.results}.values()), {})
+    assert {p.size: p.lr for p in both.climbs} == rates and len(both.climbs) == len(FOUR) == len(both.table())
+    assert both.columns(1)["loss"] == both.table()["loss"].tolist()
 
 
 @pytest.fixture(scope="module")

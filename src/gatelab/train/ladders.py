@@ -2,8 +2,9 @@
 
 A ladder goes up in stages. At the two smallest sizes every unit is trained at several learning rates, and a parabola in
 log lr gives the best. A rule, lr = a_unit d_model^-s with one s for all units, takes these rates to the larger sizes;
-at the third size it is checked. Then every unit climbs: all sizes, all seeds, at the rates of the rule. Rates are tuned
-on the validation part of the text, and what is reported is the loss on its test part, which nothing was chosen by.
+around its rates at the third size there are sweeps again, and they enter the rule too. Then every unit climbs: all
+sizes, all seeds, at the rates of the rule. Rates are tuned on the validation part of the text, and what is reported is
+the loss on its test part, which nothing was chosen by.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ TUNED = 2  # sizes at which learning rates are swept, the smallest
 PARTS = 10_000  # in which progress is told
 LOOK_SECONDS = 1.0  # between two looks at how far rungs are
 ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
+NEAR = 1.25  # a climb whose learning rate is within this factor of the rule's need not be trained again
 BITS = math.log(2)
 # Parameters and operations a second of three models together on an H200: results/ladder/speed.json.
 H200_RATES = {396288: 8.05e13, 1327104: 1.195e14, 3211264: 1.627e14, 10616832: 2.222e14, 25690112: 2.765e14}
@@ -312,9 +314,18 @@ class RateSweep:
         return at_end(self.lrs, self.losses)
 
     def excess(self, lr: float) -> float:
-        """The loss at a rate less the least one, by the parabola in log lr; NaN where there is none."""
+        """The loss at a rate less the least one, by the parabola in log lr.
+
+        Where the best rate lies at an end there is none: what a rate that was swept is above the least loss that was
+        found, which is less than it costs; NaN for other rates.
+        """
         best, curvature = rate_and_curvature(self.lrs, self.losses)
+        if self.end and lr in self.lrs:
+            return self.losses[self.lrs.index(lr)] - min(loss for loss in self.losses if not math.isnan(loss))
         return curvature * math.log(lr / best) ** 2
+
+
+Rates = Mapping[str, float] | RateRule | Callable[[str, int], float]
 
 
 # ---- the ladder
@@ -335,14 +346,31 @@ class Ladder:
     facts: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        climbed = [p for p in self.points if p.purpose == "climb"]
-        units, sizes = ({getattr(p, name) for p in climbed} for name in ("unit", "size"))
-        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(climbed)} trainings on {self.text}")
+        units, sizes = ({getattr(p, name) for p in self.climbs} for name in ("unit", "size"))
+        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(self.climbs)} trainings on {self.text}")
 
     @cached_property
     def points(self) -> tuple[LadderPoint, ...]:
         """The trainings, in an order that does not depend on what ended first."""
         return in_order([point for result in self.results for point in result.points])
+
+    @cached_property
+    def climbs(self) -> tuple[LadderPoint, ...]:
+        """The trainings that count: where a unit climbed a size at several learning rates, at the one that the rule
+        has, or the nearest to it."""
+        rates: dict[tuple[str, str, int], set[float]] = {}
+        for p in self.points:
+            if p.purpose == "climb":
+                rates.setdefault((p.unit, p.size, p.repeats), set()).add(p.lr)
+        if max(map(len, rates.values()), default=1) == 1:
+            return tuple(p for p in self.points if p.purpose == "climb")
+        rule = self.rule()
+
+        def counts(p: LadderPoint) -> bool:
+            wanted = rule.rate(p.unit, p.d_model)
+            return p.lr == min(rates[p.unit, p.size, p.repeats], key=lambda lr: abs(math.log(lr / wanted)))
+
+        return tuple(p for p in self.points if p.purpose == "climb" and counts(p))
 
     def table(self, purpose: str = "climb") -> pd.DataFrame:
         """A row a training, with its loss also in bits a token.
@@ -353,7 +381,9 @@ class Ladder:
         Returns:
             The columns of a `LadderPoint` and `bits`.
         """
-        rows = [p for p in self.points if p.purpose == purpose]
+        rows = self.climbs
+        if purpose != "climb":
+            rows = tuple(p for p in self.points if p.purpose == purpose)
         table = pd.DataFrame([vars(p) for p in rows], columns=[f.name for f in fields(LadderPoint)])
         return table.assign(bits=table["loss"] / BITS)
 
@@ -366,20 +396,49 @@ class Ladder:
         return [RateSweep(*key, tuple(p.lr for p in own), tuple(p.loss for p in own)) for key, own in swept.items()]
 
     def rule(self) -> RateRule:
-        """How learning rates go from size to size, by the sweeps at the two smallest."""
+        """How learning rates go from size to size, by the sweeps whose best rate lies between others."""
         swept = self.sweeps()
-        smallest = sorted({sweep.d_model for sweep in swept})[:TUNED]
-        return RateRule.of((s.unit, s.d_model, s.best) for s in swept if s.d_model in smallest)
+        between = {sweep.unit for sweep in swept if not sweep.end}
+        return RateRule.of((s.unit, s.d_model, s.best) for s in swept if not s.end or s.unit not in between)
 
     def rates(self) -> pd.DataFrame:
-        """The best learning rates beside those of the rule, and what its rate costs in loss."""
+        """The best learning rates, those of the rule, those of the climbs, and what the latter cost in loss.
+
+        Returns:
+            A row a sweep. `end` is -1 or 1 where the best rate is the smallest or the largest that was swept: `excess`
+            is then less than what the climb's rate costs. Where nothing climbed it is that of the rule's rate.
+        """
         rule = self.rule()
+        climbed = {(p.unit, p.size): p.lr for p in self.climbs if p.repeats == 1}
         rows = []
         for sweep in self.sweeps():
-            chosen = rule.rate(sweep.unit, sweep.d_model)
-            values = {"best": sweep.best, "end": sweep.end, "rule": chosen, "excess": sweep.excess(chosen)}
-            rows.append({"unit": sweep.unit, "size": sweep.size, **values})
-        return pd.DataFrame(rows, columns=["unit", "size", "best", "end", "rule", "excess"])
+            values: dict[str, Any] = {"best": sweep.best, "end": sweep.end}
+            values["rule"] = rule.rate(sweep.unit, sweep.d_model)
+            values["climbed"] = climbed.get((sweep.unit, sweep.size), math.nan)
+            excess = sweep.excess(climbed.get((sweep.unit, sweep.size), values["rule"]))
+            rows.append({"unit": sweep.unit, "size": sweep.size, **values, "excess": excess})
+        return pd.DataFrame(rows, columns=["unit", "size", "best", "end", "rule", "climbed", "excess"])
+
+    def near_rates(self, repeats: int = 1) -> Callable[[str, int], float]:
+        """The rates of the rule; where a unit climbed with one near it, that one, so that it is not trained again.
+
+        Args:
+            repeats: which regime's climbs.
+
+        Returns:
+            A function of unit and d_model.
+        """
+        rule = self.rule()
+        climbed = {(p.unit, p.d_model): p.lr for p in self.climbs if p.repeats == repeats}
+
+        def rate(unit: str, d_model: int) -> float:
+            wanted = rule.rate(unit, d_model)
+            known = climbed.get((unit, d_model), math.inf)
+            if max(known / wanted, wanted / known) <= NEAR:
+                return known
+            return wanted
+
+        return rate
 
     def law(
         self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = 1000, progress: ProgressLike = None
@@ -399,7 +458,7 @@ class Ladder:
 
     def columns(self, repeats: int) -> dict[str, Any]:
         """What laws are fitted to: an entry a training of that regime."""
-        points = [p for p in self.points if p.purpose == "climb" and p.repeats == repeats]
+        points = [p for p in self.climbs if p.repeats == repeats]
         names = ("unit", "parameters", "seed", "loss", "flops", "seconds")
         columns: dict[str, Any] = {name: [getattr(p, name) for p in points] for name in names}
         return {**columns, "rung": [p.size for p in points], "diverged": [p.diverged is not None for p in points]}
@@ -518,7 +577,7 @@ class Climb:
         recipes: of each unit and size, smallest first, without learning rate and seed.
         seeds: how many trainings of each unit and size.
         repeats: how often the text is read, for each regime.
-        checked: the sizes at which the rule of learning rates is checked.
+        checked: the sizes at which learning rates are swept around those of the rule.
     """
 
     recipes: Mapping[tuple[str, str], Recipe]
@@ -540,17 +599,18 @@ class Climb:
         return [self.sweep(unit, size, RATES) for unit, size in self.recipes if size in self.sizes[:TUNED]]
 
     def extensions(self, ladder: Ladder, sizes: Sequence[str]) -> list[Rung]:
-        """Further rates where the best of some sizes lies at an end."""
+        """Further rates where the best of some sizes lies at an end: two at a time, one where a training is dear."""
         rungs = []
         for swept in ladder.sweeps():
             if swept.end and swept.size in sizes and (swept.unit, swept.size) in self.recipes:
                 edge = {-1: swept.lrs[0], 1: swept.lrs[-1]}[swept.end]
-                further = [rounded_rate(edge * FACTOR ** (k * swept.end)) for k in (1, 2)]
+                count = 2 if swept.size in self.sizes[:TUNED] else 1
+                further = [rounded_rate(edge * FACTOR ** (k * swept.end)) for k in range(1, count + 1)]
                 rungs.append(self.sweep(swept.unit, swept.size, further))
         return rungs
 
     def checks(self, rule: RateRule) -> list[Rung]:
-        """Sweeps around the rates of the rule, at sizes that it was not made from."""
+        """Sweeps around the rates of the rule, at sizes that it was not made from so far."""
         rungs = []
         for (unit, size), own in self.recipes.items():
             if size in self.checked:
@@ -630,7 +690,7 @@ def trained(
     climb: Climb,
     fingerprint: str,
     text: str,
-    lrs: Mapping[str, float] | RateRule | None,
+    lrs: Rates | None,
     *,
     store: Store | str | Path | None,
     backend: Backend,
@@ -645,8 +705,8 @@ def trained(
         climb: what is asked for, as `planned` gives it.
         fingerprint: of the text, likewise.
         text: its name.
-        lrs: as in `ladder`, and so is all else.
-        store: likewise.
+        lrs: as in `ladder`, or a function of unit and d_model.
+        store: as in `ladder`, and so is all else.
         backend: likewise.
         jobs: likewise.
         device: likewise.
@@ -829,7 +889,7 @@ def watched(course: Course) -> Iterator[Course]:
             thread.join()
 
 
-def climbed(climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None, text: str, course: Course) -> Ladder:
+def climbed(climb: Climb, work: Work, lrs: Rates | None, text: str, course: Course) -> Ladder:
     """All stages of a ladder, one after the other."""
     results: list[RungResult] = []
     course.total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
@@ -849,15 +909,18 @@ def climbed(climb: Climb, work: Work, lrs: Mapping[str, float] | RateRule | None
             stage(climb.extensions(so_far(), climb.sizes[:TUNED]))
         rule = so_far().rule()
         stage(climb.checks(rule))
-        stage(climb.extensions(so_far(), climb.checked))
-        stage(climb.ascents(rule.rate))
+        for _ in range(ROUNDS):
+            stage(climb.extensions(so_far(), climb.checked))
+        stage(climb.ascents(so_far().rule().rate))
     else:
         stage(climb.ascents(given_rates(climb, lrs)))
     return so_far()
 
 
-def given_rates(climb: Climb, lrs: Mapping[str, float] | RateRule) -> Callable[[str, int], float]:
+def given_rates(climb: Climb, lrs: Rates) -> Callable[[str, int], float]:
     """Learning rates that are known, as a function of unit and d_model."""
+    if not isinstance(lrs, RateRule | Mapping):
+        return lrs
     if not isinstance(lrs, RateRule):
         lrs = RateRule(lrs, Interval(0.0, math.nan, math.nan))
     missing = [unit for unit, _ in climb.recipes if unit not in lrs.scales]

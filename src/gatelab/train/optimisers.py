@@ -133,9 +133,11 @@ def clip_members(params: Iterable[Tensor], most: float) -> None:
     >>> p.grad.ravel()
     tensor([1.0000, 0.5000])
     """
-    stacks = [p.grad for p in params if p.grad is not None]
+    stacks = [p for p in params if p.grad is not None]
     for member in range(len(stacks[0])):
-        # A few kernels for all matrices of a member, where each would have four of its own.
-        grads = [stack[member] for stack in stacks]
-        length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-        torch._foreach_mul_(grads, (most / (length + 1e-12)).clamp(max=1.0))
+        # Torch's own on the parts of one member: a few kernels for all its matrices.
+        views = [p.detach()[member] for p in stacks]
+        for view, p in zip(views, stacks, strict=True):
+            assert p.grad is not None
+            view.grad = p.grad[member]
+        torch.nn.utils.clip_grad_norm_(views, most)

@@ -226,6 +226,33 @@ def regimes_of(ladder: Ladder, speeds: Frame, draws: int) -> dict[int, Regime]:
     return regimes
 
 
+def at_best_rates(regime: Regime, rates: Frame) -> Regime:
+    """The regime as if each unit had climbed at its best learning rate: less what its own is known to cost, in bits.
+
+    Where a size was not swept, a unit's rate is taken to cost what it does at the largest size below that was; where
+    the best rate of a sweep lies at an end, the least that it can cost.
+
+    Args:
+        regime: every byte once.
+        rates: as `rates_table` gives them.
+
+    Returns:
+        The regime of such losses, with laws in parameters; where nothing was swept, the same.
+    """
+    costs = rates.dropna(subset=["excess"]).set_index(["unit", "size"])["excess"]
+
+    def cost(unit: str, size: str) -> float:
+        below = regime.sizes[: regime.sizes.index(size) + 1]
+        return next((float(costs[unit, s]) for s in reversed(below) if (unit, s) in costs.index), 0.0)
+
+    points = regime.points
+    if rates.empty or points.empty:
+        return regime
+    off = [cost(unit, size) for unit, size in zip(points["unit"], points["size"], strict=True)]
+    points = points.assign(bits=points["bits"] - off)
+    return Regime(regime.repeats, points, {"parameters": laws_of(points, "parameters", regime.draws)}, regime.draws)
+
+
 # ---- tables
 
 
@@ -315,11 +342,23 @@ def comparisons_table(regimes: Mapping[int, Regime]) -> pd.DataFrame:
 
 
 def rates_table(ladder: Ladder) -> pd.DataFrame:
-    """The learning rates that were best beside those of the rule; what its rate costs, in bits."""
+    """The learning rates that were best, those of the rule and of the climbs; what the latter cost, in bits."""
     rates = plain_frame(ladder.rates())
     tuned = list(dict.fromkeys(rates["size"]))[:2]
-    rates = rates.assign(excess=rates["excess"] / BITS, factor=rates["rule"] / rates["best"])
-    return rates.assign(made_the_rule=rates["size"].isin(tuned))
+    used = rates["climbed"].fillna(rates["rule"])
+    rates = rates.assign(excess=rates["excess"] / BITS, factor=used / rates["best"])
+    return rates.assign(first_tuned=rates["size"].isin(tuned))
+
+
+def least_known(rates: Frame) -> list[str]:
+    """Units and sizes whose best learning rate lies at an end of the sweep: what another costs has a lower end alone.
+
+    >>> rates = {"unit": ["gelu", "glu"], "size": ["11M", "11M"], "end": [0, -1], "first_tuned": [False, False]}
+    >>> least_known(pd.DataFrame(rates))
+    ['glu at 11M']
+    """
+    ends = rates[(rates["end"] != 0) & ~rates["first_tuned"].astype(bool)]
+    return [f"{unit} at {size}" for unit, size in zip(ends["unit"], ends["size"], strict=True)]
 
 
 # ---- scores of other rooms

@@ -32,12 +32,14 @@ from gatelab.studies.ladder.climbs import (
     Frame,
     Regime,
     agreement,
+    at_best_rates,
     bits_table,
     comparisons_table,
     first_rise,
     gated,
     gaussian_conditions,
     laws_table,
+    least_known,
     model_conditions,
     plain_frame,
     rates_table,
@@ -72,12 +74,16 @@ class Climbs:
         regimes: By how often the text was read.
         scores: Of the units, by the name of the score: what other rooms expect to rank them.
         speeds: Tokens a second by unit, size and loop.
+        at_best: Every byte once, less what the units' learning rates are known to cost.
+        least_known: Units and sizes of which only a lower end of that is known.
     """
 
     ladder: Ladder
     regimes: Mapping[int, Regime]
     scores: Mapping[str, Mapping[str, float]]
     speeds: Frame
+    at_best: Regime
+    least_known: Sequence[str]
 
     @property
     def once(self) -> Regime:
@@ -123,7 +129,9 @@ def read_climbs(draws: int = DRAWS) -> Climbs:
         "κ of GPT-2": model_conditions(read_record(KERNELS, "python benchmarks/gpu_kernels.py")),
         "the slope in one dimension": {row["unit"]: row["slope"] for row in slopes},
     }
-    return Climbs(ladder, regimes, scores, speeds)
+    rates = plain_frame(rates_table(ladder))
+    empty = Regime(1, plain_frame(ladder.table()).iloc[:0], {}, draws)
+    return Climbs(ladder, regimes, scores, speeds, at_best_rates(regimes.get(1, empty), rates), least_known(rates))
 
 
 def tables_of(climbs: Climbs) -> dict[str, pd.DataFrame]:
@@ -227,13 +235,13 @@ def agreement_table(climbs: Climbs) -> pd.DataFrame:
 
 def claims_of(climbs: Climbs, tables: Tables) -> tuple[Claim, ...]:
     """What was measured beside what others say."""
-    claims = [law_claim(climbs.regime(repeats), axis) for repeats in (1, REPEATED) for axis in AXES]
+    claims = [law_claim(climbs, repeats, axis) for repeats in (1, REPEATED) for axis in AXES]
     claims += [worth_claim(climbs.once, reference) for reference in (RIVAL, REFERENCE)]
     claims += [hypothesis_claim(climbs.once, unit) for unit in gates_of(climbs)]
     claims += [hypothesis_claim(climbs.regime(REPEATED), unit) for unit in gates_of(climbs)]
     claims += [change_claim(climbs, unit) for unit in gates_of(climbs)]
-    claims += [pairs_claim(climbs.regime(repeats)) for repeats in (1, REPEATED)]
-    claims += [rates_claim(tables["rates"]), check_claim(tables["rates"])]
+    claims += [pairs_claim(climbs.regime(1), climbs.at_best), pairs_claim(climbs.regime(REPEATED))]
+    claims += [rates_claim(tables["rates"]), cost_claim(tables["rates"])]
     claims += [rank_claim(climbs.once, name, scores) for name, scores in climbs.scores.items()]
     return (*claims, literature_claim(climbs.once, tables["bits"]))
 
@@ -244,27 +252,56 @@ def gates_of(climbs: Climbs) -> list[str]:
     return [unit for unit in units if gated(unit)]
 
 
-def law_claim(regime: Regime, axis: LadderAxis) -> Claim:
+def law_claim(climbs: Climbs, repeats: int, axis: LadderAxis) -> Claim:
     """Whether units differ by an offset or in their exponents. The first paper says: in their exponents."""
+    regime = climbs.regime(repeats)
     what = f"offset or exponent, L against {NOUNS[axis]}, {regime.name}"
     paper, laws = "an exponent: P^-3 for GLUs, P^-2 for MLPs, of regressions in one dimension", regime.law(axis)
     if isinstance(laws, str):
         return Claim(what, paper, laws, "undecided", f"{climbed_words(regime)}.")
     common = laws.laws[OFFSET.name]
-    ratios = dict(sorted(zip(laws.losses.units, laws.ratio, strict=True), key=lambda pair: -pair[1].value))
-    listed = ", ".join(f"{unit} {ratio:.2f}" for unit, ratio in ratios.items())
+    ratios = steepest_first(laws)
     because = (
-        f"{laws.sentence[:1].upper()}{laws.sentence[1:]}: {listed}. They are of "
+        f"{laws.sentence[:1].upper()}{laws.sentence[1:]}: {ratio_words(ratios)}. They are of "
         f"{counted(len(laws.losses.parameters), 'size')}; with one exponent for all it is {common.exponent[0]:.3f} and "
-        f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together. What "
-        "learning rates that go by a rule cost at the larger sizes is in none of these intervals."
+        f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together."
     )
+    verdict, found, p = steeper_verdict(laws), laws.verdict, f"p {laws.exponents_differ.p:.2g}"
+    first, last = list(ratios)[:1], list(ratios)[-1:]
+    at_best = climbs.at_best.law()
+    if repeats == 1 and not isinstance(at_best, str):
+        others = steepest_first(at_best)
+        # What hangs on learning rates is not said.
+        first = [unit for unit in first if unit == next(iter(others))]
+        last = [unit for unit in last if unit == list(others)[-1]]
+        because += (
+            f" Less what learning rates are known to cost: {at_best.verdict}, p {at_best.exponents_differ.p:.2g}, "
+            f"{ratio_words(others)}."
+        )
+        if at_best.verdict != laws.verdict or steeper_verdict(at_best) != verdict:
+            verdict = "undecided"
+        if at_best.verdict != laws.verdict:
+            found = f"undecided: {laws.verdict}, but {at_best.verdict} less what learning rates cost"
+        if climbs.least_known:
+            verdict = "undecided"
+            because += f" Of {', '.join(climbs.least_known)} only the least is known that they cost: all is open."
     spread = f"{min(r.low for r in laws.ratio):.2f} to {max(r.high for r in laws.ratio):.2f}"
     order = ""
-    if laws.verdict == "exponent":
-        order = f", {next(iter(ratios))} the steepest and {list(ratios)[-1]} the least steep"
-    ours = f"{laws.verdict}{order}; ratios of exponents to their mean {spread}"
-    return Claim(what, paper, ours, steeper_verdict(laws), because, f"p {laws.exponents_differ.p:.2g}")
+    if found == "exponent":
+        parts = [f"{unit} the steepest" for unit in first] + [f"{unit} the least steep" for unit in last]
+        order = " and ".join(parts)
+    ours = f"{', '.join(filter(None, (found, order)))}; ratios of exponents to their mean {spread}"
+    return Claim(what, paper, ours, verdict, because, p)
+
+
+def steepest_first(laws: LadderLaws) -> dict[str, Interval]:
+    """The exponents of units over their mean, the largest first."""
+    return dict(sorted(zip(laws.losses.units, laws.ratio, strict=True), key=lambda pair: -pair[1].value))
+
+
+def ratio_words(ratios: Mapping[str, Interval]) -> str:
+    """Units and their ratios."""
+    return ", ".join(f"{unit} {ratio:.2f}" for unit, ratio in ratios.items())
 
 
 def steeper_verdict(laws: LadderLaws) -> Verdict:
@@ -341,8 +378,8 @@ def change_claim(climbs: Climbs, unit: str) -> Claim:
     return Claim(what, paper, f"{change.change.value:+.4f} bits", verdict, because, change.change.ends("+.4f"))
 
 
-def pairs_claim(regime: Regime) -> Claim:
-    """How many comparisons are decided."""
+def pairs_claim(regime: Regime, at_best: Regime | None = None) -> Claim:
+    """How many comparisons are decided, and how many would be less what learning rates are known to cost."""
     what = f"pairs of units that are told apart, {regime.name}"
     comparisons = regime.comparisons
     if regime.points.empty:
@@ -360,6 +397,8 @@ def pairs_claim(regime: Regime) -> Claim:
         verdict = "undecided"
     because = f"Over all sizes: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %."
     ours = f"{len(decided)} of {len(overall)} over all sizes, {sum(single)} of {len(single)} at single sizes"
+    if at_best is not None and not isinstance(at_best.comparisons, str):
+        ours += f"; {len(told_in_both(regime, at_best))} also less what learning rates cost"
     return Claim(what, "-", ours, verdict, because)
 
 
@@ -382,30 +421,38 @@ def rates_claim(rates: Frame) -> Claim:
     return Claim(what, paper, ours, "new", because)
 
 
-def check_claim(rates: Frame) -> Claim:
-    """What the rule costs at sizes that it was not made from."""
-    what = "loss at the rule's learning rate above that at the best, at a size it was not made from"
-    checked = rates[~rates["made_the_rule"].astype(bool)]
-    if checked.empty:
-        return Claim(what, "-", "undecided: 0 sizes", "undecided", "The rule was not checked at a larger size.")
-    known = checked.dropna(subset=["excess"])
-    ends = checked[checked["end"] != 0]
-    parts = [
-        f"{row.unit} at {row.size} {row.excess:.4f} ({row.factor:.2f} times the best rate)"
-        for row in known.itertuples()
-    ]
-    because = f"By the parabola, in bits: {', '.join(parts)}."
+def told_in_both(regime: Regime, at_best: Regime) -> list[tuple[str, str]]:
+    """Pairs of units that are told apart over all sizes, in the same order whether rates' costs are taken off."""
+    signs = []
+    for comparisons in (regime.comparisons, at_best.comparisons):
+        rows = [] if isinstance(comparisons, str) else comparisons.rows
+        decided = [row for row in rows if row.parameters is None and row.decided]
+        signs.append({(row.first, row.second): row.difference.value > 0 for row in decided})
+    return [pair for pair, sign in signs[0].items() if signs[1].get(pair) == sign]
+
+
+def cost_claim(rates: Frame) -> Claim:
+    """What the learning rates of the climbs cost at sizes beyond the two at which they were tuned first."""
+    what = "loss at the climbs' learning rates above that at the best, beyond the two sizes that were tuned first"
+    swept = rates[~rates["first_tuned"].astype(bool)]
+    if swept.empty:
+        return Claim(what, "-", "undecided: 0 sizes", "undecided", "Rates were swept at the two smallest sizes alone.")
+    inside, ends = swept[swept["end"] == 0], swept[swept["end"] != 0]
+
+    def words(own: Frame) -> str:
+        parts = [f"{row.unit} at {row.size} {row.excess:.4f} ({row.factor:.2f} times it)" for row in own.itertuples()]
+        return ", ".join(parts)
+
+    because, ours = "In bits, one seed a rate, and the rate over the best one.", "undecided: all best rates at an end"
+    if len(inside):
+        because += f" By a parabola: {words(inside)}."
+        ours = f"at most {inside['excess'].max():.4f} bits in {len(inside)} of {counted(len(swept), 'sweep')}"
     if len(ends):
-        because += (
-            f" The best rate of {', '.join(ends['unit'] + ' at ' + ends['size'])} lies at an end of the sweep, which "
-            "tells no more than that the rule's is too large or too small there."
-        )
-    if known.empty:
-        return Claim(what, "-", "undecided: every best rate lies at an end", "undecided", because)
-    ours = f"at most {known['excess'].max():.4f} bits for {len(known)} of {counted(len(checked), 'sweep')}"
-    if len(known) < len(checked):
-        ours += f"; of the others ({', '.join(checked[checked['excess'].isna()]['unit'])}) it is not known"
-    return Claim(what, "-", ours, "new", because)
+        least = ", ".join(f"{row.unit} at {row.size} {row.excess:.4f}" for row in ends.itertuples())
+        because += f" Where the best rate lies at an end of the sweep, at least: {words(ends)}."
+        ours += f"; at least, the best rate being at an end of its sweep: {least}"
+    verdict: Verdict = "new" if len(inside) else "undecided"
+    return Claim(what, "-", ours, verdict, because)
 
 
 def rank_claim(regime: Regime, name: str, scores: Mapping[str, float]) -> Claim:
@@ -503,16 +550,22 @@ def headline(climbs: Climbs, tables: Tables) -> str:
     if not isinstance(comparisons, str):
         overall = [row for row in comparisons.rows if row.parameters is None]
         decided = sum(row.decided for row in overall)
-        sentences.append(f"{decided} of {len(overall)} pairs of units are told apart over all sizes.")
-    sentences.append(claim_words("An offset or an exponent:", law_claim(regime, "parameters")))
+        both = len(told_in_both(regime, climbs.at_best))
+        sentences.append(
+            f"{decided} of {len(overall)} pairs of units are told apart over all sizes, {both} also less what their "
+            "learning rates are known to cost."
+        )
+    sentences.append(claim_words("An offset or an exponent, by these losses:", law_claim(climbs, 1, "parameters")))
+    if climbs.least_known:
+        sentences.append(f"That is open: of {', '.join(climbs.least_known)} rates were not swept far enough.")
     worth = regime.worth(GATE, RIVAL)
     if isinstance(worth, str):
         sentences.append(f"What {GATE} is worth in parameters of {RIVAL} is {worth}.")
     else:
         sentences.append(f"{worth.sentence[:1].upper()}{worth.sentence[1:]}.")
-    cost = "What learning rates by a rule cost at a size beyond those that it is made from:"
+    cost = "What the learning rates of these climbs cost at sizes beyond those that they were tuned at, in bits:"
     change = f"What a text that is read {REPEATED} times changes of {GATE} less {RIVAL}:"
-    sentences += [claim_words(cost, check_claim(tables["rates"])), claim_words(change, change_claim(climbs, GATE))]
+    sentences += [claim_words(cost, cost_claim(tables["rates"])), claim_words(change, change_claim(climbs, GATE))]
     return " ".join(sentences)
 
 
