@@ -34,13 +34,13 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.models import Decoder
 from gatelab.sweep import Store
-from gatelab.train.ladders import LADDER_SIZES, UNITS, Ladder, Rates, climb_facts, planned, trained
+from gatelab.train.ladders import LADDER_SIZES, TUNED, UNITS, Ladder, Rates, climb_facts, planned, trained
 from gatelab.train.loop import State, device_name
 from gatelab.train.members import Source, build
 from gatelab.train.rungs import Rung, read_text
 
 REPEATED = (("gelu", "relu2", "swiglu", "gqu"), LADDER_SIZES[:4], 20)
-FIRST = 3  # sizes that are climbed first, in both regimes: the two larger ones take four times as long
+SWEPT = 4  # sizes at which learning rates are swept; at the largest a training takes twice as long as at the fourth
 PEAK = {"H100": 989.5e12, "H200": 989.5e12, "A100": 312e12}  # operations a second of dense bf16 products
 WARM, TIMED, PROFILED = 5, 40, 3
 # What the kernels of a step are by their names, the first that is found; those that are compiled are passes.
@@ -278,10 +278,8 @@ def main(
 
         try:
             # Sweeps alone, then climbs at the rates of the rule that all of them make.
-            climb(UNITS, sizes[: FIRST + 1], (), None, sizes[FIRST - 1 : FIRST + 1])
+            climb(UNITS, sizes[:SWEPT], (), None, sizes[TUNED:SWEPT])
             ladder = Ladder.from_store(store)
-            climb(UNITS, sizes[:FIRST], (1,), ladder.near_rates())
-            climb(repeated, sizes[:FIRST], (times,), ladder.near_rates(times))
             climb(UNITS, sizes, (1,), ladder.near_rates())
             climb(repeated, sizes[: len(repeated_sizes)], (times,), ladder.near_rates(times))
         except GatelabError as error:

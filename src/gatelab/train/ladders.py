@@ -599,12 +599,12 @@ class Climb:
         return [self.sweep(unit, size, RATES) for unit, size in self.recipes if size in self.sizes[:TUNED]]
 
     def extensions(self, ladder: Ladder, sizes: Sequence[str]) -> list[Rung]:
-        """Further rates where the best of some sizes lies at an end: two at a time, one where a training is dear."""
+        """Further rates where the best of some sizes lies at an end: two at a time, one where trainings are dear."""
         rungs = []
         for swept in ladder.sweeps():
             if swept.end and swept.size in sizes and (swept.unit, swept.size) in self.recipes:
                 edge = {-1: swept.lrs[0], 1: swept.lrs[-1]}[swept.end]
-                count = 2 if swept.size in self.sizes[:TUNED] else 1
+                count = 2 if swept.size in self.sizes[: TUNED + 1] else 1
                 further = [rounded_rate(edge * FACTOR ** (k * swept.end)) for k in range(1, count + 1)]
                 rungs.append(self.sweep(swept.unit, swept.size, further))
         return rungs
