@@ -67,7 +67,7 @@ _LARGEST = 1e3
 
 
 def varpro_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
-    """4 arrays (N, m + p) and 6 squares of m + p for each network: m columns are linear, p move."""
+    """3 arrays (N, m + p) and 6 squares of m + p for each network: m columns are linear, p move."""
     factors = getattr(unit, "factors", 0)
     lines = isinstance(unit, Unit) and not isinstance(unit, FunctionUnit) and factors > 0 and d_out == 1
     linear = width
@@ -75,7 +75,7 @@ def varpro_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> in
         linear *= d_in + 1
     moving = width * (d_in + 1) * (factors + 1 - lines)
     columns = linear + moving + 1
-    return 8 * (4 * n * columns + 6 * columns**2)
+    return 8 * (3 * n * columns + 6 * columns**2)
 
 
 @solver("varpro", memory=varpro_bytes)
