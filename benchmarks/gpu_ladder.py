@@ -277,10 +277,11 @@ def main(
             )
 
         try:
-            # Sweeps alone, then climbs at the rates of the rule that all of them make.
+            # Sweeps alone, then climbs at the rates of the rule that all of them make, the longest first.
             climb(UNITS, sizes[:SWEPT], (), None, sizes[TUNED:SWEPT])
             ladder = Ladder.from_store(store)
-            climb(UNITS, sizes, (1,), ladder.near_rates())
+            for size in reversed(sizes):
+                climb(UNITS, (size,), (1,), ladder.near_rates())
             climb(repeated, sizes[: len(repeated_sizes)], (times,), ladder.near_rates(times))
         except GatelabError as error:
             print(error, flush=True)

@@ -35,9 +35,11 @@ from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
 from gatelab.studies.catalogue import study
 from gatelab.studies.ladder import enwik8
-from gatelab.studies.ladder.climbs import speed_rows
+from gatelab.studies.ladder.climbs import Regime, plain_frame, speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim
 from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1, REFERENCE_RMSE
+from gatelab.train import Ladder
+from gatelab.train.ladders import BITS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -597,9 +599,31 @@ def ladder_texts() -> dict[str, str]:
         above = "-" if row["unit"] == row["best"] else enwik8.excess_words(row)
         cells = (row["repeats"], row["size"], row["unit"], f"{row['lr']:.3g}", enwik8.bits_words(row), above)
         rows.append(f"| {' | '.join(map(str, cells))} |")
+    laws = law_rows(climbs.once)
     claims = enwik8.claims_of(climbs, tables)
     listed = [f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({claim.verdict})" for claim in claims]
-    return {README: paragraph, LADDER_ROOM: "\n\n".join((paragraph, details, "\n".join(rows), "\n".join(listed)))}
+    parts = (paragraph, details, *filter(None, ("\n".join(laws), "\n".join(rows), "\n".join(listed))))
+    return {README: paragraph, LADDER_ROOM: "\n\n".join(parts)}
+
+
+def law_rows(regime: Regime) -> list[str]:
+    """The table of exponents and offsets with intervals, the steepest unit first; nothing where there is no law."""
+    laws = regime.law()
+    if isinstance(laws, str):
+        return []
+    references = [unit for unit in (enwik8.REFERENCE, enwik8.RIVAL) if unit in laws.losses.units]
+    heads = [
+        "unit",
+        "exponent",
+        "over the mean of all",
+        *(f"in parameters of {unit}, one exponent" for unit in references),
+    ]
+    rows = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    exponents = dict(zip(laws.losses.units, laws.laws["exponent"].exponent, strict=True))
+    for unit, ratio in enwik8.steepest_first(laws).items():
+        worth = ["-" if unit == other else f"{laws.worth(unit, other).overall:.2f}" for other in references]
+        rows.append(f"| {' | '.join([unit, f'{exponents[unit]:.3f}', f'{ratio:.3f}', *worth])} |")
+    return rows
 
 
 def filled(words: str) -> str:
@@ -635,6 +659,13 @@ def ladder() -> Iterator[Held]:
         for part in text.splitlines() if document == LADDER_ROOM else [text]:
             if part.strip():
                 yield Held((document,), " ".join(part.split()), LADDER)
+    climbed = plain_frame(pd.DataFrame(map(vars, Ladder.read(RESULTS / "ladder/enwik8.json").points)))
+    once = climbed[(climbed["purpose"] == "climb") & (climbed["repeats"] == 1)]
+    bits = once.groupby(["unit", "size", "lr"])["loss"].mean() / BITS
+    gains = {key: rates.iloc[-1] - rates.iloc[0] for key, rates in bits.groupby(["unit", "size"])}
+    words = f"gqu has {gains['gqu', '11M']:.3f} bits less than before at 11M and {gains['gqu', '26M']:.3f} at 26M"
+    words += f", swiglu {gains['swiglu', '11M']:.3f} and {gains['swiglu', '26M']:.3f}"
+    yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
     seeds = record("ladder/seeds.json")["rows"]
     told = [f"{row['attention']} {np.mean(row['bits']):.3f} and {np.std(row['bits'], ddof=1):.3f}" for row in seeds]
     yield Held((LADDER_ROOM,), f"mean and standard deviation: {'; '.join(told)}", "results/ladder/seeds.json")

@@ -42,6 +42,7 @@ from gatelab.studies.ladder.enwik8 import (
     hypothesis_claim,
     law_claim,
     notes,
+    single_sizes_claim,
     tables_of,
     worth_claim,
 )
@@ -167,6 +168,24 @@ def test_gates_are_called_steeper_where_each_of_them_is(exponents: dict[str, flo
         "offset or exponent, L against parameters, every byte once"
     ]
     assert claim.verdict == verdict and re.match(f"exponent, (?:{order}); ratios", claim.ours)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "exponents", "ours", "verdict"),
+    [
+        (5, {"swiglu": 0.06, "gqu": -0.06}, "exponent without 0.4M or 1.3M or 3.2M or 11M or 26M", "new"),
+        (3, {}, "undecided without 0.4M or 1.3M or 3.2M", "undecided"),
+    ],
+)
+def test_what_the_other_sizes_say_is_told(sizes: int, exponents: dict[str, float], ours: str, verdict: str) -> None:
+    """Exponents this far apart are found by any four sizes; two sizes have no law."""
+    claim = single_sizes_claim(climbs_of(made_up(sizes, 0, exponents=exponents)).once)
+    assert (claim.ours, claim.verdict) == (ours, verdict)
+    assert len(re.findall(r"Without \S+: ", claim.because)) == sizes
+
+
+def test_no_size_is_left_out_of_an_empty_regime() -> None:
+    assert single_sizes_claim(climbed(2, 0).regime(20)).ours == "undecided: 0 sizes"
 
 
 def shifted(regime: Regime, unit: str, bits: float) -> Regime:

@@ -38,6 +38,7 @@ from gatelab.studies.ladder.climbs import (
     first_rise,
     gated,
     gaussian_conditions,
+    laws_of,
     laws_table,
     least_known,
     model_conditions,
@@ -236,6 +237,7 @@ def agreement_table(climbs: Climbs) -> pd.DataFrame:
 def claims_of(climbs: Climbs, tables: Tables) -> tuple[Claim, ...]:
     """What was measured beside what others say."""
     claims = [law_claim(climbs, repeats, axis) for repeats in (1, REPEATED) for axis in AXES]
+    claims.append(single_sizes_claim(climbs.once))
     claims += [worth_claim(climbs, reference) for reference in (RIVAL, REFERENCE)]
     claims += [hypothesis_claim(climbs, repeats, unit) for repeats in (1, REPEATED) for unit in gates_of(climbs)]
     claims += [change_claim(climbs, unit) for unit in gates_of(climbs)]
@@ -315,6 +317,27 @@ def steeper_verdict(laws: LadderLaws) -> Verdict:
     if gates and others and all(gate.low > other.high for gate in gates for other in others):
         return "reproduced"
     return "undecided"
+
+
+def single_sizes_claim(regime: Regime) -> Claim:
+    """Whether the answer in parameters hangs on a single size: what the others say."""
+    what = f"offset or exponent with a size left out, {regime.name}"
+    answers: dict[str, list[str]] = {}
+    reasons: list[str] = []
+    for size in regime.sizes:
+        laws = laws_of(regime.points[regime.points["size"] != size], "parameters", regime.draws)
+        if isinstance(laws, str):
+            answers.setdefault("undecided", []).append(size)
+            reasons.append(f"Without {size}: {laws}.")
+        else:
+            answers.setdefault(laws.verdict, []).append(size)
+            ratios = ratio_words(steepest_first(laws))
+            reasons.append(f"Without {size}: {laws.verdict}, p {laws.exponents_differ.p:.2g}, {ratios}.")
+    ours = "; ".join(f"{verdict} without {' or '.join(sizes)}" for verdict, sizes in answers.items())
+    verdict: Verdict = "undecided"
+    if len(set(answers) - {"undecided"}) == 1:
+        verdict = "new"
+    return Claim(what, "-", ours or "undecided: 0 sizes", verdict, " ".join(reasons) or f"{climbed_words(regime)}.")
 
 
 def holds_at_best(climbs: Climbs, better: str, worse: str) -> bool:
