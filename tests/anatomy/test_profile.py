@@ -228,6 +228,7 @@ def test_parts_of_a_text_never_overlap():
     assert len(torch.cat([fit, chosen, test]).flatten().unique()) == 75 * 16
 
 
+@pytest.mark.slow
 def test_a_profile_is_a_value(tmp_path: Path):
     result = small(tiny("llama"))
     assert repr(result).startswith("Profile(LlamaForCausalLM, 2 blocks: ") and len(repr(result)) < 120

@@ -276,6 +276,7 @@ def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor) -> N
             continued(model, rows[:3, :4], 12, temperature=wrong)
 
 
+@pytest.mark.slow
 def test_own_text_is_as_hard_as_the_given_one() -> None:
     """Text that the model wrote at a temperature gets that temperature back; one that is harder than its own gets 1.
 

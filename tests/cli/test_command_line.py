@@ -249,11 +249,13 @@ def test_scale_reads_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert paper["problem"] == "d.csv (paper's protocol)"
 
 
+@pytest.mark.slow
 def test_scale_says_what_is_left_out_and_why() -> None:
     text = ok("scale", "glu", "--widths", "1,2,12", "--points", "100", "--jobs", "1")
     assert re.search(r"glu: 1 of 3 fits are left out of the slopes, .*\n?.*interpolation", text)
 
 
+@pytest.mark.slow
 def test_scale_gives_noise_as_the_reason_of_its_own() -> None:
     args = ("scale", "glu", "--problem", "sin4x", "--widths", "2,13,14", "--points", "400", "--jobs", "1")
     text = " ".join(ok(*args, "--noise", "0.1").split())

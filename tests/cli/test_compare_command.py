@@ -82,6 +82,7 @@ def test_a_problem_by_name_is_compared_too():
     assert len(card["methods"]) == 6 and {p["width"] for p in card["scaling"]["points"]} >= {1, 2}
 
 
+@pytest.mark.slow
 def test_what_is_left_out_and_every_line_is_printed():
     done = run("--data", "smooth.csv", "--unit", "mlp,glu", "--widths", "1,4", "--seeds", "1", *QUICK[4:])
     assert done.exit_code == 0, done.output

@@ -72,6 +72,7 @@ def test_a_diverged_training_is_said() -> None:
     assert json.loads(ok("train", "gpt2", "glu", *TINY, *wild, "--json"))["diverged"] >= 1
 
 
+@pytest.mark.slow
 def test_gap_compares_and_writes(here: Path) -> None:
     files = ("--plot", "gap.png", "--csv", "points.csv", "--save", "gap.json")
     text = ok("gap", "--units", "silu,swiglu", "--model", "gpt2", "--seeds", "2", *TINY, "--steps", "6", *files)

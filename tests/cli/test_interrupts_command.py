@@ -203,6 +203,7 @@ def test_at_a_random_moment(name: str) -> None:
     assert last[0].startswith("gatelab: interrupted; ")
 
 
+@pytest.mark.slow
 def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def ctrl_c(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -143,6 +143,7 @@ def test_standardised_rows_have_unit_spread(here: Path) -> None:
     assert raw[0]["condition"] > 2 * one[0]["condition"]
 
 
+@pytest.mark.slow
 def test_the_full_spectrum_is_printed_and_drawn(here: Path) -> None:
     found = said("--gaussian", "30,10", "--full", "--plot", "s.png")
     values = found["kernels"][0]["eigenvalues"]

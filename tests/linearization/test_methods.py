@@ -40,7 +40,9 @@ def built(name: str, gate: Any = "gelu", d: int = D, **others: Any) -> Lineariza
     return linearize(gate, name, d=d, **options_of(name, **others))
 
 
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "learned" else name for name in methods()]
+)
 def test_maps_have_their_shapes_and_their_product(name: str) -> None:
     maps, W, X = built(name), rows(5, 0), rows(14, 1).reshape(2, 7, D)
     phi, psi = maps.phi(W), maps.psi(X)

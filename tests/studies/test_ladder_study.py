@@ -164,9 +164,7 @@ def test_five_sizes_find_the_offset_the_worth_and_what_repeating_does() -> None:
 )
 def test_gates_are_called_steeper_where_each_of_them_is(exponents: dict[str, float], verdict: str, order: str) -> None:
     """What the first paper says is more than that exponents differ."""
-    claim = claims_by_name(climbs_of(made_up(5, 0, exponents=exponents)))[
-        "offset or exponent, L against parameters, every byte once"
-    ]
+    claim = law_claim(climbs_of(made_up(5, 0, exponents=exponents)), 1, "parameters")
     assert claim.verdict == verdict and re.match(f"exponent, (?:{order}); ratios", claim.ours)
 
 

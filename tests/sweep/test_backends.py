@@ -138,6 +138,7 @@ def test_a_dead_worker_is_noticed_though_its_children_hold_the_pipe() -> None:
     assert "exit code 3" in (got[0].error or "") and got[1].ok and got[2].ok
 
 
+@pytest.mark.slow
 def test_tiny_runs_do_not_wait_behind_a_long_one(tmp_path: Path) -> None:
     folder = tmp_path / "came"
     folder.mkdir()
@@ -164,6 +165,7 @@ def test_one_thread_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert there.metrics["omp"] == "1"
 
 
+@pytest.mark.slow
 def test_workers_import_the_real_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", sys.path[1:])
     (there,) = map_runs(runs("threads_of_torch", 1), backend="processes", jobs=1)

@@ -102,6 +102,7 @@ def test_two_sweeps_share_one_store(backends: tuple[str, str], tmp_path: Path, l
     assert survived == uninterrupted(wanted)
 
 
+@pytest.mark.slow
 def test_one_of_two_sweeps_is_killed_and_the_other_takes_over(tmp_path: Path, light: dict[str, str]) -> None:
     database, log = tmp_path / "runs.db", tmp_path / "log"
     wanted = runs(300, SECONDS, str(log))
