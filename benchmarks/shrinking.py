@@ -2,6 +2,7 @@
 
     python -m benchmarks.shrinking --device cuda                    all cells, about as long as the device takes
     python -m benchmarks.shrinking --cells smollm2:0.8 --limit 600  what fits into ten minutes; the next call goes on
+    python -m benchmarks.shrinking --cells "smollm2:0.8:ours + own text" --own-text 12000000 --rate 0.003 --device cuda
     python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
         --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
 
@@ -68,6 +69,8 @@ def main() -> None:
     models: dict[str, Any] = {}
     own_texts: dict[str, tuple[Tensor, float]] = {}
     for name, keep, method in cells(options.cells):
+        # What is written is part of a cell's name, so that one record can hold several amounts.
+        method = method.replace("own text", f"{options.own_text / 1e6:g}M own text")
         key = f"{name}:{keep}:{method}"
         if key in record["cells"]:
             continue
@@ -84,7 +87,7 @@ def main() -> None:
         terms: int | Distillation = 0
         if more == "distilled":
             terms = options.distil
-        elif more == "own text":
+        elif more:
             if name not in own_texts:
                 own_texts[name] = own_text(name, model, parts.calibration, options)
             terms = Distillation(epochs=options.passes, own_text=own_texts[name][0])

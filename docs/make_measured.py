@@ -39,7 +39,7 @@ from gatelab.studies.ladder.climbs import Regime, plain_frame, speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim
 from gatelab.studies.scaling.error_curves import REFERENCE_FRIEDMAN1, REFERENCE_RMSE
 from gatelab.train import Ladder
-from gatelab.train.ladders import BITS
+from gatelab.train.ladders import BITS, LADDER_SIZES
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -88,7 +88,8 @@ SHRUNKEN = {
     "minilm": "anatomy/shrink.json",
 }
 PUBLISHED = ("magnitude", "wanda", "flap", "surgeon")
-OURS = ("ours", "ours balanced", "surgeon + distilled", "ours + distilled", "surgeon + own text", "ours + own text")
+OURS = ("ours", "ours balanced", "surgeon + distilled", "ours + distilled")
+OURS += ("surgeon + 4M own text", "ours + 4M own text", "ours + 12M own text")
 ESTIMATORS_ROOM = "docs/rooms/estimators.md"
 TASKS: dict[str, Any] = {"regressors": "regression", "classifiers": "classes"}
 TABLES = {"regressors": ("rmse", "RMSE"), "classifiers": ("log_loss", "log loss")}
@@ -562,18 +563,20 @@ def pages() -> Iterator[Held]:
     stops = max(REFERENCE_RMSE["gqu"])
     error = f"{REFERENCE_RMSE['gqu'][stops]:.1e}".replace("e-0", "e-")
     yield Held((GQU_PAGE,), f"which stops at width {stops} with {error}", "gatelab.studies.scaling.error_curves")
-    rows = speed_rows(record("ladder/speed.json"))
-    rows = rows[rows["unit"] == "swiglu"]
-    plain = rows[rows["loop"] == "plain"].set_index("size")["tokens_per_second"]
-    three = rows[rows["models"] == 3].set_index("size")
-    times, share = three["tokens_per_second"] / plain, 100 * three["share_of_bf16"]
+    (times, share, plain), (again, _, later) = (over_plain(f"ladder/{name}.json") for name in ("plain", "speed"))
+    slower = plain / later
     yield Held(
         (LADDER_ROOM,),
         f"{times.min():.1f} to {times.max():.1f} times as many tokens a second as a plain compiled loop trains with "
-        f"one (`results/ladder/speed.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), "
+        f"one (`results/ladder/plain.json`; {times.idxmin()[:-1]} and {times.idxmax()[:-1]} million parameters), "
         f"and uses {share['26M']:.0f} % of its bf16 rate at 26 million parameters, {share['0.4M']:.0f} % at 0.4",
-        "results/ladder/speed.json",
+        "results/ladder/plain.json",
     )
+    for words in (
+        f"was {slower.min():.1f} to {slower.max():.1f} times slower than in the run before",
+        f"the ratio is {again.min():.1f} to {again.max():.1f} in that run",
+    ):
+        yield Held((LADDER_ROOM,), words, "results/ladder/plain.json, speed.json")
     wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
     yield Held((WORDS,), f"it is {wide:.2e}, with 25 neurons {narrow:.2e}, which is 2^3 = 8 times as much", "gl.limit")
     best = linearize("gelu", "minimax", degree=8, interval=5.0).polynomial
@@ -582,6 +585,15 @@ def pages() -> Iterator[Held]:
     yield Held(
         (LINEARIZE_ROOM,), f"is off by {near:.0f} at 6.25 and by {float(f'{far:.1g}'):.0f} at 10", "gl.linearize"
     )
+
+
+def over_plain(name: str) -> tuple[pd.Series, pd.Series, pd.Series]:
+    """Of swiglu by size: tokens a second of three over a plain loop's, percents of the bf16 rate, the plain loop's."""
+    rows = speed_rows(record(name))
+    rows = rows[rows["unit"] == "swiglu"]
+    plain = rows[rows["loop"] == "plain"].set_index("size")["tokens_per_second"]
+    three = rows[rows["models"] == 3].set_index("size")
+    return three["tokens_per_second"] / plain, 100 * three["share_of_bf16"], plain
 
 
 # ---- the ladder
@@ -665,6 +677,8 @@ def ladder() -> Iterator[Held]:
     gains = {key: rates.iloc[-1] - rates.iloc[0] for key, rates in bits.groupby(["unit", "size"])}
     words = f"gqu has {gains['gqu', '11M']:.3f} bits less than before at 11M and {gains['gqu', '26M']:.3f} at 26M"
     words += f", swiglu {gains['swiglu', '11M']:.3f} and {gains['swiglu', '26M']:.3f}"
+    below = [abs(gain) for (_, size), gain in gains.items() if size in LADDER_SIZES[:3]]
+    words += f"; at smaller sizes losses moved by {max(below):.3f} at most"
     yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
     seeds = record("ladder/seeds.json")["rows"]
     told = [f"{row['attention']} {np.mean(row['bits']):.3f} and {np.std(row['bits'], ddof=1):.3f}" for row in seeds]
@@ -737,24 +751,21 @@ def spaced(number: int) -> str:
 
 
 def loss_table(words: str, losses: dict[str, float], shown: dict[str, str]) -> str:
-    """Words, the table of the losses of a model's cells, and what ours leaves of the best published."""
+    """Words, the table of the losses of a model's cells, and what they are of the best published."""
     rows: dict[str, dict[str, str]] = {}
     for key in losses:
         _, keep, method = key.split(":")
         rows.setdefault(keep, {})[method] = key
     methods = [method for method in (*PUBLISHED, *OURS) if any(method in row for row in rows.values())]
     lines = [words, "", f"| keep | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    ratios: list[str] = []
+    shares: list[str] = []
     for keep, row in sorted(rows.items(), reverse=True):
         values = [shown[row[method]] if method in row else "-" for method in methods]
         lines.append(f"| {keep} | {' | '.join(values)} |")
         best = min(losses[row[method]] for method in PUBLISHED if method in row)
-        ratios += [
-            f"{losses[row[method]] / best:.2f} ({method}, keep {keep})"
-            for method in ("ours", "ours balanced", "ours + distilled", "ours + own text", "surgeon + own text")
-            if method in row
-        ]
-    return "\n".join([*lines, "", f"Of the best published loss: {', '.join(ratios)}."])
+        own = [f"{method} {losses[row[method]] / best:.2f}" for method in OURS if method in row]
+        shares.append(f"- of the best published loss at keep {keep}: {', '.join(own)}")
+    return "\n".join([*lines, "", *shares])
 
 
 def shrink_paragraph() -> str:
@@ -765,11 +776,11 @@ def shrink_paragraph() -> str:
         cells = {key.split(":")[2]: c for key, c in content["cells"].items() if key.startswith(f"smollm2:{keep}:")}
         losses = {method: wide_loss(cell) for method, cell in cells.items() if "wide" in cell}
         best = min((method for method in PUBLISHED if method in losses), key=lambda method: losses[method].value)
-        own = losses["ours + own text"]
+        own, less = losses["ours + 12M own text"], losses["ours + 4M own text"]
         words = f"without {share} {losses[best]:.3f} by the best of four published methods ({best}), "
         words += f"{losses['ours']:.3f} by ours and {own:.3f}, {own.value / losses[best].value:.2f} of the best, when "
-        words += f"it writes {cells['ours + own text']['own_text'] / 1e6:.2g} million tokens for that itself "
-        words += f"({losses['surgeon + own text'].value:.3f} with these after {best})"
+        words += f"it writes 12 million tokens for that itself (4 million: {less.value:.3f}, and "
+        words += f"{losses['surgeon + 4M own text'].value:.3f} after {best})"
         told.append(words)
     tokens = spaced(content["settings"]["calibration_tokens"])
     return filled(

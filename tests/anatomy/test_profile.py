@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -367,3 +368,9 @@ def test_what_the_page_says_of_smollm2_is_in_its_record():
     )
     assert sum(record["tokens"][:2]) == 6144 and record["tokens"][2] == 512
     assert f"SmolLM2-135M takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
+    printed = " ".join((root / "results" / "anatomy" / "smollm2-h200.txt").read_text(encoding="utf-8").split())
+    assert all(" ".join(words.split()) in printed for words in record["sentences"])
+    seconds = re.search(r"others in (\d+) s\..* real 1m(\d+)\.", printed)
+    assert seconds is not None
+    wall = 60 + int(seconds[2]) + 1
+    assert f"{seconds[1]} seconds on an H200 that trained other models at the same time, {wall} with loading" in page

@@ -504,6 +504,11 @@ ROOT = Path(__file__).parents[2]
 OURS_ON_SMOLLM2 = tuple(f"smollm2:{keep}:ours" for keep in (0.9, 0.8, 0.7, 0.6))
 
 
+def seconds_of(cells: dict[str, dict[str, float]]) -> list[float]:
+    """How long ours took for SmolLM2."""
+    return [cells[key]["seconds"] for key in OURS_ON_SMOLLM2]
+
+
 def test_what_the_page_says_beside_its_tables() -> None:
     """The tables are held by test_measured; here are the sentences below them."""
     page = " ".join((ROOT / "docs/rooms/shrink.md").read_text().split())
@@ -519,20 +524,36 @@ def test_what_the_page_says_beside_its_tables() -> None:
     cells = records["shrink"]["cells"]
     lost = {key: cell["after"] - cell["before"] for key, cell in cells.items()}
     wide = {key: cell["wide"]["value"] for key, cell in cells.items() if "wide" in cell}
-    shares = [
-        f"{loss[f'smollm2:{keep}:ours + own text'] / loss[f'smollm2:{keep}:surgeon']:.2f}"
-        for loss in (wide, lost)
-        for keep in (0.8, 0.6)
+    shares = {
+        written: [
+            f"{loss[f'smollm2:{keep}:ours + {written} own text'] / loss[f'smollm2:{keep}:surgeon']:.2f}"
+            for loss in (wide, lost)
+            for keep in (0.8, 0.6)
+        ]
+        for written in ("4M", "12M")
+    }
+    much, less = shares["12M"], shares["4M"]
+    assert f"million tokens of it {much[0]} is left at keep 0.8 and {much[1]} at keep 0.6 on the larger" in page
+    assert f"texts, {much[2]} and {much[3]} on the 4 096 tokens at the end of the sample" in page
+    assert f"Four million tokens leave {less[0]} and {less[1]}, and {less[2]} and {less[3]}." in page
+    own = [
+        f"{wide[f'smollm2:{keep}:{start} + 4M own text']:.3f}" for keep in (0.8, 0.6) for start in ("ours", "surgeon")
     ]
-    assert f"{shares[0]} of it is left at keep 0.8 and {shares[1]} at keep 0.6, on the 4 096 tokens at the" in page
-    assert f"end of the sample {shares[2]} and {shares[3]}, since the best published method" in page
-    assert all(lost[f"smollm2:{keep}:surgeon"] < wide[f"smollm2:{keep}:surgeon"] for keep in (0.8, 0.6))
-    own = [f"{wide[f'smollm2:{keep}:{start} + own text']:.3f}" for keep in (0.8, 0.6) for start in ("ours", "surgeon")]
     assert f"ours leaves {own[0]} and surgeon {own[1]} at keep 0.8, {own[2]} and {own[3]} at keep 0.6" in page
-    gone, gone_wide = (1 - loss["smollm2:0.8:ours + own text"] / loss["smollm2:0.8:ours"] for loss in (lost, wide))
-    assert 0.37 < gone < 0.43 and "wrote itself two fifths of ours go" in page
-    assert 0.45 < gone_wide < 0.55 and "(half of it on the larger text)" in page
-    assert {cell["rate"] for key, cell in cells.items() if key.endswith("+ own text")} == {0.003}
+    four, four_wide, twelve, twelve_wide = (
+        f"{100 * (1 - loss[f'smollm2:0.8:ours + {written} own text'] / loss['smollm2:0.8:ours']):.0f} %"
+        for written in ("4M", "12M")
+        for loss in (lost, wide)
+    )
+    assert f"wrote itself {four} of ours go at keep 0.8 ({four_wide} on the larger text)" in page
+    assert f"on twelve million {twelve} ({twelve_wide})" in page
+    distilled = {key: cell for key, cell in cells.items() if key.endswith("own text")}
+    assert {cell["rate"] for cell in distilled.values()} == {0.003}
+    assert all(f"{cell['own_text'] / 1e6:.0f}M own text" in key for key, cell in distilled.items())
+    longest = [cell for key, cell in distilled.items() if "12M" in key]
+    writing, fitting = (min(cell[name] for cell in longest) / 60 for name in ("writing_seconds", "seconds"))
+    ours = max(seconds_of(cells)) / 60
+    assert f"own text {writing:.0f} minutes to write and {fitting - ours:.0f} to be distilled on" in page
     balanced = [1 - lost[f"smollm2:{keep}:ours balanced"] / lost[f"smollm2:{keep}:ours"] for keep in (0.8, 0.6, 0.9)]
     assert f"{balanced[0]:.0%} of the loss of ours at keep 0.8 and {balanced[1]:.0%} at".replace("%", " %") in page
     assert balanced[2] < 0
@@ -546,5 +567,5 @@ def test_what_the_page_says_beside_its_tables() -> None:
         assert words in page
     everything = [cell for content in records.values() for cell in content["cells"].values()]
     assert all(cell["saved_difference"] < 1e-4 for cell in everything if "saved_difference" in cell)
-    seconds = [cell["seconds"] for key, cell in records["shrink"]["cells"].items() if key in OURS_ON_SMOLLM2]
+    seconds = seconds_of(cells)
     assert f"ours took {min(seconds):.0f} to {max(seconds):.0f} seconds for SmolLM2" in page

@@ -17,7 +17,9 @@ import pandas as pd
 import pytest
 from quick_runs import Quick
 
+from gatelab.arrays import Array
 from gatelab.errors import GatelabError
+from gatelab.statistics import Interval
 from gatelab.studies import Request, reproduce
 from gatelab.studies.ladder import enwik8
 from gatelab.studies.ladder.climbs import (
@@ -44,6 +46,7 @@ from gatelab.studies.ladder.enwik8 import (
     notes,
     single_sizes_claim,
     tables_of,
+    unlike_words,
     worth_claim,
 )
 from gatelab.train import Ladder
@@ -252,6 +255,26 @@ def test_the_change_is_what_the_losses_say_seed_by_seed() -> None:
     )
     assert change.change.value == pytest.approx(expected, abs=1e-12)
     assert change.change.high - change.change.value == pytest.approx(sum(1 / s for s in squares.values()) ** -0.5)
+
+
+def test_sizes_that_say_the_same_seldom_look_unlike() -> None:
+    """Four sizes of one true difference, variances known by ten degrees of freedom: about 5 of 100 alarms.
+
+    With 2000 draws the share has a standard deviation of 0.5 %; what is beyond 6.5 % happens once in 700 times.
+    """
+    generator, spread = np.random.default_rng(0), np.array([0.01, 0.05, 0.03, 0.1])
+
+    def told(values: Array, reaches: Array) -> str:
+        own = zip(LADDER_SIZES[:4], values, reaches, strict=True)
+        return unlike_words({size: Interval(value, value - reach, value + reach) for size, value, reach in own})
+
+    alarms = 0
+    for _ in range(2000):
+        deviations = spread * np.sqrt(generator.chisquare(10, 4) / 10)
+        alarms += bool(told(0.02 + spread * generator.standard_normal(4), 2.23 * deviations))
+    assert alarms / 2000 < 0.065
+    far = told(np.array([0.0, 0.0, 0.0, 0.5]), np.full(4, 0.1))
+    assert far.startswith("Sizes do not say the same: +0.000 at 0.4M")
 
 
 def test_seconds_are_those_of_speeds_and_units_without_them_are_left_out() -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +33,7 @@ from gatelab.display import Listener, ProgressLike
 from gatelab.errors import GatelabError, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
 
-TOKENS, STEPS = 1024, 1000  # of a step, at least; where there are more tokens than for so many steps, steps grow
+TOKENS, STEPS = 1024, 3000  # of a step, at least; where there are more tokens than for so many steps, steps grow
 WARM = 10  # steps until the rate is what it is to be
 RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
 TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
@@ -145,7 +144,7 @@ def distil(
         """Step after step, the rate falling to a twentieth."""
         nonlocal done
         groups = [{"params": [W], "lr": rate * float(W.detach().square().mean().sqrt())} for W in weights]
-        optimiser = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12)
+        optimiser = torch.optim.Adam(groups, betas=(0.9, 0.95), eps=1e-12, fused=weights[0].is_cuda)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda step: min(1.0, (step + 1) / WARM) * (1 - 0.95 * step / steps)
         )
@@ -261,18 +260,6 @@ def with_half_weights(model: Any) -> Any:
     return half
 
 
-@contextmanager
-def quick_products(device: torch.device) -> Iterator[None]:
-    """On a GPU products of float32 go by its faster units, which keep ten binary digits; elsewhere all stays."""
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def copies(weights: Sequence[Tensor]) -> list[Tensor]:
     """The values of weights as they are now."""
     return [W.detach().clone() for W in weights]
@@ -297,16 +284,22 @@ def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
 
 
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
-    """How far the smaller model is from the given one on some windows: the mean over their places."""
-    batch = batch.to(next(small.parameters()).device)
-    if causal:
+    """How far the smaller model is from the given one on some windows: the mean over their places.
+
+    On a GPU products are those of bfloat16; weights, the stream between layers and what is compared stay float32. What
+    is cast is cast anew each time: weights have moved.
+    """
+    device = next(small.parameters()).device
+    batch = batch.to(device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        if causal:
+            with torch.no_grad():
+                wanted = logits_of(dense(batch), dense).float().log_softmax(-1)
+            own = logits_of(small(batch), small).float().log_softmax(-1)
+            return functional.kl_div(own.flatten(0, 1), wanted.flatten(0, 1), log_target=True, reduction="batchmean")
         with torch.no_grad():
-            wanted = logits_of(dense(batch), dense).float().log_softmax(-1)
-        own = logits_of(small(batch), small).float().log_softmax(-1)
-        return functional.kl_div(own.flatten(0, 1), wanted.flatten(0, 1), log_target=True, reduction="batchmean")
-    with torch.no_grad():
-        wanted = last_states(dense, batch)
-    return (last_states(small, batch) - wanted).square().sum() / wanted.square().sum()
+            wanted = last_states(dense, batch)
+        return (last_states(small, batch) - wanted).square().sum() / wanted.square().sum()
 
 
 @torch.no_grad()

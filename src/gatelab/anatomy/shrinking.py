@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.anatomy.distillation import Distillation, Distilled, last_states, own_windows, quick_products
+from gatelab.anatomy.distillation import Distillation, Distilled, last_states, own_windows
 from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
@@ -264,7 +264,7 @@ def shrink(
             fitted, others = rows.calibration[~held_out], rows.calibration[held_out]
             if terms.writes:
                 fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
-            with quick_products(next(small.parameters()).device), reporting(progress, "distilling") as report:
+            with reporting(progress, "distilling") as report:
                 course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
     finally:

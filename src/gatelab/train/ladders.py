@@ -52,8 +52,8 @@ LOOK_SECONDS = 1.0  # between two looks at how far rungs are
 ROUNDS = 3  # how often a sweep whose best rate lies at its end goes on beyond
 NEAR = 1.25  # a climb whose learning rate is within this factor of the rule's need not be trained again
 BITS = math.log(2)
-# Parameters and operations a second of three models together on an H200: results/ladder/speed.json.
-H200_RATES = {396288: 8.05e13, 1327104: 1.195e14, 3211264: 1.627e14, 10616832: 2.222e14, 25690112: 2.765e14}
+# Parameters and operations a second of three swiglus together on an H200: results/ladder/speed.json.
+H200_RATES = {396288: 6.797e13, 1327104: 1.043e14, 3211264: 1.523e14, 10616832: 2.174e14, 25690112: 2.756e14}
 # The whole flow in minutes on two cores, on a text that every Python has.
 QUICK: Mapping[str, Any] = {
     "units": ("gelu", "swiglu"),

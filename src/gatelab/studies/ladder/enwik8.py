@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
+from scipy.stats import chi2
 
 from gatelab.arrays import Array
 from gatelab.display import counted
@@ -167,12 +168,16 @@ def regimes_table(climbs: Climbs) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class RepeatChange:
-    """A gated unit's bits less those of relu2 in the two regimes, at their common sizes; sentences where not known."""
+    """A gated unit's bits less those of relu2 in the two regimes, at their common sizes; sentences where not known.
+
+    `change` is the mean over sizes of `changes`.
+    """
 
     sizes: tuple[str, ...]
     once: Interval | str
     repeated: Interval | str
     change: Interval | str
+    changes: Mapping[str, Interval]
 
 
 def change_of(climbs: Climbs, unit: str) -> RepeatChange:
@@ -184,15 +189,39 @@ def change_of(climbs: Climbs, unit: str) -> RepeatChange:
     sizes = tuple(size for size in both[0] if size in both[1])
     once, repeated = (lead_of(climbs.regime(repeats).restricted(sizes), unit) for repeats in (1, REPEATED))
     if isinstance(once, str) or isinstance(repeated, str):
-        return RepeatChange(sizes, *(["undecided: 0 sizes in both regimes"] * 3))
-    changes: list[tuple[float, float]] = []
+        unknown = "undecided: 0 sizes in both regimes"
+        return RepeatChange(sizes, unknown, unknown, unknown, {})
+    changes: dict[str, Interval] = {}
     for size in sizes:
         first, second = (climbs.regime(repeats).difference(unit, RIVAL, size) for repeats in (1, REPEATED))
         if not isinstance(first, str) and not isinstance(second, str):
             apart = second[0].value - first[0].value
-            changes.append((apart, math.hypot(first[0].high - first[0].value, second[0].high - second[0].value)))
-    value, reach = weighed(changes)
-    return RepeatChange(sizes, once, repeated, Interval(value, value - reach, value + reach))
+            reach = math.hypot(first[0].high - first[0].value, second[0].high - second[0].value)
+            changes[size] = Interval(apart, apart - reach, apart + reach)
+    value, reach = weighed([(own.value, own.high - own.value) for own in changes.values()])
+    return RepeatChange(sizes, once, repeated, Interval(value, value - reach, value + reach), changes)
+
+
+def unlike_words(values: Mapping[str, Interval]) -> str:
+    """What each size says, where they do not say the same, by Cochran's Q; else nothing.
+
+    A reach is that of a t-interval, more than 1.96 standard errors. Taken for so many, which makes good for their being
+    estimates, chance alone makes sizes look unlike in about 5 of 100 cases.
+
+    >>> unlike_words({"0.4M": Interval(0.0, -0.2, 0.2), "1.3M": Interval(0.1, -0.1, 0.3)})
+    ''
+    >>> unlike_words({"0.4M": Interval(0.0, -0.2, 0.2), "1.3M": Interval(0.5, 0.4, 0.6)})
+    'Sizes do not say the same: +0.000 at 0.4M [-0.200, +0.200], +0.500 at 1.3M [+0.400, +0.600].'
+    """
+    if len(values) < 2:
+        return ""
+    reaches = [(own.value, own.high - own.value) for own in values.values()]
+    mean, _ = weighed(reaches)
+    q = math.fsum((1.96 * (value - mean) / reach) ** 2 for value, reach in reaches)
+    if chi2.sf(q, len(values) - 1) > SIGNIFICANT:
+        return ""
+    own = ", ".join(f"{one.value:+.3f} at {size} {one.ends('+.3f')}" for size, one in values.items())
+    return f"Sizes do not say the same: {own}."
 
 
 def lead_of(regime: Regime, unit: str) -> Interval | str:
@@ -390,6 +419,8 @@ def hypothesis_claim(climbs: Climbs, repeats: int, unit: str) -> Claim:
         f"Paired by seed at {', '.join(sizes)}; Holm's p over all pairs of units is {p:.2g}, and above "
         f"{SIGNIFICANT:g} nothing is decided."
     )
+    by_size = {size: regime.difference(unit, RIVAL, size) for size in sizes}
+    because += f" {unlike_words({size: own[0] for size, own in by_size.items() if not isinstance(own, str)})}".rstrip()
     if p <= SIGNIFICANT:
         verdict = reproduced_if((d.value < 0) == (wins == "below"))
         pair = (unit, RIVAL) if d.value < 0 else (RIVAL, unit)
@@ -411,8 +442,9 @@ def change_claim(climbs: Climbs, unit: str) -> Claim:
     assert isinstance(change.once, Interval) and isinstance(change.repeated, Interval)
     because = (
         f"At {', '.join(change.sizes)}: {change.once:+.4f} bits once, {change.repeated:+.4f} repeated. The regimes "
-        "share no batches: the reaches of both intervals are added as squares."
-    )
+        "share no batches: the reaches of both intervals are added as squares. Learning rates are those of the first "
+        f"regime, and no training stops early. {unlike_words(change.changes)}"
+    ).rstrip()
     return Claim(what, paper, f"{change.change.value:+.4f} bits", verdict, because, change.change.ends("+.4f"))
 
 
@@ -604,7 +636,8 @@ def headline(climbs: Climbs, tables: Tables) -> str:
     cost = "What the learning rates of these climbs cost at sizes beyond those that they were tuned at, in bits:"
     change = f"What a text that is read {REPEATED} times changes of {GATE} less {RIVAL}:"
     sentences += [claim_words(cost, cost_claim(tables["rates"])), claim_words(change, change_claim(climbs, GATE))]
-    return " ".join(sentences)
+    sentences.append(unlike_words(change_of(climbs, GATE).changes))
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def details(climbs: Climbs, tables: Tables) -> str:
