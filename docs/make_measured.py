@@ -4,8 +4,8 @@ A sentence is made here out of its record, and the tests want it in its document
 changed in the one and not in the other is noticed. The tests also want every number of the README and of the
 corrections to be in such a sentence, or in one of those that measure nothing (NOT_MEASURED).
 
-The paragraph on the ladder at the top of the README, the tables of its room and those of smaller models are written by
-the script itself: a fuller record is put in its place, the script is run, and the documents follow.
+The paragraph on the ladder at the top of the README, figure and tables of its room and those of smaller models are
+made by the script itself: a fuller record is put in its place, the script is run, and the documents follow.
 
 `python docs/make_measured.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote
 them, into results/claims.json: the record of studies that are not long enough to have one of their own.
@@ -30,6 +30,7 @@ import torch
 
 from gatelab.data import problem
 from gatelab.linearization import floor, linearize
+from gatelab.plotting import save
 from gatelab.scaling_laws import limit
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
@@ -1254,6 +1255,8 @@ def main() -> None:
         take_claims(Path(sys.argv[1]))
     for document in made_texts():
         (ROOT / document).write_text(with_made(document), encoding="utf-8")
+    climbs = enwik8.read_climbs()
+    save(enwik8.draw(climbs.regimes, enwik8.tables_of(climbs)["bits"]), ROOT / "docs/figures/ladder.png")
     TARGET.write_text(render(), encoding="utf-8")
     print(TARGET)
 
