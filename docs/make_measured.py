@@ -80,7 +80,7 @@ TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
 LADDER_ROOM = "docs/rooms/ladder.md"
-LADDER = "results/ladder/enwik8.json, speed.json, slopes.json"
+LADDER = "results/ladder/enwik8.json, speed.json, plain.json, slopes.json"
 SHRINK_ROOM = "docs/rooms/shrink.md"
 SHRINK = "results/anatomy/shrink.json, shrink-stories.json"
 SHRUNKEN = {
@@ -615,8 +615,29 @@ def ladder_texts() -> dict[str, str]:
     laws = law_rows(climbs.once)
     claims = enwik8.claims_of(climbs, tables)
     listed = [f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({claim.verdict})" for claim in claims]
-    parts = (paragraph, details, *filter(None, ("\n".join(laws), "\n".join(rows), "\n".join(listed))))
+    made = ("\n".join(laws), "\n".join(rows), "\n".join(listed), "\n".join(speed_lines()))
+    parts = (paragraph, details, *filter(None, made))
     return {README: paragraph, LADDER_ROOM: "\n\n".join(parts)}
+
+
+def speed_lines() -> list[str]:
+    """Tokens a second by size, as Markdown: of swiglu beside a plain loop, and of all units in a later run."""
+    alone, together = (speed_rows(record(f"ladder/{name}.json")) for name in ("plain", "speed"))
+    three = together[together["models"] == 3].set_index(["unit", "size"])
+    units = list(dict.fromkeys(together["unit"]))
+    lines = [
+        "Millions of tokens a second on an H200, and the share of its bf16 rate; all units are of the later run:",
+        "",
+    ]
+    heads = ["size", "plain loop, one swiglu", "one swiglu", "three swiglus", *(f"three of {unit}" for unit in units)]
+    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for size in LADDER_SIZES:
+        own = alone[alone["size"] == size].set_index(["loop", "models"])
+        measured = [own.loc[key] for key in (("plain", 1), ("gatelab", 1), ("gatelab", 3))]
+        measured += [three.loc[(unit, size)] for unit in units]
+        cells = [f"{row['tokens_per_second'] / 1e6:.2f}, {100 * row['share_of_bf16']:.0f} %" for row in measured]
+        lines.append(f"| {size} | {' | '.join(cells)} |")
+    return lines
 
 
 def law_rows(regime: Regime) -> list[str]:
