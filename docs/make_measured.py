@@ -578,6 +578,12 @@ def pages() -> Iterator[Held]:
         f"the ratio is {again.min():.1f} to {again.max():.1f} in that run",
     ):
         yield Held((LADDER_ROOM,), words, "results/ladder/plain.json, speed.json")
+    timed = [row for row in record("ladder/speed.json")["rows"] if row["size"] == "26M" and "milliseconds" in row]
+    kernels = timed[0]["milliseconds"]
+    words = f"of {sum(kernels.values()):.1f} milliseconds of a step's kernels, products take "
+    words += f"{kernels['products']:.1f}, attention {kernels['attention']:.1f}, compiled passes "
+    words += f"{kernels['passes']:.1f} and the update {kernels['update']:.1f}"
+    yield Held((LADDER_ROOM,), words, "results/ladder/speed.json")
     wide, narrow = (limit("glu", "paper-1d", width) for width in (50, 25))
     yield Held((WORDS,), f"it is {wide:.2e}, with 25 neurons {narrow:.2e}, which is 2^3 = 8 times as much", "gl.limit")
     best = linearize("gelu", "minimax", degree=8, interval=5.0).polynomial
@@ -614,10 +620,17 @@ def ladder_texts() -> dict[str, str]:
         rows.append(f"| {' | '.join(map(str, cells))} |")
     laws = law_rows(climbs.once)
     claims = enwik8.claims_of(climbs, tables)
-    listed = [f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({claim.verdict})" for claim in claims]
+    listed = [
+        f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({verdict_words(claim)})" for claim in claims
+    ]
     made = ("\n".join(laws), "\n".join(rows), "\n".join(listed), "\n".join(speed_lines()))
     parts = (paragraph, details, *filter(None, made))
     return {README: paragraph, LADDER_ROOM: "\n\n".join(parts)}
+
+
+def verdict_words(claim: Claim) -> str:
+    """The verdict, and what others say."""
+    return claim.verdict if claim.paper == "-" else f"{claim.verdict}; others: {claim.paper}"
 
 
 def speed_lines() -> list[str]:
@@ -701,6 +714,10 @@ def ladder() -> Iterator[Held]:
     words += f", swiglu {gains['swiglu', '11M']:.3f} and {gains['swiglu', '26M']:.3f}"
     below = [abs(gain) for (_, size), gain in gains.items() if size in LADDER_SIZES[:3]]
     words += f"; at smaller sizes losses moved by {max(below):.3f} at most"
+    yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
+    own = climbed[(climbed["unit"] == "relu2") & (climbed["size"] == "11M") & (climbed["purpose"] == "climb")]
+    first, again = (own[own["repeats"] == repeats]["lr"].max() for repeats in (1, 20))
+    words = f"(relu2 at 11M climbed at {first:.3g} once and at {again:.3g} repeated)"
     yield Held((LADDER_ROOM,), words, "results/ladder/enwik8.json")
     seeds = record("ladder/seeds.json")["rows"]
     told = [f"{row['attention']} {np.mean(row['bits']):.3f} and {np.std(row['bits'], ddof=1):.3f}" for row in seeds]

@@ -2,7 +2,9 @@
 
 Three laws, each a case of the next, answer the first question: L = E + A P^-a alike for all units, with an amplitude A
 for each unit (an **offset**: on logarithmic axes L - E is shifted), and with an exponent for each unit as well. E is
-the text's and one for all.
+the text's and one for all. Units that differ by so many bits at every size, E being each unit's own, follow neither
+law, and exponents of their own come near to them: so there is a law of such **shifts** too, and exponents are said to
+differ where they are better than chance makes them beside it as well.
 
 **Least squares of losses, not of their logarithms.** The law is a sum, so that for given exponents E >= 0 and the A are
 linear and drop out exactly (variable projection). A parabola through log L misses the bend that E makes, and a search
@@ -127,25 +129,34 @@ class Form(NamedTuple):
     name: str
     own_amplitude: bool
     own_exponent: bool
+    own_limit: bool = False
 
     def constants(self, units: int) -> int:
         """How many there are, E among them."""
-        return 1 + (units if self.own_amplitude else 1) + (units if self.own_exponent else 1)
+        return sum(units if own else 1 for own in (self.own_limit, self.own_amplitude, self.own_exponent))
 
 
 ALL_ALIKE, OFFSET, EXPONENT = Form("alike", False, False), Form("offset", True, False), Form("exponent", True, True)
-
-
 FORMS = (ALL_ALIKE, OFFSET, EXPONENT)
+SHIFT, SHIFT_AND_EXPONENT = Form("shift", False, False, True), Form("shift and exponent", False, True, True)
+TESTED = ((ALL_ALIKE, OFFSET), (OFFSET, EXPONENT), (SHIFT, SHIFT_AND_EXPONENT))
 
 
 class Constants(NamedTuple):
-    """Laws, a row each: E (rows,), the excess L - E at the cells' centre and the exponents (rows, units), misfits."""
+    """Laws, a row each: E (rows,), the excess L - E at the cells' centre and the exponents (rows, units), misfits.
+
+    Of forms with limits of their own E is (rows, units).
+    """
 
     E: Array
     excess: Array
     exponent: Array
     misfit: Array
+
+    def losses(self, cells: Cells) -> Array:
+        """What the law of the first row says of the cells."""
+        limits = np.broadcast_to(self.E[0], cells.units)[cells.unit]
+        return limits + self.excess[0, cells.unit] * np.exp(-self.exponent[0, cells.unit] * cells.log_size)
 
 
 class LinearPart(NamedTuple):
@@ -158,24 +169,37 @@ class LinearPart(NamedTuple):
 
 
 def projected(cells: Cells, root: Array, targets: Array, form: Form, exponents: Array) -> LinearPart:
-    """Fit what is linear. E is the last column: where it would be negative, the others' factors stay as they are."""
+    """Fit what is linear. E is the last column: where it would be negative, the others' factors stay as they are.
+
+    Limits of units' own are the last columns, and may be negative.
+    """
     groups = cells.unit if form.own_exponent else np.zeros_like(cells.unit)
-    columns = cells.unit if form.own_amplitude else np.zeros_like(cells.unit)
-    places, count = np.arange(len(columns)), columns.max() + 1
     power = np.exp(-exponents[:, groups] * cells.log_size)
-    design = np.zeros((len(exponents), len(places), count + 1))
-    design[:, places, columns], design[:, :, -1] = power, 1.0
+    design, columns, count = linear_design(cells, form, power)
+    places = np.arange(len(columns))
     Q, R = np.linalg.qr(root @ design)
     along = np.einsum("dnk,dn->dk", Q, targets)
-    negative = along[:, -1] * R[:, -1, -1] < 0
-    along[negative, -1] = 0.0
-    Q[negative, :, -1] = 0.0
+    if not form.own_limit:
+        negative = along[:, -1] * R[:, -1, -1] < 0
+        along[negative, -1] = 0.0
+        Q[negative, :, -1] = 0.0
     theta = np.linalg.solve(R, along[:, :, None])[:, :, 0]
     moved = np.zeros((len(exponents), len(places), exponents.shape[1]))
     moved[:, places, groups] = cells.log_size * power * theta[:, columns]
     moved = root @ moved
     slope = moved - Q @ (Q.transpose(0, 2, 1) @ moved)
-    return LinearPart(theta[:, -1], theta[:, :-1], targets - np.einsum("dnk,dk->dn", Q, along), slope)
+    limits = theta[:, count:] if form.own_limit else theta[:, -1]
+    return LinearPart(limits, theta[:, :count], targets - np.einsum("dnk,dk->dn", Q, along), slope)
+
+
+def linear_design(cells: Cells, form: Form, power: Array) -> tuple[Array, NDArray[np.intp], int]:
+    """For rows of powers (rows, cells) the columns of amplitudes and limits, which amplitude is whose, and how many."""
+    amplitudes = cells.unit if form.own_amplitude else np.zeros_like(cells.unit)
+    limits = cells.unit if form.own_limit else np.zeros_like(cells.unit)
+    places, count = np.arange(len(cells.unit)), int(amplitudes.max()) + 1
+    design = np.zeros((len(power), len(places), count + int(limits.max()) + 1))
+    design[:, places, amplitudes], design[:, places, count + limits] = power, 1.0
+    return design, amplitudes, count
 
 
 def least_misfit(
@@ -262,13 +286,11 @@ def lowest(
 
 def grid_misfits(cells: Cells, targets: Array, form: Form) -> Array:
     """The misfits (exponents, rows) of laws with one exponent on a grid, E >= 0; one factorisation serves all rows."""
-    columns = cells.unit if form.own_amplitude else np.zeros_like(cells.unit)
-    places, count = np.arange(len(columns)), columns.max() + 1
-    design = np.zeros((len(EXPONENTS), len(places), count + 1))
-    design[:, places, columns], design[:, :, -1] = np.exp(-EXPONENTS[:, None] * cells.log_size), 1.0
+    design, _, _ = linear_design(cells, form, np.exp(-EXPONENTS[:, None] * cells.log_size))
     Q, R = np.linalg.qr(cells.root @ design)
     along = np.einsum("gnk,dn->gdk", Q, targets)
-    along[..., -1] *= along[..., -1] * R[:, -1, -1, None] > 0
+    if not form.own_limit:
+        along[..., -1] *= along[..., -1] * R[:, -1, -1, None] > 0
     return np.square(targets).sum(axis=1) - np.square(along).sum(axis=2)
 
 
@@ -279,7 +301,7 @@ def loosened(cells: Cells) -> Cells:
     what seeds explain of it. Three rungs leave nothing to estimate it from, and nothing is allowed for.
     """
     law, precision = fit_form(cells, (cells.root @ cells.means)[None], EXPONENT), cells.root.T @ cells.root
-    off = cells.means - law.E[0] - law.excess[0, cells.unit] * np.exp(-law.exponent[0, cells.unit] * cells.log_size)
+    off = cells.means - law.losses(cells)
     rung = (np.unique(cells.rung)[:, None] == cells.rung).astype(float)
     weight = np.einsum("ri,ij,rj->r", rung, precision, rung)
     freedom = len(rung) - LEAST_SIZES
@@ -396,13 +418,13 @@ def nested_test(
 
     def statistic(rows: Array, tolerance: float) -> tuple[Array, Constants]:
         null = fit_form(cells, rows, smaller, tolerance=tolerance)
-        common = null if larger is EXPONENT else None
+        common = null if larger.own_exponent else None
         free = fit_form(cells, rows, larger, common=common, tolerance=tolerance)
         gained = np.maximum(null.misfit - free.misfit, 0.0)
         return gained / more / np.maximum(free.misfit / freedom, 1e-300), null
 
     value, null = statistic(targets, EXACT)
-    mean = null.E[0] + null.excess[0, cells.unit] * np.exp(-null.exponent[0, cells.unit] * cells.log_size)
+    mean = null.losses(cells)
     spread = math.sqrt(null.misfit[0] / (n - smaller.constants(units)))
     generator, larger_ones = np.random.default_rng(seed), 0
     for first in range(0, draws, AT_ONCE):
@@ -468,6 +490,8 @@ def rank_units(
 ) -> RankAgreement:
     """Whether a score ranks units as their mean losses do, over the sizes that all of them have; no law is needed.
 
+    Sizes count by the inverse of the variance of their seeds, as in `compare_ladder`.
+
     Args:
         ladder: the losses.
         scores: a number for each unit, such as a condition number or a slope; at least three units need one.
@@ -490,7 +514,8 @@ def rank_units(
         raise GatelabError(f"no size is common to {', '.join(common)}; leave units out")
     # The mean of the seeds that are there, at each size, and of the sizes.
     there = ladder.present[places][:, rungs]
-    share = there / (there.sum(axis=2, keepdims=True) * len(rungs))
+    weight = 1 / np.maximum(seed_noise(ladder).own_variance[rungs], 1e-300)
+    share = there / there.sum(axis=2, keepdims=True) * (weight / weight.sum())[:, None]
     losses = np.where(there, ladder.losses[places][:, rungs], 0.0)
     means = (share * losses).sum(axis=(1, 2))
     parts = redrawn_deviations(ladder, draws=draws, level=level, seed=seed)
@@ -708,6 +733,7 @@ class LadderLaws(PlainResult):
         laws: The laws by form: alike, offset, exponent.
         units_differ: The test of one law for all against an amplitude each.
         exponents_differ: The test of one exponent against one each.
+        beyond_shifts: The same where each unit has an E of its own and all have one amplitude.
         ratio: Of each unit's own exponent to the geometric mean of all, over seeds. E moves all exponents together
             and these hardly.
         ratio_by_sizes: The same with the ends of the bootstrap over sizes.
@@ -725,6 +751,7 @@ class LadderLaws(PlainResult):
     laws: Mapping[str, LadderLaw]
     units_differ: NestedTest
     exponents_differ: NestedTest
+    beyond_shifts: NestedTest
     ratio: tuple[Interval, ...]
     ratio_by_sizes: tuple[Interval, ...]
     common_misfit: float
@@ -739,13 +766,13 @@ class LadderLaws(PlainResult):
 
     @property
     def verdict(self) -> LadderVerdict:
-        """Exponent where one exponent is rejected; offset where it is not, units differ and exponents are alike.
+        """Exponent where one exponent is rejected, beside an amplitude each and beside an E each.
 
-        Exponents are alike where the interval of every unit's lies within a tenth of their mean. What is not rejected
-        and might still differ by more is undecided.
+        Offset where it is not rejected beside an amplitude each, units differ and exponents are alike: the interval of
+        every unit's lies within a tenth of their mean. What else there is is undecided.
         """
         if self.exponents_differ.decided:
-            return "exponent"
+            return "exponent" if self.beyond_shifts.decided else "undecided"
         alike = all(r.low >= 1 / (1 + ALIKE) and r.high <= 1 + ALIKE for r in self.ratio)
         if alike and self.units_differ.decided:
             return "offset"
@@ -756,8 +783,14 @@ class LadderLaws(PlainResult):
         """The answer in words."""
         spread = f"ratios of exponents {min(r.low for r in self.ratio):.2f} to {max(r.high for r in self.ratio):.2f}"
         p = f"p {self.exponents_differ.p:.2g}"
+        shifts = f"p {self.beyond_shifts.p:.2g}"
         if self.verdict == "exponent":
-            return f"units differ in their exponents ({p}; {spread})"
+            return f"units differ in their exponents ({p}, beside an E each {shifts}; {spread})"
+        if self.exponents_differ.decided:
+            return (
+                f"units differ by no factor of {NOUNS[self.losses.against]} ({p}): in their exponents or by as much "
+                f"at every size, which is undecided ({shifts}; {spread})"
+            )
         if self.verdict == "offset":
             return f"units differ by an offset: one exponent is enough ({p}; {spread})"
         if not self.units_differ.decided:
@@ -956,10 +989,12 @@ def fit_ladder(
         if excess <= 0:
             raise GatelabError(f"the loss of {unit} does not fall with size, so that it has no law; leave it out")
     with reporting(progress, "laws of the ladder") as report:
-        by_seeds = seed_draws(ladder, cells, draws=draws, level=level, seed=seed, report=part_of(report, 0, 3))
+        by_seeds = seed_draws(
+            ladder, cells, draws=draws, level=level, seed=seed, report=part_of(report, 0, 1 + len(TESTED))
+        )
         tests = [
-            nested_test(cells, small, large, draws=draws, seed=seed, report=part_of(report, 1 + i, 3))
-            for i, (small, large) in enumerate(((ALL_ALIKE, OFFSET), (OFFSET, EXPONENT)))
+            nested_test(cells, small, large, draws=draws, seed=seed, report=part_of(report, 1 + i, 1 + len(TESTED)))
+            for i, (small, large) in enumerate(TESTED)
         ]
         by_sizes = size_draws(cells, fitted, draws=min(draws, SIZE_DRAWS), seed=seed)
     ratios = [_ratios(laws[EXPONENT.name]) for laws in (fitted, by_seeds.laws, by_sizes.laws)]
@@ -970,6 +1005,7 @@ def fit_ladder(
         },
         units_differ=tests[0],
         exponents_differ=tests[1],
+        beyond_shifts=tests[2],
         ratio=_intervals(ratios[0], ratios[1], level),
         ratio_by_sizes=_intervals(ratios[0], ratios[2], level),
         common_misfit=cells.common,

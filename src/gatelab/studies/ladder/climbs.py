@@ -220,13 +220,17 @@ def regimes_of(ladder: Ladder, speeds: Frame, draws: int) -> dict[int, Regime]:
     table = plain_frame(ladder.table())
     regimes: dict[int, Regime] = {}
     for repeats, points in table.groupby("repeats"):
-        parts = {"parameters": points, "flops": points, "seconds": timed(points, speeds)}
-        laws: dict[LadderAxis, LadderLaws | str] = {axis: laws_of(parts[axis], axis, draws) for axis in AXES}
-        regimes[int(str(repeats))] = Regime(int(str(repeats)), points, laws, draws)
+        regimes[int(str(repeats))] = regime_of(int(str(repeats)), points, speeds, draws)
     return regimes
 
 
-def at_best_rates(regime: Regime, rates: Frame) -> Regime:
+def regime_of(repeats: int, points: Frame, speeds: Frame, draws: int) -> Regime:
+    """A regime with its laws in everything that they are in."""
+    parts = {"parameters": points, "flops": points, "seconds": timed(points, speeds)}
+    return Regime(repeats, points, {axis: laws_of(parts[axis], axis, draws) for axis in AXES}, draws)
+
+
+def at_best_rates(regime: Regime, rates: Frame, speeds: Frame) -> Regime:
     """The regime as if each unit had climbed at its best learning rate: less what its own is known to cost, in bits.
 
     Where a size was not swept, a unit's rate is taken to cost what it does at the largest size below that was; where
@@ -235,9 +239,10 @@ def at_best_rates(regime: Regime, rates: Frame) -> Regime:
     Args:
         regime: every byte once.
         rates: as `rates_table` gives them.
+        speeds: as `speed_rows` gives them.
 
     Returns:
-        The regime of such losses, with laws in parameters; where nothing was swept, the same.
+        The regime of such losses; where nothing was swept, the same.
     """
     costs = rates.dropna(subset=["excess"]).set_index(["unit", "size"])["excess"]
 
@@ -249,8 +254,7 @@ def at_best_rates(regime: Regime, rates: Frame) -> Regime:
     if rates.empty or points.empty:
         return regime
     off = [cost(unit, size) for unit, size in zip(points["unit"], points["size"], strict=True)]
-    points = points.assign(bits=points["bits"] - off)
-    return Regime(regime.repeats, points, {"parameters": laws_of(points, "parameters", regime.draws)}, regime.draws)
+    return regime_of(regime.repeats, points.assign(bits=points["bits"] - off), speeds, regime.draws)
 
 
 # ---- tables

@@ -23,7 +23,7 @@ from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks,
 from gatelab.plotting.curves import size_text
 from gatelab.scaling_laws import LadderLaws
 from gatelab.scaling_laws.ladder_laws import EXPONENT, OFFSET, more_or_fewer, percent_ends, size_words
-from gatelab.scaling_laws.ladder_losses import SIGNIFICANT, LadderAxis
+from gatelab.scaling_laws.ladder_losses import SIGNIFICANT, LadderAxis, seed_noise
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
 from gatelab.studies.ladder.climbs import (
@@ -54,6 +54,7 @@ from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record, record_path
 from gatelab.studies.verdicts import reproduced_if
 from gatelab.train import Ladder
+from gatelab.train.ladders import BITS
 
 RECORD, SPEEDS, SLOPES, KERNELS = "ladder/enwik8.json", "ladder/speed.json", "ladder/slopes.json", "ntk/models.json"
 COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --store ladder.db"
@@ -133,7 +134,8 @@ def read_climbs(draws: int = DRAWS) -> Climbs:
     }
     rates = plain_frame(rates_table(ladder))
     empty = Regime(1, plain_frame(ladder.table()).iloc[:0], {}, draws)
-    return Climbs(ladder, regimes, scores, speeds, at_best_rates(regimes.get(1, empty), rates), least_known(rates))
+    at_best = at_best_rates(regimes.get(1, empty), rates, speeds)
+    return Climbs(ladder, regimes, scores, speeds, at_best, least_known(rates))
 
 
 def tables_of(climbs: Climbs) -> dict[str, pd.DataFrame]:
@@ -203,17 +205,17 @@ def change_of(climbs: Climbs, unit: str) -> RepeatChange:
 
 
 def unlike_words(values: Mapping[str, Interval]) -> str:
-    """What each size says, where they do not say the same, by Cochran's Q; else nothing.
+    """What each size says, where they differ by Cochran's Q and not all to one side: no mean is to be told then.
 
     A reach is that of a t-interval, more than 1.96 standard errors. Taken for so many, which makes good for their being
     estimates, chance alone makes sizes look unlike in about 5 of 100 cases.
 
     >>> unlike_words({"0.4M": Interval(0.0, -0.2, 0.2), "1.3M": Interval(0.1, -0.1, 0.3)})
     ''
-    >>> unlike_words({"0.4M": Interval(0.0, -0.2, 0.2), "1.3M": Interval(0.5, 0.4, 0.6)})
-    'Sizes do not say the same: +0.000 at 0.4M [-0.200, +0.200], +0.500 at 1.3M [+0.400, +0.600].'
+    >>> unlike_words({"0.4M": Interval(-0.1, -0.3, 0.1), "1.3M": Interval(0.5, 0.4, 0.6)})
+    'sizes differ: -0.100 at 0.4M [-0.300, +0.100], +0.500 at 1.3M [+0.400, +0.600]'
     """
-    if len(values) < 2:
+    if len({one.value > 0 for one in values.values()}) < 2:
         return ""
     reaches = [(own.value, own.high - own.value) for own in values.values()]
     mean, _ = weighed(reaches)
@@ -221,7 +223,7 @@ def unlike_words(values: Mapping[str, Interval]) -> str:
     if chi2.sf(q, len(values) - 1) > SIGNIFICANT:
         return ""
     own = ", ".join(f"{one.value:+.3f} at {size} {one.ends('+.3f')}" for size, one in values.items())
-    return f"Sizes do not say the same: {own}."
+    return f"sizes differ: {own}"
 
 
 def lead_of(regime: Regime, unit: str) -> Interval | str:
@@ -271,7 +273,7 @@ def claims_of(climbs: Climbs, tables: Tables) -> tuple[Claim, ...]:
     claims += [hypothesis_claim(climbs, repeats, unit) for repeats in (1, REPEATED) for unit in gates_of(climbs)]
     claims += [change_claim(climbs, unit) for unit in gates_of(climbs)]
     claims += [pairs_claim(climbs.regime(1), climbs.at_best), pairs_claim(climbs.regime(REPEATED))]
-    claims += [rates_claim(tables["rates"]), cost_claim(tables["rates"])]
+    claims += [rates_claim(tables["rates"]), cost_claim(tables["rates"], climbs.once.sizes)]
     claims += [rank_claim(climbs.once, name, scores) for name, scores in climbs.scores.items()]
     return (*claims, literature_claim(climbs.once, tables["bits"]))
 
@@ -296,16 +298,16 @@ def law_claim(climbs: Climbs, repeats: int, axis: LadderAxis) -> Claim:
         f"{counted(len(laws.losses.parameters), 'size')}; with one exponent for all it is {common.exponent[0]:.3f} and "
         f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together."
     )
-    verdict, found, p = steeper_verdict(laws), laws.verdict, f"p {laws.exponents_differ.p:.2g}"
-    first, last = list(ratios)[:1], list(ratios)[-1:]
-    at_best = climbs.at_best.law()
+    verdict, found, p = steeper_verdict(laws), law_words(laws), p_words(laws)
+    first, last = outer_units(ratios)
+    at_best = climbs.at_best.law(axis)
     if repeats == 1 and not isinstance(at_best, str):
         others = steepest_first(at_best)
         # What hangs on learning rates is not said.
-        first = [unit for unit in first if unit == next(iter(others))]
-        last = [unit for unit in last if unit == list(others)[-1]]
+        both = zip((first, last), outer_units(others), strict=True)
+        first, last = ([unit for unit in own if unit in other] for own, other in both)
         because += (
-            f" Less what learning rates are known to cost: {at_best.verdict}, p {at_best.exponents_differ.p:.2g}, "
+            f" Less what learning rates are known to cost: {law_words(at_best)}, {p_words(at_best)}, "
             f"{ratio_words(others)}."
         )
         if at_best.verdict != laws.verdict or steeper_verdict(at_best) != verdict:
@@ -322,6 +324,25 @@ def law_claim(climbs: Climbs, repeats: int, axis: LadderAxis) -> Claim:
         order = " and ".join(parts)
     ours = f"{', '.join(filter(None, (found, order)))}; ratios of exponents to their mean {spread}"
     return Claim(what, paper, ours, verdict, because, p)
+
+
+def law_words(laws: LadderLaws) -> str:
+    """The verdict; where one exponent is rejected and so many bits at every size are not, that."""
+    if laws.verdict == "undecided" and laws.exponents_differ.decided:
+        factor = f"a factor of {NOUNS[laws.losses.against]} alone is rejected"
+        return f"undecided: exponents or as many bits at every size ({factor})"
+    return laws.verdict
+
+
+def p_words(laws: LadderLaws) -> str:
+    """How often exponents seem to differ as much where one is true: beside an amplitude each, and beside an E each."""
+    return f"p {laws.exponents_differ.p:.2g}, and {laws.beyond_shifts.p:.2g} beside an E each"
+
+
+def outer_units(ratios: Mapping[str, Interval]) -> tuple[list[str], list[str]]:
+    """The steepest and the least steep unit, each where its interval lies apart from that of the next."""
+    units, own = list(ratios), list(ratios.values())
+    return units[:1] if own[0].low > own[1].high else [], units[-1:] if own[-1].high < own[-2].low else []
 
 
 def steepest_first(laws: LadderLaws) -> dict[str, Interval]:
@@ -361,7 +382,7 @@ def single_sizes_claim(regime: Regime) -> Claim:
         else:
             answers.setdefault(laws.verdict, []).append(size)
             ratios = ratio_words(steepest_first(laws))
-            reasons.append(f"Without {size}: {laws.verdict}, p {laws.exponents_differ.p:.2g}, {ratios}.")
+            reasons.append(f"Without {size}: {law_words(laws)}, {p_words(laws)}, {ratios}.")
     ours = "; ".join(f"{verdict} without {' or '.join(sizes)}" for verdict, sizes in answers.items())
     verdict: Verdict = "undecided"
     if len(set(answers) - {"undecided"}) == 1:
@@ -397,7 +418,8 @@ def worth_claim(climbs: Climbs, reference: str) -> Claim:
         for size, k in zip(worth.sizes, worth.factor, strict=True)
     )
     because = f"By size {sizes}. {worth.sentence[:1].upper()}{worth.sentence[1:]}."
-    ours = f"{more_or_fewer(worth.overall.value)} over all sizes; with size {worth.trend}"
+    trend = {"constant": "constant, to a tenth of an exponent"}.get(worth.trend, worth.trend)
+    ours = f"{more_or_fewer(worth.overall.value)} over all sizes; with size {trend}"
     return Claim(what, paper, ours, verdict, because, f"{percent_ends(worth.overall)} %")
 
 
@@ -420,7 +442,9 @@ def hypothesis_claim(climbs: Climbs, repeats: int, unit: str) -> Claim:
         f"{SIGNIFICANT:g} nothing is decided."
     )
     by_size = {size: regime.difference(unit, RIVAL, size) for size in sizes}
-    because += f" {unlike_words({size: own[0] for size, own in by_size.items() if not isinstance(own, str)})}".rstrip()
+    unlike = unlike_words({size: own[0] for size, own in by_size.items() if not isinstance(own, str)})
+    if unlike:
+        return Claim(what, paper, unlike, "undecided", f"{because} {course_words(climbs, unit)}".rstrip())
     if p <= SIGNIFICANT:
         verdict = reproduced_if((d.value < 0) == (wins == "below"))
         pair = (unit, RIVAL) if d.value < 0 else (RIVAL, unit)
@@ -436,16 +460,47 @@ def change_claim(climbs: Climbs, unit: str) -> Claim:
     paper, change = "less: gates gain where data repeat", change_of(climbs, unit)
     if isinstance(change.change, str):
         return Claim(what, paper, change.change, "undecided", f"{climbed_words(climbs.regime(REPEATED))}.")
-    verdict: Verdict = "undecided"
-    if change.change.excludes(0.0):
-        verdict = reproduced_if(change.change.value < 0)
     assert isinstance(change.once, Interval) and isinstance(change.repeated, Interval)
     because = (
         f"At {', '.join(change.sizes)}: {change.once:+.4f} bits once, {change.repeated:+.4f} repeated. The regimes "
-        "share no batches: the reaches of both intervals are added as squares. Learning rates are those of the first "
-        f"regime, and no training stops early. {unlike_words(change.changes)}"
-    ).rstrip()
+        "share no batches: the reaches of both intervals are added as squares. Nothing was tuned again for the second "
+        "regime: learning rates are those of the rule, or within a quarter of it. "
+    )
+    because += course_words(climbs, unit)
+    unlike = unlike_words(change.changes)
+    if unlike:
+        return Claim(what, paper, unlike, "undecided", because)
+    verdict: Verdict = "undecided"
+    if change.change.excludes(0.0):
+        verdict = reproduced_if(change.change.value < 0)
     return Claim(what, paper, f"{change.change.value:+.4f} bits", verdict, because, change.change.ends("+.4f"))
+
+
+def course_words(climbs: Climbs, unit: str) -> str:
+    """What a unit has more than relu2 where the text repeats, at the largest size: at the end, and at its lowest."""
+    lowest = lowest_bits(climbs.ladder, REPEATED)
+    sizes = [size for size in climbs.regime(REPEATED).common_sizes([unit, RIVAL]) if (unit, size) in lowest]
+    if not sizes:
+        return ""
+    apart, ends = (lowest[unit, sizes[-1]][i] - lowest[RIVAL, sizes[-1]][i] for i in (0, 1))
+    return (
+        f"No training stops early: at {sizes[-1]} {unit} less {RIVAL} is {ends:+.3f} bits at the end, and {apart:+.3f} "
+        "at the lowest of the few steps that were measured, on the same text."
+    )
+
+
+def lowest_bits(ladder: Ladder, repeats: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """Of each unit and size the means over seeds of the lowest loss of a course and of its last."""
+    counted_rates = {(p.unit, p.size, p.repeats, p.lr) for p in ladder.climbs}
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for result in ladder.results:
+        point = result.points[0]
+        if point.purpose != "climb" or (point.unit, point.size, repeats, point.lr) not in counted_rates:
+            continue
+        if point.repeats == repeats:
+            course = np.array(result.metrics["course"], float) / BITS
+            found[point.unit, point.size] = float(course.min(axis=1).mean()), float(course[:, -1].mean())
+    return found
 
 
 def pairs_claim(regime: Regime, at_best: Regime | None = None) -> Claim:
@@ -465,11 +520,26 @@ def pairs_claim(regime: Regime, at_best: Regime | None = None) -> Claim:
     verdict: Verdict = "new"
     if not decided:
         verdict = "undecided"
-    because = f"Over all sizes: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %."
+    because = (
+        f"Over all sizes: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %. "
+        f"{weights_words(regime)}"
+    ).rstrip()
     ours = f"{len(decided)} of {len(overall)} over all sizes, {sum(single)} of {len(single)} at single sizes"
     if at_best is not None and not isinstance(at_best.comparisons, str):
         ours += f"; {len(told_in_both(regime, at_best))} also less what learning rates cost"
     return Claim(what, "-", ours, verdict, because)
+
+
+def weights_words(regime: Regime) -> str:
+    """How much the two sizes that count most do in a mean over all."""
+    losses = regime.losses
+    if isinstance(losses, str):
+        return ""
+    weights = 1 / np.maximum(seed_noise(losses).own_variance, 1e-300)
+    shares = dict(zip(regime.sizes, (weights / weights.sum()).tolist(), strict=True))
+    first = sorted(sorted(shares, key=lambda size: -shares[size])[:2], key=regime.sizes.index)
+    part = sum(shares[size] for size in first)
+    return f"Sizes count by how little their seeds differ: {' and '.join(first)} for {100 * part:.0f} %."
 
 
 def rates_claim(rates: Frame) -> Claim:
@@ -501,13 +571,12 @@ def told_in_both(regime: Regime, at_best: Regime) -> list[tuple[str, str]]:
     return [pair for pair, sign in signs[0].items() if signs[1].get(pair) == sign]
 
 
-def cost_claim(rates: Frame) -> Claim:
-    """What the learning rates of the climbs cost at sizes beyond the two at which they were tuned first."""
-    what = "loss at the climbs' learning rates above that at the best, beyond the two sizes that were tuned first"
-    swept = rates[~rates["first_tuned"].astype(bool)]
-    if swept.empty:
-        return Claim(what, "-", "undecided: 0 sizes", "undecided", "Rates were swept at the two smallest sizes alone.")
-    inside, ends = swept[swept["end"] == 0], swept[swept["end"] != 0]
+def cost_claim(rates: Frame, sizes: Sequence[str] = ()) -> Claim:
+    """What the learning rates of the climbs cost where they were swept, and at which of the sizes they were not."""
+    what = "loss at the climbs' learning rates above that at the best, in the sweeps that the rates come from"
+    if rates.empty:
+        return Claim(what, "-", "undecided: 0 sizes", "undecided", "No rates were swept.")
+    inside, ends = rates[rates["end"] == 0], rates[rates["end"] != 0]
 
     def words(own: Frame) -> str:
         parts = [f"{row.unit} at {row.size} {row.excess:.4f} ({row.factor:.2f} times it)" for row in own.itertuples()]
@@ -516,11 +585,15 @@ def cost_claim(rates: Frame) -> Claim:
     because, ours = "In bits, one seed a rate, and the rate over the best one.", "undecided: all best rates at an end"
     if len(inside):
         because += f" By a parabola: {words(inside)}."
-        ours = f"at most {inside['excess'].max():.4f} bits in {len(inside)} of {counted(len(swept), 'sweep')}"
+        most = inside.groupby("size", sort=False)["excess"].max()
+        ours = f"at most {', '.join(f'{cost:.4f} at {size}' for size, cost in most.items())}"
     if len(ends):
         least = ", ".join(f"{row.unit} at {row.size} {row.excess:.4f}" for row in ends.itertuples())
         because += f" Where the best rate lies at an end of the sweep, at least: {words(ends)}."
         ours += f"; at least, the best rate being at an end of its sweep: {least}"
+    unknown = [size for size in sizes if size not in set(rates["size"])]
+    if unknown:
+        ours += f"; not known at {', '.join(unknown)}"
     verdict: Verdict = "new" if len(inside) else "undecided"
     return Claim(what, "-", ours, verdict, because)
 
@@ -537,7 +610,10 @@ def rank_claim(regime: Regime, name: str, scores: Mapping[str, float]) -> Claim:
         verdict = reproduced_if(agreed.correlation.value > 0)
     rows = sorted(zip(agreed.units, agreed.losses, agreed.scores, strict=True), key=lambda row: row[1])
     listed = ", ".join(f"{unit} {loss:.3f} ({score:.3g})" for unit, loss, score in rows)
-    because = f"Mean bits over the common sizes, and the score: {listed}. {agreed.sentence}."
+    because = (
+        f"Mean bits over the common sizes, each by the inverse of what its seeds differ by, and the score: {listed}. "
+        f"{agreed.sentence}."
+    )
     interval = f"over seeds {agreed.correlation.ends('.2f')}, over units {agreed.over_units.ends('.2f') or 'none'}"
     return Claim(what, paper, f"{agreed.correlation.value:.2f}", verdict, because, interval)
 
@@ -619,11 +695,15 @@ def headline(climbs: Climbs, tables: Tables) -> str:
     comparisons = regime.comparisons
     if not isinstance(comparisons, str):
         overall = [row for row in comparisons.rows if row.parameters is None]
-        decided = sum(row.decided for row in overall)
+        decided, single = (
+            sum(row.decided for row in comparisons.rows if (row.parameters is None) == at_all)
+            for at_all in (True, False)
+        )
         both = len(told_in_both(regime, climbs.at_best))
         sentences.append(
             f"{decided} of {len(overall)} pairs of units are told apart over all sizes, {both} also less what their "
-            "learning rates are known to cost."
+            f"learning rates are known to cost, {single} of {len(comparisons.rows) - len(overall)} at single sizes. "
+            f"{weights_words(regime)}"
         )
     sentences.append(claim_words("An offset or an exponent, by these losses:", law_claim(climbs, 1, "parameters")))
     if climbs.least_known:
@@ -633,10 +713,10 @@ def headline(climbs: Climbs, tables: Tables) -> str:
         sentences.append(f"What {GATE} is worth in parameters of {RIVAL} is {worth}.")
     else:
         sentences.append(f"{worth.sentence[:1].upper()}{worth.sentence[1:]}.")
-    cost = "What the learning rates of these climbs cost at sizes beyond those that they were tuned at, in bits:"
-    change = f"What a text that is read {REPEATED} times changes of {GATE} less {RIVAL}:"
-    sentences += [claim_words(cost, cost_claim(tables["rates"])), claim_words(change, change_claim(climbs, GATE))]
-    sentences.append(unlike_words(change_of(climbs, GATE).changes))
+    cost = "What the learning rates of these climbs cost in their sweeps, in bits:"
+    change = f"What a text that is read {REPEATED} times changes of {GATE} less {RIVAL}, in bits:"
+    sentences.append(claim_words(cost, cost_claim(tables["rates"], regime.sizes)))
+    sentences += [claim_words(change, change_claim(climbs, GATE)), course_words(climbs, GATE)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
