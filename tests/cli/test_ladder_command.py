@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from gatelab.cli.application import app
+from gatelab.train import Ladder
 from gatelab.train.ladders import H200_RATES, LADDER_SIZES
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -33,6 +36,36 @@ def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> Non
     again = CliRunner().invoke(app, ["ladder", "--record", str(saved), "--json"])
     document = json.loads(again.output)
     assert len(document["points"]) == 12 and ("law" in document) != ("no_law" in document)
+
+
+def test_the_table_and_the_document_tell_climbs_that_count_from_others() -> None:
+    """The record has climbs of gqu at 26M at two learning rates; three seeds count."""
+    record = RESULTS / "ladder/enwik8.json"
+    counted = [p for p in Ladder.read(record).climbs if (p.unit, p.size, p.repeats) == ("gqu", "26M", 1)]
+    shown = CliRunner().invoke(app, ["ladder", "--record", str(record)]).output
+    (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "gqu"])
+    losses = [p.loss for p in counted]
+    assert row[3:] == [f"{counted[0].lr:.3g}", f"{np.mean(losses):.4f}", f"{np.mean(losses) / np.log(2):.4f}", "3", "0"]
+    document = json.loads(CliRunner().invoke(app, ["ladder", "--record", str(record), "--json"]).output)
+    marked = [p["loss"] for p in document["points"] if p["counts"]]
+    assert marked == [p.loss for p in Ladder.read(record).climbs] and len(marked) < len(document["points"])
+
+
+def test_a_seed_that_diverged_leaves_the_others_their_mean(tmp_path: Path) -> None:
+    record = json.loads((RESULTS / "ladder/enwik8.json").read_text())
+    (rung,) = (r for r in record["rungs"] if is_climb(r["arguments"], "geglu", "26M"))
+    losses = rung["metrics"]["loss"]
+    rung["metrics"] |= {"loss": [None, *losses[1:]], "diverged": [7, None, None]}
+    path = tmp_path / "ladder.json"
+    path.write_text(json.dumps(record))
+    shown = CliRunner().invoke(app, ["ladder", "--record", str(path)]).output
+    (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "geglu"])
+    assert row[4] == f"{np.mean(losses[1:]):.4f}" and row[6:] == ["3", "1"]
+
+
+def is_climb(arguments: dict[str, Any], unit: str, size: str) -> bool:
+    recipe = arguments["recipe"]
+    return (recipe["unit"]["name"], recipe["size"], arguments["purpose"]) == (unit, size, "climb")
 
 
 def test_a_dry_run_says_what_it_would_take(text: Path) -> None:

@@ -151,7 +151,9 @@ def ladder_command(
         laws.plot(plot)
     files = output.asked_for(shown, csv, save)
     if as_json:
-        document = {"text": result.text, "facts": dict(result.facts), "points": [vars(p) for p in result.points]}
+        climbs = set(result.climbs)
+        points = [{**vars(p), "counts": p in climbs} for p in result.points]
+        document = {"text": result.text, "facts": dict(result.facts), "points": points}
         if isinstance(laws, str):
             document["no_law"] = laws
         else:
@@ -172,6 +174,11 @@ def laws_of(ladder: Ladder) -> LadderLaws | str:
             return ladder.law(repeats=min(repeats), progress=report)
     except GatelabError as error:
         return str(error)
+
+
+def mean_loss(points: Sequence[LadderPoint]) -> float:
+    """The mean over the trainings that did not diverge; NaN where all did."""
+    return float(np.mean([p.loss for p in points if p.diverged is None] or [np.nan]))
 
 
 def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
@@ -204,10 +211,9 @@ def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
 
 def _print_ladder(ladder: Ladder, laws: LadderLaws | str) -> None:
     rungs: dict[tuple[int, str, str], list[LadderPoint]] = {}
-    for point in ladder.points:
-        if point.purpose == "climb":
-            rungs.setdefault((point.repeats, point.size, point.unit), []).append(point)
-    losses = {key: float(np.mean([p.loss for p in own])) for key, own in rungs.items()}
+    for point in ladder.climbs:
+        rungs.setdefault((point.repeats, point.size, point.unit), []).append(point)
+    losses = {key: mean_loss(own) for key, own in rungs.items()}
     output.table(
         ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged"),
         [
