@@ -68,6 +68,29 @@ def is_climb(arguments: dict[str, Any], unit: str, size: str) -> bool:
     return (recipe["unit"]["name"], recipe["size"], arguments["purpose"]) == (unit, size, "climb")
 
 
+def test_a_figure_is_written_where_there_is_no_law_and_a_line_where_there_is_no_loss(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = ["gelu", "--sizes", "tiny", "--text", str(text), "--steps", "2", "--batch", "2", "--lr", "0.01"]
+    how += ["--seeds", "2", "--device", "cpu", "--plot", str(tmp_path / "a.png")]
+    result = CliRunner().invoke(app, ["ladder", *how])
+    assert result.exit_code == 0 and "no law" in result.output and (tmp_path / "a.png").stat().st_size > 1000
+    (tmp_path / "a.png").unlink()
+    monkeypatch.setattr("gatelab.train.rungs.final", lambda *_: None)
+    result = CliRunner().invoke(app, ["ladder", *how])
+    assert result.exit_code == 0 and "a.png was not written" in result.stderr.replace("\n", "")
+    assert not (tmp_path / "a.png").exists() and "wrote" not in result.output
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no /proc here")
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_trained(
+    text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gatelab.train.rungs.train_many", None)
+    result = CliRunner().invoke(app, ["ladder", "glu", "--text", str(text), "--steps", "2", "--plot", "/proc/x.png"])
+    assert result.exit_code == 2 and "/proc takes no files" in " ".join(result.output.split())
+
+
 def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
     how = ["ladder", "gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
     facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)

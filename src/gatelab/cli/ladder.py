@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,11 +146,15 @@ def ladder_command(
     if save:
         result.save(save)
     laws = laws_of(result)
-    shown = None
-    if plot and not isinstance(laws, str):
-        shown = plot
+    ended = [p.repeats for p in result.climbs if math.isfinite(p.loss)]
+    if plot and not ended:
+        output.note(f"{plot} was not written: no climb has a loss")
+        plot = None
+    elif plot and isinstance(laws, str):
+        result.plot(plot, repeats=min(ended))
+    elif plot and not isinstance(laws, str):
         laws.plot(plot)
-    files = output.asked_for(shown, csv, save)
+    files = output.asked_for(plot, csv, save)
     if as_json:
         climbs = set(result.climbs)
         points = [{**vars(p), "counts": p in climbs} for p in result.points]
@@ -178,7 +183,7 @@ def laws_of(ladder: Ladder) -> LadderLaws | str:
 
 def mean_loss(points: Sequence[LadderPoint]) -> float:
     """The mean over the trainings that did not diverge; NaN where all did."""
-    return float(np.mean([p.loss for p in points if p.diverged is None] or [np.nan]))
+    return float(np.mean([p.loss for p in points if math.isfinite(p.loss)] or [math.nan]))
 
 
 def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:

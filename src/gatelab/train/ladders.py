@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from gatelab.arrays import Array
 from gatelab.display import Listener, ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import unit as as_unit
@@ -486,9 +487,20 @@ class Ladder:
             ax: two of matplotlib's axes to draw into.
 
         Returns:
-            The figure.
+            The figure; where there is no law, as of fewer than three sizes, one of the mean losses alone.
         """
-        return self.law(repeats=repeats).plot(path, reference=reference, loss="nats a token", ax=ax)
+        try:
+            laws = self.law(repeats=repeats)
+        except GatelabError:
+            means = mean_losses(p for p in self.climbs if p.repeats == repeats)
+            if ax is not None or not means:
+                raise
+            from gatelab.plotting import saved
+            from gatelab.plotting.curves import means_figure
+
+            figure = means_figure(means, loss_label="test loss, nats a token", title="mean losses; there is no law")
+            return saved(figure, path)
+        return laws.plot(path, reference=reference, loss="nats a token", ax=ax)
 
     def plain(self) -> dict[str, Any]:
         """The ladder in JSON's own types."""
@@ -562,6 +574,18 @@ class Ladder:
             Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
             for result in self.results
         )
+
+
+def mean_losses(points: Iterable[LadderPoint]) -> dict[str, tuple[Array, Array]]:
+    """Parameters and mean losses of each unit, without trainings that diverged."""
+    sizes: dict[str, dict[int, list[float]]] = {}
+    for p in points:
+        if math.isfinite(p.loss):
+            sizes.setdefault(p.unit, {}).setdefault(p.parameters, []).append(p.loss)
+    return {
+        unit: (np.array(list(own), float), np.array([sum(losses) / len(losses) for losses in own.values()]))
+        for unit, own in sizes.items()
+    }
 
 
 def in_order(points: Sequence[LadderPoint]) -> tuple[LadderPoint, ...]:
