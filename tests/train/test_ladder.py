@@ -376,3 +376,29 @@ def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
         ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=Store(store), progress=False, **SMALL)
     with pytest.raises(GatelabError, match="ladders of 2 texts"):
         Ladder.from_store(store)
+
+
+def test_a_store_of_a_text_that_was_changed_in_between_is_refused(tmp_path: Path) -> None:
+    path, store = tmp_path / "text.txt", tmp_path / "rungs.db"
+    for word in (b"gate ", b"door "):
+        path.write_bytes(1000 * word)
+        read_text.cache_clear()  # as in another process
+        ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=store, progress=False, device="cpu", **SMALL)
+    with pytest.raises(GatelabError, match=r"ladders of 2 texts: .*text\.txt .*text\.txt .* a file that was changed"):
+        Ladder.from_store(store)
+
+
+def test_climbs_at_several_rates_without_a_sweep_are_refused_by_name(text: Path, made_up: None) -> None:
+    """Unless the unit has one: then the rule says which count, whatever other units have."""
+    once, twice = (
+        ladder(["gelu", "glu"], text, ["tiny"], 2, lrs={"gelu": lr, "glu": 1e-2}, progress=False, **SMALL)
+        for lr in (1e-2, 2e-2)
+    )
+    both = Ladder("text", tuple({r.run.key: r for r in once.results + twice.results}.values()), {})
+    assert repr(both) == "Ladder(2 units, 1 sizes, 4 trainings on text)"
+    for refused in (both.table, both.rates, both.comparisons):
+        with pytest.raises(GatelabError, match=r"gelu climbed tiny at the learning rates 0\.01, 0\.02, and no sweep"):
+            refused()
+    swept = ladder(["gelu"], text, ["tiny"], 2, progress=False, **SMALL)
+    tuned = Ladder("text", (*both.results, *swept.results), {})
+    assert {(p.unit, p.lr) for p in tuned.climbs} == {("gelu", 4e-3), ("glu", 1e-2)}

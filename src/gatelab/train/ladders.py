@@ -347,8 +347,10 @@ class Ladder:
     facts: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        units, sizes = ({getattr(p, name) for p in self.climbs} for name in ("unit", "size"))
-        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(self.climbs)} trainings on {self.text}")
+        # Not by `climbs`, which refuses a ladder that does not say which of them count.
+        climbed = {(p.unit, p.size, p.repeats, p.seed) for p in self.points if p.purpose == "climb"}
+        units, sizes = ({each[i] for each in climbed} for i in (0, 1))
+        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(climbed)} trainings on {self.text}")
 
     @cached_property
     def points(self) -> tuple[LadderPoint, ...]:
@@ -368,8 +370,16 @@ class Ladder:
         rule = self.rule()
 
         def counts(p: LadderPoint) -> bool:
+            tried = sorted(rates[p.unit, p.size, p.repeats])
+            if len(tried) == 1:
+                return True
+            if p.unit not in rule.scales:
+                raise GatelabError(
+                    f"{p.unit} climbed {p.size} at the learning rates {', '.join(f'{lr:g}' for lr in tried)}, and no "
+                    "sweep says which counts; keep each in a store of its own, or climb with lrs=None, which sweeps"
+                )
             wanted = rule.rate(p.unit, p.d_model)
-            return p.lr == min(rates[p.unit, p.size, p.repeats], key=lambda lr: abs(math.log(lr / wanted)))
+            return p.lr == min(tried, key=lambda lr: abs(math.log(lr / wanted)))
 
         return tuple(p for p in self.points if p.purpose == "climb" and counts(p))
 
@@ -554,10 +564,14 @@ class Ladder:
         if not isinstance(store, Store):
             store = Store(store)
         results = [RungResult.of(record) for record in store.records(task=TASK, status="done")]
-        texts = {result.rung.recipe.data for result in results}
+        texts = sorted({(result.rung.recipe.data, result.run.arguments["text"]) for result in results})
         if len(texts) != 1:
-            raise GatelabError(f"the store has ladders of {len(texts)} texts; give one with rungs of one text")
-        return Ladder(Path(texts.pop()).name, tuple(results), dict(facts or {}))
+            named = ", ".join(f"{name} ({key})" for name, key in texts) or "none"
+            raise GatelabError(
+                f"the store has ladders of {len(texts)} texts: {named}; give one with rungs of one text, and note that "
+                "a file that was changed, or cut into other tokens, is another text"
+            )
+        return Ladder(Path(texts[0][0]).name, tuple(results), dict(facts or {}))
 
     def fill(self, store: Store | str | Path) -> int:
         """Put all rungs into a store: a ladder that was begun elsewhere goes on from its record.
