@@ -17,6 +17,8 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
+from gatelab.feedforward import unit as as_unit
+from gatelab.statistics import Interval
 from gatelab.sweep import Store
 from gatelab.train import train
 from gatelab.train.ladders import (
@@ -332,11 +334,22 @@ def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
         ({"repeats": (0,)}, "repeats"),
         ({"lrs": {"glu": 0.0}}, "lr is 0"),
         ({"lrs": {"glu": math.inf}}, "lr is inf"),
+        ({"lrs": {"glu": math.nan}}, "lr is nan"),
+        ({"lrs": {"glu": "0.01"}}, "lr is '0.01'"),
+        ({"lrs": RateRule({"glu": -1.0}, Interval(0.0, 0.0, 0.0))}, "lr is -1"),
+        ({"lrs": lambda unit, d_model: math.inf}, "lr is inf"),
+        ({"lrs": 0.01}, "lrs is 0.01; give a learning rate for each unit"),
         ({"lrs": {"mlp": 1e-3}}, "no learning rate of glu"),
+        ({"lrs": {"reglu": 1e-3, "glu": 2e-3}}, "both 0.001 and 0.002 for glu"),
+        ({"lrs": {"glue": 1e-3}}, "no unit is called 'glue'"),
+        ({"max_hours": math.nan}, "max_hours is nan"),
+        ({"max_hours": -1}, "max_hours is -1"),
         ({"device": "cuda"}, "cuda"),
         ({"model": "vit"}, "model of text"),
         ({"data": "/nowhere.txt"}, "no file"),
-        ({"options": {"context": 4000}}, "training tokens"),
+        ({"options": {"context": 4000}, "steps": None}, "training tokens"),
+        ({"options": {"context": 280}}, "280 test tokens of gates.txt, too few for a window of 280"),
+        ({"repeats": (1, 5000)}, "repeats 5000 a rung has 1 training"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_trained(
@@ -346,10 +359,18 @@ def test_bad_input_is_refused_before_anything_is_trained(
         pytest.skip("there is a GPU here")
     monkeypatch.setattr("gatelab.train.rungs.train_many", None)
     values = {"units": ["glu"], "data": text, "sizes": ["tiny"], "progress": False, **SMALL, **how}
-    if "context" in values["options"]:
+    if values["steps"] is None:
         del values["steps"]
-    with pytest.raises(GatelabError, match=message):
+    with pytest.raises(GatelabError, match=message) as raised:
         ladder(**values)
+    assert "failed" not in str(raised.value), "it was found inside a rung"
+
+
+def test_rates_go_by_whatever_a_unit_is_called(text: Path, made_up: None) -> None:
+    names = ["reglu", "relu", "leaky relu2"]
+    rates = dict(zip(names, (1e-3, 2e-3, 4e-3), strict=True))
+    climb = ladder(names, text, ["tiny"], 1, lrs=rates, progress=False, **SMALL)
+    assert {p.unit: p.lr for p in climb.climbs} == {as_unit(name).name: lr for name, lr in rates.items()}
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"gate " * 12])

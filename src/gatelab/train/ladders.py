@@ -15,10 +15,11 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ import pandas as pd
 import torch
 
 from gatelab.arrays import Array
+from gatelab.data.text import TextData
 from gatelab.display import Listener, ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import unit as as_unit
@@ -754,6 +756,7 @@ def trained(
     Returns:
         All trainings.
     """
+    check_hours(max_hours)
     if device is not None:
         check_device(device, torch.float32)
     work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic())
@@ -764,6 +767,12 @@ def trained(
         watched(Course(work.text, Path(notes), report)) as course,
     ):
         return climbed(climb, work, lrs, text, course)
+
+
+def check_hours(max_hours: float | None) -> None:
+    """Refuse a limit that is none."""
+    if max_hours is not None and not (isinstance(max_hours, Real) and max_hours >= 0):
+        raise GatelabError(f"max_hours is {max_hours!r}; give a number of hours, 0 or more, or None for no limit")
 
 
 def planned(
@@ -804,12 +813,25 @@ def planned(
                         f"of {config.context}; give a longer text, a smaller batch or options={{'context': ...}}"
                     )
                 own = replace(own, steps=steps, warmup=min(100, steps // 10))
+            check_windows(content, config.context, repeats)
             recipes[own.unit.name, size] = own
             counts[size] = config.body_count("mlp")
     if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
     third = tuple(sizes[TUNED : TUNED + 1])
     return Climb(recipes, seeds, tuple(repeats), third), data_fingerprint(content)
+
+
+def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
+    """Refuse a text of which a part, as it is read most often, is no window and the token after it."""
+    assert text.valid is not None
+    counts = (round(len(text.train) / max(repeats)), len(text.valid), len(text.test))
+    if min(counts) <= context:
+        raise GatelabError(
+            f"with repeats {max(repeats)} a rung has {counts[0]} training, {counts[1]} validation and {counts[2]} test "
+            f"tokens of {text.name}, too few for a window of {context} and the token after it; give a longer text, "
+            "fewer repeats or options={'context': ...}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -930,7 +952,7 @@ def watched(course: Course) -> Iterator[Course]:
 def climbed(climb: Climb, work: Work, lrs: Rates | None, text: str, course: Course) -> Ladder:
     """All stages of a ladder, one after the other."""
     results: list[RungResult] = []
-    course.total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
+    course.total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs))
 
     def so_far() -> Ladder:
         return Ladder(text, tuple(results), climb_facts(climb))
@@ -957,23 +979,37 @@ def climbed(climb: Climb, work: Work, lrs: Rates | None, text: str, course: Cour
 
 def given_rates(climb: Climb, lrs: Rates) -> Callable[[str, int], float]:
     """Learning rates that are known, as a function of unit and d_model."""
-    if not isinstance(lrs, RateRule | Mapping):
+    if callable(lrs):
         return lrs
+    units = dict.fromkeys(unit for unit, _ in climb.recipes)
     if not isinstance(lrs, RateRule):
-        lrs = RateRule(lrs, Interval(0.0, math.nan, math.nan))
-    missing = [unit for unit, _ in climb.recipes if unit not in lrs.scales]
+        lrs = RateRule(rates_by_name(lrs, units), Interval(0.0, math.nan, math.nan))
+    missing = [unit for unit in units if unit not in lrs.scales]
     if missing:
-        raise GatelabError(f"lrs has no learning rate of {', '.join(dict.fromkeys(missing))}; give one for each")
+        raise GatelabError(f"lrs has no learning rate of {', '.join(missing)}; give one for each")
     return lrs.rate
 
 
-def expected_rungs(climb: Climb, tuned: bool) -> list[Rung]:
-    """The rungs that a ladder will have at least, their learning rates not yet known."""
-    rungs = climb.ascents(lambda unit, d_model: 1.0)
-    if tuned:
-        unknown = RateRule(dict.fromkeys((unit for unit, _ in climb.recipes), 1.0), Interval(0.0, math.nan, math.nan))
-        rungs += climb.sweeps() + climb.checks(unknown)
-    return rungs
+def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
+    """Learning rates by the names that units have, of whatever a user calls them by: "reglu" is "glu"."""
+    if not isinstance(lrs, Mapping):
+        raise GatelabError(f"lrs is {lrs!r}; give a learning rate for each unit, such as {{'gelu': 0.003}}")
+    rates: dict[str, float] = {}
+    for given, lr in lrs.items():
+        name = given if given in units else as_unit(given).name
+        if not (isinstance(lr, Real) and 0 < lr < math.inf):
+            raise GatelabError(f"of {name} the lr is {lr!r}; give a finite number above 0")
+        if rates.setdefault(name, lr) != lr:
+            raise GatelabError(f"lrs has both {rates[name]:g} and {lr:g} for {name}, one as {given!r}; give one")
+    return rates
+
+
+def expected_rungs(climb: Climb, lrs: Rates | None) -> list[Rung]:
+    """The rungs that a ladder will have at least; their learning rates are checked, or not yet known."""
+    if lrs is not None:
+        return climb.ascents(given_rates(climb, lrs))
+    unknown = RateRule(dict.fromkeys((unit for unit, _ in climb.recipes), 1.0), Interval(0.0, math.nan, math.nan))
+    return climb.ascents(unknown.rate) + climb.sweeps() + climb.checks(unknown)
 
 
 def rung_flops(rung: Rung) -> float:
@@ -986,7 +1022,7 @@ def gpu_hours(rungs: Sequence[Rung]) -> float:
     """Hours that rungs take on an H200, by the measured rates of its sizes, in logarithms between them.
 
     >>> climb, _ = planned(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
-    >>> round(3600 * gpu_hours(expected_rungs(climb, False)), 2)
+    >>> round(3600 * gpu_hours(expected_rungs(climb, {"glu": 1e-3})), 2)
     1.03
     """
     sizes, rates = np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))

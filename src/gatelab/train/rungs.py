@@ -66,6 +66,7 @@ class Rung:
             raise GatelabError(f"the purpose of a rung is {self.purpose!r}; give {' or '.join(map(repr, PURPOSES))}")
         if not self.lrs or not self.seeds:
             raise GatelabError("a rung has one learning rate and one seed at least")
+        _ = self.members  # which refuse what is no learning rate and no seed
 
     def __repr__(self) -> str:
         r = self.recipe
