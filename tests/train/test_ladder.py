@@ -387,6 +387,22 @@ def test_facts_and_order() -> None:
     assert in_order([other, point]) == (point, other)
 
 
+def test_a_unit_that_cannot_be_imported_climbs_here_and_is_not_kept(text: Path, tmp_path: Path) -> None:
+    def own(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return z.relu() * v
+
+    how: dict[str, Any] = {"progress": False, "device": "cpu", **SMALL}
+    result = ladder([own, "glu"], text, ["tiny"], 2, lrs={"own": 1e-2, "glu": 1e-2}, **how)
+    losses = {name: [p.loss for p in result.climbs if p.unit == name] for name in ("own", "glu")}
+    np.testing.assert_allclose(losses["own"], losses["glu"], rtol=1e-5)
+    for kept in (result.save, result.fill, lambda path: ladder([own], text, ["tiny"], 2, store=path, **how)):
+        with pytest.raises(GatelabError, match=r"'own' cannot be found by name from another process; .* into a module"):
+            kept(tmp_path / "kept")
+    with pytest.raises(GatelabError, match="to compute them elsewhere"):
+        ladder([own], text, ["tiny"], 2, backend="processes", **how)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
     second = tmp_path / "second.txt"
     second.write_bytes(text.read_bytes()[::-1])

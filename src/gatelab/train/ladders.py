@@ -171,7 +171,8 @@ class RungResult:
         return RungResult(record.run, record.metrics, record.device, record.time)
 
     def plain(self) -> dict[str, Any]:
-        """The same in JSON's own types."""
+        """The same in JSON's own types; an error where the unit could not be found again by who reads them."""
+        self.rung.recipe.plain()
         return {
             "arguments": self.run.arguments,
             "metrics": dict(self.metrics),
@@ -584,6 +585,7 @@ class Ladder:
         Returns:
             How many rungs were new there.
         """
+        self.plain()  # an error where a unit is known to this process alone
         if not isinstance(store, Store):
             store = Store(store)
         return store.put_all(
@@ -692,7 +694,7 @@ def ladder(
     """Train a language model with every unit at every size, each unit at its own best learning rate.
 
     Args:
-        units: whatever `gl.unit` takes, each once.
+        units: whatever `gl.unit` takes, each once; of a script or notebook too, without a store and in this process.
         data: "enwik8", another text of `gl.data.text_data`, or a file.
         sizes: of the model, smallest first.
         seeds: trainings of each unit and size; equal seeds see equal batches, whatever the unit.
@@ -757,6 +759,9 @@ def trained(
         All trainings.
     """
     check_hours(max_hours)
+    if store is not None or backend != "serial":
+        for own in climb.recipes.values():
+            own.plain()  # an error where a unit is known to this process alone
     if device is not None:
         check_device(device, torch.float32)
     work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic())
@@ -1023,7 +1028,7 @@ def gpu_hours(rungs: Sequence[Rung]) -> float:
 
     >>> climb, _ = planned(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
     >>> round(3600 * gpu_hours(expected_rungs(climb, {"glu": 1e-3})), 2)
-    1.03
+    1.22
     """
     sizes, rates = np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))
     counts = [rung.config.body_count(rung.recipe.unit, rung.recipe.match_mlp) for rung in rungs]
