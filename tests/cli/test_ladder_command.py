@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from gatelab.cli.application import app
+from gatelab.train import Ladder
 from gatelab.train.ladders import H200_RATES, LADDER_SIZES
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -33,6 +36,59 @@ def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> Non
     again = CliRunner().invoke(app, ["ladder", "--record", str(saved), "--json"])
     document = json.loads(again.output)
     assert len(document["points"]) == 12 and ("law" in document) != ("no_law" in document)
+
+
+def test_the_table_and_the_document_tell_climbs_that_count_from_others() -> None:
+    """The record has climbs of gqu at 26M at two learning rates; three seeds count."""
+    record = RESULTS / "ladder/enwik8.json"
+    counted = [p for p in Ladder.read(record).climbs if (p.unit, p.size, p.repeats) == ("gqu", "26M", 1)]
+    shown = CliRunner().invoke(app, ["ladder", "--record", str(record)]).output
+    (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "gqu"])
+    losses = [p.loss for p in counted]
+    assert row[3:] == [f"{counted[0].lr:.3g}", f"{np.mean(losses):.4f}", f"{np.mean(losses) / np.log(2):.4f}", "3", "0"]
+    document = json.loads(CliRunner().invoke(app, ["ladder", "--record", str(record), "--json"]).output)
+    marked = [p["loss"] for p in document["points"] if p["counts"]]
+    assert marked == [p.loss for p in Ladder.read(record).climbs] and len(marked) < len(document["points"])
+
+
+def test_a_seed_that_diverged_leaves_the_others_their_mean(tmp_path: Path) -> None:
+    record = json.loads((RESULTS / "ladder/enwik8.json").read_text())
+    (rung,) = (r for r in record["rungs"] if is_climb(r["arguments"], "geglu", "26M"))
+    losses = rung["metrics"]["loss"]
+    rung["metrics"] |= {"loss": [None, *losses[1:]], "diverged": [7, None, None]}
+    path = tmp_path / "ladder.json"
+    path.write_text(json.dumps(record))
+    shown = CliRunner().invoke(app, ["ladder", "--record", str(path)]).output
+    (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "geglu"])
+    assert row[4] == f"{np.mean(losses[1:]):.4f}" and row[6:] == ["3", "1"]
+
+
+def is_climb(arguments: dict[str, Any], unit: str, size: str) -> bool:
+    recipe = arguments["recipe"]
+    return (recipe["unit"]["name"], recipe["size"], arguments["purpose"]) == (unit, size, "climb")
+
+
+def test_a_figure_is_written_where_there_is_no_law_and_a_line_where_there_is_no_loss(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = ["gelu", "--sizes", "tiny", "--text", str(text), "--steps", "2", "--batch", "2", "--lr", "0.01"]
+    how += ["--seeds", "2", "--device", "cpu", "--plot", str(tmp_path / "a.png")]
+    result = CliRunner().invoke(app, ["ladder", *how])
+    assert result.exit_code == 0 and "no law" in result.output and (tmp_path / "a.png").stat().st_size > 1000
+    (tmp_path / "a.png").unlink()
+    monkeypatch.setattr("gatelab.train.rungs.final", lambda *_: None)
+    result = CliRunner().invoke(app, ["ladder", *how])
+    assert result.exit_code == 0 and "a.png was not written" in result.stderr.replace("\n", "")
+    assert not (tmp_path / "a.png").exists() and "wrote" not in result.output
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no /proc here")
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_trained(
+    text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gatelab.train.rungs.train_many", None)
+    result = CliRunner().invoke(app, ["ladder", "glu", "--text", str(text), "--steps", "2", "--plot", "/proc/x.png"])
+    assert result.exit_code == 2 and "/proc takes no files" in " ".join(result.output.split())
 
 
 def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
@@ -65,7 +121,12 @@ def test_at_every_size_the_loop_is_faster_than_a_plain_one(name: str) -> None:
         (["nounit"], "nounit"),
         (["glu", "--sizes", "small,tiny"], "smallest first"),
         (["glu", "--repeats", "once"], "--repeats is 'once'"),
+        (["glu", "--repeats", "\u00b2"], "--repeats is"),
         (["glu", "--lr", "0"], "lr is 0"),
+        (["glu", "--sizes", "tiny", "--lr", "nan", "--dry-run"], "lr is nan"),
+        (["glu", "--sizes", "tiny", "--repeats", "500", "--dry-run"], "repeats 500 a rung has 10 training"),
+        (["glu", "--sizes", "tiny", "--max-hours", "nan", "--dry-run"], "max_hours is nan"),
+        (["glu", "--sizes", "11M", "--dry-run"], "too few for a window"),
         (["glu", "--plot", "ladder.txt"], "ladder.txt"),
         (["--record", "nowhere.json"], "no record of a ladder"),
     ],

@@ -17,6 +17,8 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
+from gatelab.feedforward import unit as as_unit
+from gatelab.statistics import Interval
 from gatelab.sweep import Store
 from gatelab.train import train
 from gatelab.train.ladders import (
@@ -332,11 +334,22 @@ def test_a_ladder_killed_at_random_ends_with_the_same_numbers(
         ({"repeats": (0,)}, "repeats"),
         ({"lrs": {"glu": 0.0}}, "lr is 0"),
         ({"lrs": {"glu": math.inf}}, "lr is inf"),
+        ({"lrs": {"glu": math.nan}}, "lr is nan"),
+        ({"lrs": {"glu": "0.01"}}, "lr is '0.01'"),
+        ({"lrs": RateRule({"glu": -1.0}, Interval(0.0, 0.0, 0.0))}, "lr is -1"),
+        ({"lrs": lambda unit, d_model: math.inf}, "lr is inf"),
+        ({"lrs": 0.01}, "lrs is 0.01; give a learning rate for each unit"),
         ({"lrs": {"mlp": 1e-3}}, "no learning rate of glu"),
+        ({"lrs": {"reglu": 1e-3, "glu": 2e-3}}, "both 0.001 and 0.002 for glu"),
+        ({"lrs": {"glue": 1e-3}}, "no unit is called 'glue'"),
+        ({"max_hours": math.nan}, "max_hours is nan"),
+        ({"max_hours": -1}, "max_hours is -1"),
         ({"device": "cuda"}, "cuda"),
         ({"model": "vit"}, "model of text"),
         ({"data": "/nowhere.txt"}, "no file"),
-        ({"options": {"context": 4000}}, "training tokens"),
+        ({"options": {"context": 4000}, "steps": None}, "training tokens"),
+        ({"options": {"context": 280}}, "280 test tokens of gates.txt, too few for a window of 280"),
+        ({"repeats": (1, 5000)}, "repeats 5000 a rung has 1 training"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_trained(
@@ -346,10 +359,18 @@ def test_bad_input_is_refused_before_anything_is_trained(
         pytest.skip("there is a GPU here")
     monkeypatch.setattr("gatelab.train.rungs.train_many", None)
     values = {"units": ["glu"], "data": text, "sizes": ["tiny"], "progress": False, **SMALL, **how}
-    if "context" in values["options"]:
+    if values["steps"] is None:
         del values["steps"]
-    with pytest.raises(GatelabError, match=message):
+    with pytest.raises(GatelabError, match=message) as raised:
         ladder(**values)
+    assert "failed" not in str(raised.value), "it was found inside a rung"
+
+
+def test_rates_go_by_whatever_a_unit_is_called(text: Path, made_up: None) -> None:
+    names = ["reglu", "relu", "leaky relu2"]
+    rates = dict(zip(names, (1e-3, 2e-3, 4e-3), strict=True))
+    climb = ladder(names, text, ["tiny"], 1, lrs=rates, progress=False, **SMALL)
+    assert {p.unit: p.lr for p in climb.climbs} == {as_unit(name).name: lr for name, lr in rates.items()}
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"gate " * 12])
@@ -366,6 +387,22 @@ def test_facts_and_order() -> None:
     assert in_order([other, point]) == (point, other)
 
 
+def test_a_unit_that_cannot_be_imported_climbs_here_and_is_not_kept(text: Path, tmp_path: Path) -> None:
+    def own(z: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return z.relu() * v
+
+    how: dict[str, Any] = {"progress": False, "device": "cpu", **SMALL}
+    result = ladder([own, "glu"], text, ["tiny"], 2, lrs={"own": 1e-2, "glu": 1e-2}, **how)
+    losses = {name: [p.loss for p in result.climbs if p.unit == name] for name in ("own", "glu")}
+    np.testing.assert_allclose(losses["own"], losses["glu"], rtol=1e-5)
+    for kept in (result.save, result.fill, lambda path: ladder([own], text, ["tiny"], 2, store=path, **how)):
+        with pytest.raises(GatelabError, match=r"'own' cannot be found by name from another process; .* into a module"):
+            kept(tmp_path / "kept")
+    with pytest.raises(GatelabError, match="to compute them elsewhere"):
+        ladder([own], text, ["tiny"], 2, backend="processes", **how)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
     second = tmp_path / "second.txt"
     second.write_bytes(text.read_bytes()[::-1])
@@ -376,3 +413,29 @@ def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
         ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=Store(store), progress=False, **SMALL)
     with pytest.raises(GatelabError, match="ladders of 2 texts"):
         Ladder.from_store(store)
+
+
+def test_a_store_of_a_text_that_was_changed_in_between_is_refused(tmp_path: Path) -> None:
+    path, store = tmp_path / "text.txt", tmp_path / "rungs.db"
+    for word in (b"gate ", b"door "):
+        path.write_bytes(1000 * word)
+        read_text.cache_clear()  # as in another process
+        ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=store, progress=False, device="cpu", **SMALL)
+    with pytest.raises(GatelabError, match=r"ladders of 2 texts: .*text\.txt .*text\.txt .* a file that was changed"):
+        Ladder.from_store(store)
+
+
+def test_climbs_at_several_rates_without_a_sweep_are_refused_by_name(text: Path, made_up: None) -> None:
+    """Unless the unit has one: then the rule says which count, whatever other units have."""
+    once, twice = (
+        ladder(["gelu", "glu"], text, ["tiny"], 2, lrs={"gelu": lr, "glu": 1e-2}, progress=False, **SMALL)
+        for lr in (1e-2, 2e-2)
+    )
+    both = Ladder("text", tuple({r.run.key: r for r in once.results + twice.results}.values()), {})
+    assert repr(both) == "Ladder(2 units, 1 sizes, 4 trainings on text)"
+    for refused in (both.table, both.rates, both.comparisons):
+        with pytest.raises(GatelabError, match=r"gelu climbed tiny at the learning rates 0\.01, 0\.02, and no sweep"):
+            refused()
+    swept = ladder(["gelu"], text, ["tiny"], 2, progress=False, **SMALL)
+    tuned = Ladder("text", (*both.results, *swept.results), {})
+    assert {(p.unit, p.lr) for p in tuned.climbs} == {("gelu", 4e-3), ("glu", 1e-2)}

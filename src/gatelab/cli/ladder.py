@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +68,11 @@ class LadderOptions:
 
     def rates(self, units: Sequence[Any]) -> dict[str, float] | None:
         """The learning rate of every unit, or None where they are to be tuned."""
-        from gatelab.feedforward import unit
+        from gatelab.train.ladders import rates_by_name
 
         if self.lr is None:
             return None
-        return {unit(name).name: self.lr for name in units}
+        return rates_by_name(dict.fromkeys(units, self.lr), ())
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def read_repeats(text: str) -> tuple[int, ...]:
     (1, 20)
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isdecimal() for part in parts):
         raise GatelabError(f"--repeats is {text!r}; give whole numbers with commas, such as 1,20")
     return tuple(int(part) for part in parts)
 
@@ -123,6 +124,7 @@ def ladder_command(
     if word is not None:
         raise unknown_name("unit", word, CATALOGUE)
     from gatelab.train import Ladder, ladder
+    from gatelab.train.ladders import check_hours
 
     if record is not None:
         result = Ladder.read(record)
@@ -130,7 +132,8 @@ def ladder_command(
         values = what.keywords(names)
         lrs = what.rates(values["units"])
         if dry_run:
-            _print_plan(values, lrs is None, as_json)
+            check_hours(how.max_hours)
+            _print_plan(values, lrs, as_json)
             return
 
         def state() -> str | None:
@@ -145,13 +148,19 @@ def ladder_command(
     if save:
         result.save(save)
     laws = laws_of(result)
-    shown = None
-    if plot and not isinstance(laws, str):
-        shown = plot
+    ended = [p.repeats for p in result.climbs if math.isfinite(p.loss)]
+    if plot and not ended:
+        output.note(f"{plot} was not written: no climb has a loss")
+        plot = None
+    elif plot and isinstance(laws, str):
+        result.plot(plot, repeats=min(ended))
+    elif plot and not isinstance(laws, str):
         laws.plot(plot)
-    files = output.asked_for(shown, csv, save)
+    files = output.asked_for(plot, csv, save)
     if as_json:
-        document = {"text": result.text, "facts": dict(result.facts), "points": [vars(p) for p in result.points]}
+        climbs = set(result.climbs)
+        points = [{**vars(p), "counts": p in climbs} for p in result.points]
+        document = {"text": result.text, "facts": dict(result.facts), "points": points}
         if isinstance(laws, str):
             document["no_law"] = laws
         else:
@@ -174,14 +183,19 @@ def laws_of(ladder: Ladder) -> LadderLaws | str:
         return str(error)
 
 
-def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
+def mean_loss(points: Sequence[LadderPoint]) -> float:
+    """The mean over the trainings that did not diverge; NaN where all did."""
+    return float(np.mean([p.loss for p in points if math.isfinite(p.loss)] or [math.nan]))
+
+
+def _print_plan(values: dict[str, Any], lrs: dict[str, float] | None, as_json: bool) -> None:
     from gatelab.train.ladders import expected_rungs, gpu_hours, planned, rung_flops
 
     parts = ("units", "data", "sizes", "seeds", "repeats")
     options = {name: value for name, value in values.items() if name not in parts}
     units, data, sizes, seeds, repeats = (values[name] for name in parts)
     climb, _ = planned(units, data, sizes, seeds, repeats, options)
-    rungs = expected_rungs(climb, tuned)
+    rungs = expected_rungs(climb, lrs)
     facts = {
         "rungs": len(rungs),
         "trainings": sum(len(rung.members) for rung in rungs),
@@ -204,10 +218,9 @@ def _print_plan(values: dict[str, Any], tuned: bool, as_json: bool) -> None:
 
 def _print_ladder(ladder: Ladder, laws: LadderLaws | str) -> None:
     rungs: dict[tuple[int, str, str], list[LadderPoint]] = {}
-    for point in ladder.points:
-        if point.purpose == "climb":
-            rungs.setdefault((point.repeats, point.size, point.unit), []).append(point)
-    losses = {key: float(np.mean([p.loss for p in own])) for key, own in rungs.items()}
+    for point in ladder.climbs:
+        rungs.setdefault((point.repeats, point.size, point.unit), []).append(point)
+    losses = {key: mean_loss(own) for key, own in rungs.items()}
     output.table(
         ("repeats", "size", "unit", "lr", "loss", "bits", "seeds", "diverged"),
         [

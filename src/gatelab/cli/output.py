@@ -45,6 +45,13 @@ def check_folder(path: Path) -> None:
         raise GatelabError(f"{path} cannot be written, since {nearest} is not a folder; give another path")
     if not os.access(nearest, os.W_OK):
         raise GatelabError(f"{path} cannot be written, since {nearest} is read-only for you; give another path")
+    from tempfile import TemporaryFile
+
+    try:
+        TemporaryFile(dir=nearest).close()  # root may do anything, and yet not make files in /proc
+    except OSError as error:
+        message = f"{path} cannot be written, since {nearest} takes no files ({error.strerror}); give another path"
+        raise GatelabError(message) from error
 
 
 def check_pyarrow() -> None:

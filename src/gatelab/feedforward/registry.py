@@ -87,8 +87,8 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
         dotted = f"{getattr(own, '__module__', '?')}:{getattr(own, '__qualname__', '?')}"
         if dotted.startswith("__main__:") or imported(dotted) is not own:
             raise GatelabError(
-                f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a store, "
-                "move it into a module of its own and import it from there"
+                f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a file, "
+                "or to compute them elsewhere, move it into a module of its own and import it from there"
             )
         return {"name": chosen.name, "import": dotted}
     if chosen.gate.name not in activations() or activation(chosen.gate.name) != chosen.gate:

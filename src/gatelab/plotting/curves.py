@@ -431,6 +431,31 @@ def ladder_figure(
     return place.figure
 
 
+def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, title: str) -> Figure:
+    """Mean losses of a ladder against parameters where there is no law to draw with them.
+
+    Args:
+        means: The parameters and mean losses of each unit.
+        loss_label: The label of the y-axis.
+        title: A line above the panel.
+
+    Returns:
+        The figure that holds the panel.
+    """
+    losses = np.concatenate([own for _, own in means.values()])
+    with style():
+        place = canvas(4.6, 4.2)
+        panel = place.panels[0]
+        panel.set(xscale="log", yscale="log", xlabel="parameters", ylabel=loss_label)
+        for unit, look in looks(means).items():
+            panel.line(*means[unit], Pen(look.colour, marker=look.marker, size=4), label=shorten(unit))
+        _losses(panel, losses, losses.min())
+        _sizes(panel)
+        place.legend(ncols=min(len(means), 5))
+        place.title(title)
+    return place.figure
+
+
 def _dots(look: Look, face: str = "") -> Pen:
     return Pen(look.colour, "", marker=look.marker, size=4, face=face, edge=0.9)
 

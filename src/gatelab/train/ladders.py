@@ -15,10 +15,11 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from gatelab.arrays import Array
+from gatelab.data.text import TextData
 from gatelab.display import Listener, ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import unit as as_unit
@@ -168,7 +171,8 @@ class RungResult:
         return RungResult(record.run, record.metrics, record.device, record.time)
 
     def plain(self) -> dict[str, Any]:
-        """The same in JSON's own types."""
+        """The same in JSON's own types; an error where the unit could not be found again by who reads them."""
+        self.rung.recipe.plain()
         return {
             "arguments": self.run.arguments,
             "metrics": dict(self.metrics),
@@ -346,8 +350,10 @@ class Ladder:
     facts: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        units, sizes = ({getattr(p, name) for p in self.climbs} for name in ("unit", "size"))
-        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(self.climbs)} trainings on {self.text}")
+        # Not by `climbs`, which refuses a ladder that does not say which of them count.
+        climbed = {(p.unit, p.size, p.repeats, p.seed) for p in self.points if p.purpose == "climb"}
+        units, sizes = ({each[i] for each in climbed} for i in (0, 1))
+        return one_line(self, f"{len(units)} units, {len(sizes)} sizes, {len(climbed)} trainings on {self.text}")
 
     @cached_property
     def points(self) -> tuple[LadderPoint, ...]:
@@ -367,8 +373,16 @@ class Ladder:
         rule = self.rule()
 
         def counts(p: LadderPoint) -> bool:
+            tried = sorted(rates[p.unit, p.size, p.repeats])
+            if len(tried) == 1:
+                return True
+            if p.unit not in rule.scales:
+                raise GatelabError(
+                    f"{p.unit} climbed {p.size} at the learning rates {', '.join(f'{lr:g}' for lr in tried)}, and no "
+                    "sweep says which counts; keep each in a store of its own, or climb with lrs=None, which sweeps"
+                )
             wanted = rule.rate(p.unit, p.d_model)
-            return p.lr == min(rates[p.unit, p.size, p.repeats], key=lambda lr: abs(math.log(lr / wanted)))
+            return p.lr == min(tried, key=lambda lr: abs(math.log(lr / wanted)))
 
         return tuple(p for p in self.points if p.purpose == "climb" and counts(p))
 
@@ -486,9 +500,20 @@ class Ladder:
             ax: two of matplotlib's axes to draw into.
 
         Returns:
-            The figure.
+            The figure; where there is no law, as of fewer than three sizes, one of the mean losses alone.
         """
-        return self.law(repeats=repeats).plot(path, reference=reference, loss="nats a token", ax=ax)
+        try:
+            laws = self.law(repeats=repeats)
+        except GatelabError:
+            means = mean_losses(p for p in self.climbs if p.repeats == repeats)
+            if ax is not None or not means:
+                raise
+            from gatelab.plotting import saved
+            from gatelab.plotting.curves import means_figure
+
+            figure = means_figure(means, loss_label="test loss, nats a token", title="mean losses; there is no law")
+            return saved(figure, path)
+        return laws.plot(path, reference=reference, loss="nats a token", ax=ax)
 
     def plain(self) -> dict[str, Any]:
         """The ladder in JSON's own types."""
@@ -542,10 +567,14 @@ class Ladder:
         if not isinstance(store, Store):
             store = Store(store)
         results = [RungResult.of(record) for record in store.records(task=TASK, status="done")]
-        texts = {result.rung.recipe.data for result in results}
+        texts = sorted({(result.rung.recipe.data, result.run.arguments["text"]) for result in results})
         if len(texts) != 1:
-            raise GatelabError(f"the store has ladders of {len(texts)} texts; give one with rungs of one text")
-        return Ladder(Path(texts.pop()).name, tuple(results), dict(facts or {}))
+            named = ", ".join(f"{name} ({key})" for name, key in texts) or "none"
+            raise GatelabError(
+                f"the store has ladders of {len(texts)} texts: {named}; give one with rungs of one text, and note that "
+                "a file that was changed, or cut into other tokens, is another text"
+            )
+        return Ladder(Path(texts[0][0]).name, tuple(results), dict(facts or {}))
 
     def fill(self, store: Store | str | Path) -> int:
         """Put all rungs into a store: a ladder that was begun elsewhere goes on from its record.
@@ -556,12 +585,25 @@ class Ladder:
         Returns:
             How many rungs were new there.
         """
+        self.plain()  # an error where a unit is known to this process alone
         if not isinstance(store, Store):
             store = Store(store)
         return store.put_all(
             Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
             for result in self.results
         )
+
+
+def mean_losses(points: Iterable[LadderPoint]) -> dict[str, tuple[Array, Array]]:
+    """Parameters and mean losses of each unit, without trainings that diverged."""
+    sizes: dict[str, dict[int, list[float]]] = {}
+    for p in points:
+        if math.isfinite(p.loss):
+            sizes.setdefault(p.unit, {}).setdefault(p.parameters, []).append(p.loss)
+    return {
+        unit: (np.array(list(own), float), np.array([sum(losses) / len(losses) for losses in own.values()]))
+        for unit, own in sizes.items()
+    }
 
 
 def in_order(points: Sequence[LadderPoint]) -> tuple[LadderPoint, ...]:
@@ -652,7 +694,7 @@ def ladder(
     """Train a language model with every unit at every size, each unit at its own best learning rate.
 
     Args:
-        units: whatever `gl.unit` takes, each once.
+        units: whatever `gl.unit` takes, each once; of a script or notebook too, without a store and in this process.
         data: "enwik8", another text of `gl.data.text_data`, or a file.
         sizes: of the model, smallest first.
         seeds: trainings of each unit and size; equal seeds see equal batches, whatever the unit.
@@ -716,6 +758,10 @@ def trained(
     Returns:
         All trainings.
     """
+    check_hours(max_hours)
+    if store is not None or backend != "serial":
+        for own in climb.recipes.values():
+            own.plain()  # an error where a unit is known to this process alone
     if device is not None:
         check_device(device, torch.float32)
     work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic())
@@ -726,6 +772,12 @@ def trained(
         watched(Course(work.text, Path(notes), report)) as course,
     ):
         return climbed(climb, work, lrs, text, course)
+
+
+def check_hours(max_hours: float | None) -> None:
+    """Refuse a limit that is none."""
+    if max_hours is not None and not (isinstance(max_hours, Real) and max_hours >= 0):
+        raise GatelabError(f"max_hours is {max_hours!r}; give a number of hours, 0 or more, or None for no limit")
 
 
 def planned(
@@ -766,12 +818,25 @@ def planned(
                         f"of {config.context}; give a longer text, a smaller batch or options={{'context': ...}}"
                     )
                 own = replace(own, steps=steps, warmup=min(100, steps // 10))
+            check_windows(content, config.context, repeats)
             recipes[own.unit.name, size] = own
             counts[size] = config.body_count("mlp")
     if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
     third = tuple(sizes[TUNED : TUNED + 1])
     return Climb(recipes, seeds, tuple(repeats), third), data_fingerprint(content)
+
+
+def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
+    """Refuse a text of which a part, as it is read most often, is no window and the token after it."""
+    assert text.valid is not None
+    counts = (round(len(text.train) / max(repeats)), len(text.valid), len(text.test))
+    if min(counts) <= context:
+        raise GatelabError(
+            f"with repeats {max(repeats)} a rung has {counts[0]} training, {counts[1]} validation and {counts[2]} test "
+            f"tokens of {text.name}, too few for a window of {context} and the token after it; give a longer text, "
+            "fewer repeats or options={'context': ...}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -892,7 +957,7 @@ def watched(course: Course) -> Iterator[Course]:
 def climbed(climb: Climb, work: Work, lrs: Rates | None, text: str, course: Course) -> Ladder:
     """All stages of a ladder, one after the other."""
     results: list[RungResult] = []
-    course.total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs is None))
+    course.total = sum(rung_flops(rung) for rung in expected_rungs(climb, lrs))
 
     def so_far() -> Ladder:
         return Ladder(text, tuple(results), climb_facts(climb))
@@ -919,23 +984,37 @@ def climbed(climb: Climb, work: Work, lrs: Rates | None, text: str, course: Cour
 
 def given_rates(climb: Climb, lrs: Rates) -> Callable[[str, int], float]:
     """Learning rates that are known, as a function of unit and d_model."""
-    if not isinstance(lrs, RateRule | Mapping):
+    if callable(lrs):
         return lrs
+    units = dict.fromkeys(unit for unit, _ in climb.recipes)
     if not isinstance(lrs, RateRule):
-        lrs = RateRule(lrs, Interval(0.0, math.nan, math.nan))
-    missing = [unit for unit, _ in climb.recipes if unit not in lrs.scales]
+        lrs = RateRule(rates_by_name(lrs, units), Interval(0.0, math.nan, math.nan))
+    missing = [unit for unit in units if unit not in lrs.scales]
     if missing:
-        raise GatelabError(f"lrs has no learning rate of {', '.join(dict.fromkeys(missing))}; give one for each")
+        raise GatelabError(f"lrs has no learning rate of {', '.join(missing)}; give one for each")
     return lrs.rate
 
 
-def expected_rungs(climb: Climb, tuned: bool) -> list[Rung]:
-    """The rungs that a ladder will have at least, their learning rates not yet known."""
-    rungs = climb.ascents(lambda unit, d_model: 1.0)
-    if tuned:
-        unknown = RateRule(dict.fromkeys((unit for unit, _ in climb.recipes), 1.0), Interval(0.0, math.nan, math.nan))
-        rungs += climb.sweeps() + climb.checks(unknown)
-    return rungs
+def rates_by_name(lrs: Mapping[Any, float], units: Container[str]) -> dict[str, float]:
+    """Learning rates by the names that units have, of whatever a user calls them by: "reglu" is "glu"."""
+    if not isinstance(lrs, Mapping):
+        raise GatelabError(f"lrs is {lrs!r}; give a learning rate for each unit, such as {{'gelu': 0.003}}")
+    rates: dict[str, float] = {}
+    for given, lr in lrs.items():
+        name = given if given in units else as_unit(given).name
+        if not (isinstance(lr, Real) and 0 < lr < math.inf):
+            raise GatelabError(f"of {name} the lr is {lr!r}; give a finite number above 0")
+        if rates.setdefault(name, lr) != lr:
+            raise GatelabError(f"lrs has both {rates[name]:g} and {lr:g} for {name}, one as {given!r}; give one")
+    return rates
+
+
+def expected_rungs(climb: Climb, lrs: Rates | None) -> list[Rung]:
+    """The rungs that a ladder will have at least; their learning rates are checked, or not yet known."""
+    if lrs is not None:
+        return climb.ascents(given_rates(climb, lrs))
+    unknown = RateRule(dict.fromkeys((unit for unit, _ in climb.recipes), 1.0), Interval(0.0, math.nan, math.nan))
+    return climb.ascents(unknown.rate) + climb.sweeps() + climb.checks(unknown)
 
 
 def rung_flops(rung: Rung) -> float:
@@ -948,8 +1027,8 @@ def gpu_hours(rungs: Sequence[Rung]) -> float:
     """Hours that rungs take on an H200, by the measured rates of its sizes, in logarithms between them.
 
     >>> climb, _ = planned(["glu"], quick_text(), ["0.4M"], 3, (1,), {"steps": 1000})
-    >>> round(3600 * gpu_hours(expected_rungs(climb, False)), 2)
-    1.03
+    >>> round(3600 * gpu_hours(expected_rungs(climb, {"glu": 1e-3})), 2)
+    1.22
     """
     sizes, rates = np.log(list(H200_RATES)), np.log(list(H200_RATES.values()))
     counts = [rung.config.body_count(rung.recipe.unit, rung.recipe.match_mlp) for rung in rungs]

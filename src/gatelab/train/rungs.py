@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import torch
 from gatelab.data.text import TextData, text_data
 from gatelab.display import Listener, ProgressLike, one_line
 from gatelab.errors import GatelabError, whole_number
+from gatelab.feedforward import unit as as_unit
 from gatelab.models import DecoderConfig, GPT2Config
 from gatelab.models.block import named
 from gatelab.sweep import Run, RunOutcome
@@ -39,6 +41,7 @@ VARIABLE = "GATELAB_RUNGS"
 SAVE_VARIABLE, SAVE_SECONDS = "GATELAB_SAVE_SECONDS", 45.0  # between two checkpoints
 NOTE_SECONDS = 0.5  # between two notes of how far a rung is
 PURPOSES = ("tune", "climb")
+HERE = SimpleNamespace()  # units that only this process knows, such as those of a notebook, by name
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Rung:
             raise GatelabError(f"the purpose of a rung is {self.purpose!r}; give {' or '.join(map(repr, PURPOSES))}")
         if not self.lrs or not self.seeds:
             raise GatelabError("a rung has one learning rate and one seed at least")
+        _ = self.members  # which refuse what is no learning rate and no seed
 
     def __repr__(self) -> str:
         r = self.recipe
@@ -87,7 +91,7 @@ class Rung:
         return Run(
             TASK,
             {
-                "recipe": self.recipe.plain(),
+                "recipe": plain_here(self.recipe),
                 "lrs": list(self.lrs),
                 "seeds": list(self.seeds),
                 "repeats": self.repeats,
@@ -95,6 +99,17 @@ class Rung:
                 "text": text,
             },
         )
+
+
+def plain_here(recipe: Recipe) -> dict[str, Any]:
+    """The recipe in plain values; a unit that cannot be imported is named by a place where this process finds it."""
+    try:
+        return recipe.plain()
+    except GatelabError:
+        place = recipe.unit.name.replace(".", " ")
+        setattr(HERE, place, recipe.unit)
+        described = {"name": recipe.unit.name, "import": f"{__name__}:HERE.{place}"}
+        return {**replace(recipe, unit=as_unit("mlp")).plain(), "unit": described}
 
 
 @lru_cache(maxsize=2)
