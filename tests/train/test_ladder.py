@@ -425,6 +425,13 @@ def test_a_store_of_a_text_that_was_changed_in_between_is_refused(tmp_path: Path
         Ladder.from_store(store)
 
 
+def test_a_seed_that_was_trained_again_beside_more_is_there_once(text: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"lrs": {"glu": 1e-3}, "store": tmp_path / "rungs.db", "device": "cpu", "progress": False}
+    for seeds in (2, 3):
+        ladder(["glu"], text, ["tiny"], seeds, **how, **SMALL)
+    assert list(Ladder.from_store(tmp_path / "rungs.db").table()["seed"]) == [0, 1, 2]
+
+
 def test_climbs_at_several_rates_without_a_sweep_are_refused_by_name(text: Path, made_up: None) -> None:
     """Unless the unit has one: then the rule says which count, whatever other units have."""
     once, twice = (

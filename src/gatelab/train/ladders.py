@@ -357,8 +357,14 @@ class Ladder:
 
     @cached_property
     def points(self) -> tuple[LadderPoint, ...]:
-        """The trainings, in an order that does not depend on what ended first."""
-        return in_order([point for result in self.results for point in result.points])
+        """The trainings, in an order that does not depend on what ended first.
+
+        A seed that was trained again with more of them beside it is there once, as it was trained last.
+        """
+        names = ("purpose", "unit", "size", "lr", "seed", "repeats", "tokens")
+        ended = sorted(self.results, key=lambda result: result.time)
+        found = {tuple(getattr(p, name) for name in names): p for result in ended for p in result.points}
+        return in_order(list(found.values()))
 
     @cached_property
     def climbs(self) -> tuple[LadderPoint, ...]:
