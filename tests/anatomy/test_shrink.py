@@ -19,13 +19,14 @@ from gatelab.anatomy.distillation import (
     beginnings_in,
     distil,
     fair_temperature,
+    last_states,
     own_windows,
     with_half_weights,
 )
 from gatelab.anatomy.orders import ORDERS, moments, surgeon, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
-from gatelab.anatomy.shrinking import FEWEST, METHODS, FeltFrame, balanced_widths, narrowed, shrink
+from gatelab.anatomy.shrinking import FEWEST, METHOD, METHODS, FeltFrame, balanced_widths, narrowed, shrink
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
 from gatelab.cli.application import app
@@ -207,6 +208,57 @@ def test_layer_by_layer_is_the_model(kind: str) -> None:
         quick.advance(layer)
         plain.advance(layer)
         assert torch.allclose(quick.states, plain.states, atol=1e-5)
+
+
+def tiny_of(name: str, **more: Any) -> Any:
+    """A model of one of the classes of Transformers that are like Llama."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, **more,
+    )  # fmt: skip
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("Llama", {}),
+        ("Gemma2", {"num_key_value_heads": 1, "head_dim": 8}),
+        ("Olmo2", {}),
+        ("Granite", {"residual_multiplier": 0.2}),
+    ],
+)
+def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) -> None:
+    """A norm or a factor behind the block, or neither: the states are those of the model with the blocks as they are.
+
+    Its twin is the changed model itself.
+    """
+    model, rows = tiny_of(name, **more), rows_for("llama")
+    with torch.no_grad():
+        stream = Stream.begin(model, rows)
+        assert stream.adds == (name == "Llama")
+        for layer in layers_of(model):
+            assert len(list(stream.through(layer))) > 0
+            block = layer.read()
+            layer.write(replace(block, W2=block.W2.flip(0) / 3))
+            stream.advance(layer)
+    assert torch.allclose(stream.states, last_states(model, rows).detach(), rtol=1e-3, atol=1e-4)
+    small = shrink(tiny_of(name, **more), 0.5, rows, length=32)
+    assert small.after - small.before < 1
+
+
+def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ruined(block: Block, *_: Any) -> tuple[Block, float]:
+        return replace(block, W2=block.W2 * math.nan), 0.0
+
+    monkeypatch.setitem(METHOD, "surgeon", ruined)
+    with pytest.raises(GatelabError, match=r"the error of model.layers.0 is nan; .* give a larger keep"):
+        shrink(tiny("llama"), 0.5, rows_for("llama"), method="surgeon", length=32)
+    model = tiny("llama")
+    model.model.norm.weight.data[0] = math.nan
+    with pytest.raises(GatelabError, match="the log perplexity of the given model is nan"):
+        shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
 
 
 def test_what_the_loss_feels() -> None:

@@ -267,6 +267,8 @@ def shrink(
             with reporting(progress, "distilling") as report:
                 course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
         measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
+        check_finite(f"the {measure} of the given model", before)
+        check_finite(f"the {measure} of the smaller model", after)
     finally:
         dense.train(was_training)
     reason = ""
@@ -417,6 +419,7 @@ def shrink_layers(
                     smaller, dropped = other_block(frame.enter(block), *inside, width, other), math.nan
                 smaller = frame.leave(smaller)
                 error = others.error(smaller) / others.size()
+                check_finite(f"the error of {old.name}", error)
                 stored = smaller, ShrunkLayer(old.name, width, block.width, error, dropped, time.monotonic() - began)
                 shelf.write(*stored)
             if other is None:
@@ -430,6 +433,14 @@ def shrink_layers(
             if report:
                 report(len(results), len(old_layers))
     return results
+
+
+def check_finite(name: str, value: float) -> None:
+    """Refuse to go on with weights that are no numbers."""
+    if not math.isfinite(value):
+        raise GatelabError(
+            f"{name} is {value}; nothing comes of such weights: give a larger keep, more text or float32"
+        )
 
 
 def held_out_windows(count: int) -> Tensor:
@@ -447,7 +458,8 @@ def gathered(
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer; else the output of the old block on the same inputs.
+    layer, or what its block gives there where outputs are not added as they are; else the output of the old block on
+    the same inputs.
     """
     bias = old.read().b2
     passages = stream.through(new)
