@@ -107,9 +107,10 @@ def given_numbers(text: Any) -> Tensor:
             f"the text has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
             " dimension, windows in two, or images (N, C, H, W)"
         )
+    numbers = numbers.long()  # of uint16 and its like there is no minimum
     if numbers.numel() and int(numbers.min()) < 0:
         raise GatelabError(f"a token is {int(numbers.min())}; token numbers begin at 0")
-    return numbers.long()
+    return numbers
 
 
 def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) -> Tensor:
