@@ -409,7 +409,17 @@ def test_own_text_brings_the_models_nearer_than_few_windows_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", [{"epochs": 0}, {"own_text": -1}, {"rates": ()}, {"rates": (0.01, math.inf)}, {"own_text": 1.5}]
+    "terms",
+    [
+        {"epochs": 0},
+        {"own_text": -1},
+        {"own_text": 1.5},
+        {"own_text": torch.ones(2, 3, dtype=torch.bool)},
+        {"rates": ()},
+        {"rates": (0.01, math.inf)},
+        {"rates": 0.003},
+        {"rates": "fast"},
+    ],
 )
 def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
     with pytest.raises(GatelabError, match=next(iter(terms))):
@@ -419,6 +429,40 @@ def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
 def test_a_model_that_predicts_no_next_token_writes_nothing() -> None:
     with pytest.raises(GatelabError, match="own_text is given and BertModel predicts no next token"):
         shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
+
+
+def test_a_pair_of_texts_is_checked_as_any_text() -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    calibration, test = rows[:16], rows[16:]
+    small = shrink(model, 0.5, (calibration, test), method="wanda")
+    for same in (
+        (calibration.int(), test.numpy().astype("uint16")),
+        (calibration.flatten(), test.flatten().tolist()),
+    ):
+        assert shrink(model, 0.5, same, method="wanda", length=32).after == small.after
+    for wrong, words in (
+        ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),
+        ((calibration.float(), test), "give whole token numbers"),
+        ((calibration > 3, test), "give whole token numbers"),
+        ((calibration - 9, test), "token numbers begin at 0"),
+        ((calibration, test + 9), "the model knows 40"),
+        ((calibration[:0], test), "give one window or more"),
+        ((calibration, test[:, :1]), "length is 1"),
+    ):
+        with pytest.raises(GatelabError, match=words):
+            shrink(model, 0.5, wrong, method="wanda", length=32)
+
+
+def test_own_text_is_checked_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    monkeypatch.setattr("gatelab.anatomy.shrinking.shrink_layers", None)
+    for own, words in (
+        (rows[-2:], "2 of 4 test windows are in own_text too"),
+        (rows[:2] + 9, "the model knows 40"),
+        (rows[:2, :16].numpy(), "windows of one length"),
+    ):
+        with pytest.raises(GatelabError, match=words):
+            shrink(model, 0.5, (rows[:16], rows[16:]), length=32, distil=Distillation(own_text=own))
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.streams import first_of
-from gatelab.anatomy.texts import continued, logits_of, token_losses
+from gatelab.anatomy.texts import continued, given_numbers, logits_of, token_losses
 from gatelab.display import Listener, ProgressLike
 from gatelab.errors import GatelabError, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
@@ -66,14 +66,18 @@ class Distillation:
 
     def __post_init__(self) -> None:
         whole_number("epochs", self.epochs, 1, of="passes over the windows")
-        if not isinstance(self.own_text, Tensor):
+        if isinstance(self.own_text, Tensor | np.ndarray | list):
+            windows = given_numbers(self.own_text, "own_text")
+            if windows.ndim != 2 or not windows.numel():
+                raise GatelabError(
+                    f"own_text has the shape {tuple(windows.shape)}; give a number of tokens, or windows of tokens"
+                    " (windows, length)"
+                )
+            object.__setattr__(self, "own_text", windows)
+        else:
             whole_number("own_text", self.own_text, 0, of="tokens")
-        elif self.own_text.ndim != 2 or self.own_text.is_floating_point() or not len(self.own_text):
-            raise GatelabError(
-                f"own_text has the shape {tuple(self.own_text.shape)} and {self.own_text.dtype}; give a number of"
-                " tokens, or windows of tokens (windows, length)"
-            )
-        if not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
+        numbers = isinstance(self.rates, Sequence) and all(isinstance(rate, int | float) for rate in self.rates)
+        if not numbers or not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
             raise GatelabError(f"rates are {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
 
 

@@ -34,7 +34,7 @@ from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import Parts, check_tokens, log_perplexity, split, windows
+from gatelab.anatomy.texts import Parts, check_apart, check_tokens, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Unit
@@ -211,7 +211,7 @@ def shrink(
         keep: the share of the neurons of every block that stay, above 0 and up to 1; or how many stay in each block,
             as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
         text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
-            windows (calibration, test) as they are. Images for a ViT.
+            such texts (calibration, test) that share no window. Images for a ViT.
         method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
         tokenizer: of the model, where the text is a text and the model is given as such.
         length: tokens a window.
@@ -246,6 +246,8 @@ def shrink(
     rows = parted(text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
+    if terms is not None:
+        check_own_text(model, terms, rows)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
     small = copy.deepcopy(model).eval()
@@ -676,9 +678,26 @@ def parted(text: Any, tokenizer: Any, length: int, most: int | None) -> Parts:
         raise GatelabError(
             "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
         )
-    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, Tensor) for part in text):
-        return Parts(*text)
+    if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
+        parts = Parts(*(windows(part, tokenizer, length_of(part, length)) for part in text))
+        check_apart("the calibration part", *parts)
+        return parts
     return split(windows(text, tokenizer, length, most=most))
+
+
+def length_of(part: Any, length: int) -> int:
+    """Tokens a window of what is windows already, or as many as are asked for."""
+    if getattr(part, "ndim", 1) == 2:
+        return part.shape[1]
+    return length
+
+
+def check_own_text(model: nn.Module, terms: Distillation, rows: Parts) -> None:
+    """Refuse windows of own text that the model cannot read, or that are measured on."""
+    if isinstance(terms.own_text, Tensor):
+        own = own_windows(model, rows.calibration, terms)
+        check_tokens(model, own)
+        check_apart("own_text", own, rows.test)
 
 
 # ---- what comes of it
