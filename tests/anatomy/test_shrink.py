@@ -248,6 +248,14 @@ def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) 
     assert small.after - small.before < 1
 
 
+def test_flap_needs_a_place_for_biases() -> None:
+    with pytest.raises(
+        GatelabError, match="configuration of Qwen2ForCausalLM has no place; give method= one of 'ours'"
+    ):
+        shrink(tiny_of("Qwen2"), 0.5, rows_for("llama"), method="flap", length=32)
+    assert shrink(tiny_of("Phi"), 0.5, rows_for("llama"), method="flap", length=32).after > 0
+
+
 def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def ruined(block: Block, *_: Any) -> tuple[Block, float]:
         return replace(block, W2=block.W2 * math.nan), 0.0

@@ -236,6 +236,7 @@ def shrink(
         model, tokenizer = load_model(model)
     layers = layers_of(model)
     check_layers(layers)
+    check_biases(model, layers, method)
     widths = widths_of(keep, layers)
     causal = layers[0].layout.name in CAUSAL
     if terms is not None and terms.writes and not causal:
@@ -669,6 +670,17 @@ def check_layers(layers: Sequence[Layer]) -> None:
         raise GatelabError(
             f"the blocks of this model have different widths ({min(widths)} to {max(widths)}), which its configuration"
             " cannot say; give a model whose blocks are of one width"
+        )
+
+
+def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
+    """Refuse FLAP, which needs a bias in every block, where there is none and the configuration has no place for it."""
+    last = layers[0].module.get_submodule(layers[0].layout.last)
+    if method == "flap" and last.bias is None and not hasattr(model.config, "mlp_bias"):
+        others = ", ".join(repr(name) for name in METHODS if name != "flap")
+        raise GatelabError(
+            f"flap gives every block a bias, for which the configuration of {type(model).__name__} has no place; give"
+            f" method= one of {others}"
         )
 
 
