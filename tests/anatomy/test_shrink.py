@@ -248,6 +248,18 @@ def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) 
     assert small.after - small.before < 1
 
 
+@pytest.mark.parametrize("name", ["Phi", "GPTNeoX"])
+def test_whether_next_tokens_are_predicted_is_asked_of_the_model(name: str) -> None:
+    small = shrink(tiny_of(name), 0.5, rows_for("llama"), length=32, distil=Distillation(own_text=64, rates=(0.01,)))
+    assert small.measure == "log perplexity"
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    masked = transformers.BertForMaskedLM(config)  # of weights so small that it hardly looks at other tokens
+    assert shrink(masked, 0.5, rows_for("bert"), method="wanda", length=32).measure == "cosine"
+
+
 def test_flap_needs_a_place_for_biases() -> None:
     with pytest.raises(
         GatelabError, match="configuration of Qwen2ForCausalLM has no place; give method= one of 'ours'"

@@ -34,7 +34,7 @@ from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import Parts, check_apart, check_tokens, log_perplexity, split, windows
+from gatelab.anatomy.texts import Parts, check_apart, check_tokens, is_language_model, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Unit
@@ -55,7 +55,6 @@ HELD_OUT = 8  # every which window of the calibration part decides, and is not f
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
-CAUSAL = ("llama", "gpt2", "neox")
 
 
 @dataclass(frozen=True)
@@ -238,12 +237,6 @@ def shrink(
     check_layers(layers)
     check_biases(model, layers, method)
     widths = widths_of(keep, layers)
-    causal = layers[0].layout.name in CAUSAL
-    if terms is not None and terms.writes and not causal:
-        raise GatelabError(
-            f"own_text is given and {type(model).__name__} predicts no next token, so it cannot write; leave own_text"
-            " out"
-        )
     rows = parted(text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
@@ -256,10 +249,16 @@ def shrink(
     was_training = dense.training
     dense.eval()
     try:
+        causal = is_language_model(dense, rows.calibration)
+        if terms is not None and terms.writes and not causal:
+            raise GatelabError(
+                f"own_text is given and {type(model).__name__} predicts no next token, so it cannot write; leave"
+                " own_text out"
+            )
         check_order(dense, rows.calibration[:1])
         held_out = held_out_windows(len(rows.calibration))
         done = shrink_layers(
-            dense, small, rows.calibration, held_out, widths, method=method, other=other, store=store,
+            dense, small, rows.calibration, held_out, widths, method=method, other=other, causal=causal, store=store,
             progress=progress,
         )  # fmt: skip
         course = None
@@ -269,7 +268,7 @@ def shrink(
                 fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
             with reporting(progress, "distilling") as report:
                 course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
-        measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
+        measure, before, after = measured(dense, small, rows.test, causal)
         check_finite(f"the {measure} of the given model", before)
         check_finite(f"the {measure} of the smaller model", after)
     finally:
@@ -353,7 +352,7 @@ def neuron_costs(model: Any, calibration: Tensor, fewest: float, progress: Progr
     """For every block, what its neurons cost as they go one after another, until the share `fewest` is left."""
     layers = layers_of(model)
     felt: list[Tensor] = []
-    if layers[0].layout.name in CAUSAL:
+    if is_language_model(model, calibration):
         felt = felt_directions(model, calibration[: max(1, FELT_TOKENS // calibration.shape[1])])
     stream = Stream.begin(model, calibration)
     with reporting(progress, "balancing") as report:
@@ -388,6 +387,7 @@ def shrink_layers(
     *,
     method: str,
     other: Unit | None,
+    causal: bool,
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
@@ -395,13 +395,13 @@ def shrink_layers(
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
-    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other}"))
+    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other} {causal}"))
     stream = Stream.begin(small, calibration)
     ideal = None
     if method == "ours":
         ideal = Stream.begin(dense, calibration)
     felt: list[Tensor] = []
-    if method == "ours" and old_layers[0].layout.name in CAUSAL and shelf.count(old_layers) < len(old_layers):
+    if method == "ours" and causal and shelf.count(old_layers) < len(old_layers):
         felt = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=shelf.count(old_layers)) as report:
@@ -715,9 +715,9 @@ def check_own_text(model: nn.Module, terms: Distillation, rows: Parts) -> None:
 # ---- what comes of it
 
 
-def measured(dense: Any, small: Any, rows: Tensor, layout: str) -> tuple[str, float, float]:
+def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, float, float]:
     """Log perplexities of both models, or how near their states are where no next token is predicted."""
-    if layout in CAUSAL:
+    if causal:
         return "log perplexity", log_perplexity(dense, rows), log_perplexity(small, rows)
     cosines = [
         functional.cosine_similarity(last_states(dense, batch).mean(1), last_states(small, batch).mean(1), dim=-1)
