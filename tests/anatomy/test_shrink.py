@@ -381,6 +381,19 @@ def test_layers_are_fitted_to_the_given_text_alone() -> None:
     assert course.losses[1] != with_own.course.losses[1]
 
 
+def test_published_methods_are_fitted_to_all_of_the_calibration_text() -> None:
+    """Its twin is the method by itself on the rows of all windows."""
+    model, rows = tiny("llama"), rows_for("llama")
+    small = shrink(model, 0.5, (rows[:16], rows[16:]), method="surgeon")
+    first = layers_of(model)[0]
+    with torch.no_grad():
+        passages = list(Stream.begin(model, rows[:16]).through(first))
+    x, t = torch.cat([p.inputs for p in passages]), torch.cat([p.outputs for p in passages])
+    assert len(x) == rows[:16].numel()
+    alone, _ = METHOD["surgeon"](first.read(), BlockTargets(x, t), BlockTargets(x, t), DENSE // 2)
+    assert torch.allclose(layers_of(small.model)[0].read().W2, alone.W2, atol=1e-6)
+
+
 def test_a_copy_that_writes_has_the_positions_of_the_model() -> None:
     model = tiny("llama")
     half = with_half_weights(model)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 METHODS = ("ours", *ORDERS)
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
-HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
+HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
@@ -65,7 +65,8 @@ class ShrunkLayer:
         layer: its name.
         width: neurons now.
         before: neurons there were.
-        error: share of the block's output that is lost on held-out windows, |t - y|^2 / |t|^2.
+        error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: ours fits
+            nothing to these, published methods are fitted to all windows.
         dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
         seconds: how long it took.
     """
@@ -122,7 +123,7 @@ class Shrunk:
         )
 
     def table(self) -> pd.DataFrame:
-        """A row a layer: width, error on held-out windows, seconds."""
+        """A row a layer: width, error, seconds."""
         import pandas as pd
 
         return pd.DataFrame([vars(layer) for layer in self.layers])
@@ -461,8 +462,8 @@ def gathered(
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer, or what its block gives there where outputs are not added as they are; else the output of the old block on
-    the same inputs.
+    layer, or what its block gives there where outputs are not added as they are. Published methods have no such stream
+    and decide nothing: theirs is the output of the old block on the same inputs, and all rows are to be fitted.
     """
     bias = old.read().b2
     passages = stream.through(new)
@@ -478,7 +479,8 @@ def gathered(
             targets.append(wanted.outputs + wanted.residual - passage.residual - bias)
     x, t = torch.cat(inputs), torch.cat(targets)
     mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
-    return BlockTargets(x[~mask], t[~mask]), BlockTargets(x[mask], t[mask])
+    fitted = BlockTargets(x, t) if ideal is None else BlockTargets(x[~mask], t[~mask])
+    return fitted, BlockTargets(x[mask], t[mask])
 
 
 @dataclass(frozen=True, eq=False)
