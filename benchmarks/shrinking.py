@@ -101,7 +101,7 @@ def main() -> None:
             model, widths, parts, method=published, length=length, distil=terms, store=store, device=options.device,
             progress=True,
         )  # fmt: skip
-        cell = {key: value for key, value in small.facts().items() if key != "layers"}
+        cell = {key: value for key, value in small.facts().items() if key not in ("layers", "distillation")}
         cell["method"] = method
         if balanced:
             cell["widths"] = widths

@@ -615,6 +615,13 @@ def test_the_command(tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert document["measure"] == "log perplexity"
     assert [layer["width"] for layer in document["layers"]] == [DENSE // 2] * 2
+    assert document["distillation"] is None
+    told = CliRunner().invoke(app, [*words, "--keep", "0.5", "--distil", "2", "--out", str(tmp_path / "distilled")])
+    written = json.loads((tmp_path / "distilled" / "gatelab.json").read_text())["distillation"]
+    assert len(written["losses"]) == 3 and (written["epochs"], written["own_text"]) == (2, 0)
+    lost = f"{written['losses'][0]:.4f} -> {min(written['losses']):.4f} on held-out windows"
+    words_of_it = f"{lost} after {written['best']} of 2 epochs, rate {written['rate']:g}, own text 0 tokens"
+    assert words_of_it in " ".join(told.stdout.split())
     config = json.loads((tmp_path / "small" / "config.json").read_text())
     assert config["intermediate_size"] == DENSE // 2
     for wrong, message in (

@@ -89,11 +89,15 @@ class Distilled:
         losses: on held-out windows, before it and after every epoch.
         best: which of them was taken.
         rate: the change of a weight in a step, as a share of the root mean square of its matrix.
+        epochs: passes over the windows.
+        own_text: tokens of own text that were asked for or given.
     """
 
     losses: tuple[float, ...]
     best: int
     rate: float
+    epochs: int
+    own_text: int
 
 
 def distil(
@@ -183,7 +187,8 @@ def distil(
         for p, flag in needed.items():
             p.requires_grad_(flag)
             p.grad = None
-    return Distilled(tuple(losses), best, rate)
+    own_text = terms.own_text.numel() if isinstance(terms.own_text, Tensor) else terms.own_text
+    return Distilled(tuple(losses), best, rate, epochs, own_text)
 
 
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:

@@ -131,7 +131,9 @@ class Shrunk:
     def facts(self) -> dict[str, Any]:
         """What it is, as plain values."""
         names = ("method", "keep", "measure", "before", "after", "bytes_before", "bytes_after", "seconds")
-        return {name: getattr(self, name) for name in names} | {"layers": [vars(layer) for layer in self.layers]}
+        course = None if self.course is None else vars(self.course)
+        layers = [vars(layer) for layer in self.layers]
+        return {name: getattr(self, name) for name in names} | {"distillation": course, "layers": layers}
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as Transformers does, with its tokenizer: the whole folder or nothing.
