@@ -198,6 +198,13 @@ def test_token_files_of_every_whole_number(tmp_path: Path, kind: type):
 def test_texts_that_cannot_be_windows_are_refused(tmp_path: Path):
     with pytest.raises(GatelabError, match="5 tokens and a window 8"):
         windows("short", Letters(), 8)
+    for path in ("bok.txt", "texts/book"):
+        with pytest.raises(GatelabError, match=f"tokens and a window 16; .*; there is no file '{path}'"):
+            windows(path, Letters(), 16)
+    with pytest.raises(GatelabError, match=r"there is no file 'tok\.npy'"):
+        windows("tok.npy", None, 16)
+    with pytest.raises(GatelabError, match=r"smaller length$"):
+        windows("So. It is.", Letters(), 16)
     with pytest.raises(GatelabError, match="no tokenizer; give token numbers"):
         windows("a text", None, 2)
     with pytest.raises(GatelabError, match="there is no file"):

@@ -80,6 +80,7 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     if len(numbers) < length:
         raise GatelabError(
             f"the text has {len(numbers)} tokens and a window {length}; give a longer text or a smaller length"
+            f"{missing_file(text)}"
         )
     return numbers[: len(numbers) // length * length].view(-1, length)[:most]
 
@@ -120,6 +121,7 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
     if tokenizer is None:
         raise GatelabError(
             "the text is a string and the model has no tokenizer; give token numbers, or tokenizer= one of Transformers"
+            f"{missing_file(text)}"
         )
     characters = str(text)
     if isinstance(text, Path) or characters in TEXTS or is_file(characters):
@@ -141,6 +143,18 @@ def is_file(text: str) -> bool:
         return len(text) < LONGEST_PATH and "\n" not in text and Path(text).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):
         return False
+
+
+def missing_file(text: Any) -> str:
+    """What to add to a message about a text that looks like the path of a file and is none.
+
+    >>> missing_file("bok.txt"), missing_file("It is a truth.")
+    ("; there is no file 'bok.txt'", '')
+    """
+    if not isinstance(text, str) or len(text) >= LONGEST_PATH or "\n" in text or is_file(text):
+        return ""
+    is_path = Path(text).suffix[1:].isalnum() or "/" in text or "\\" in text
+    return f"; there is no file {text!r}" if is_path else ""
 
 
 def split(rows: Tensor, share: float = 0.25) -> Parts:
