@@ -326,6 +326,18 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     assert len(course.losses) == 3
 
 
+@pytest.mark.parametrize(("epochs", "tried"), [(21, 20), (3, 3)])
+def test_rates_are_tried_until_they_are_what_they_are_to_be(epochs: int, tried: int) -> None:
+    """Ten steps warm up, so twenty are tried at least; but never more than all, here one an epoch."""
+    dense, rows = tiny("llama"), rows_for("llama")
+    counts: set[int] = set()
+    terms = Distillation(epochs, rates=(0.01, 0.003))
+    distil(
+        dense, tiny("llama"), rows[:1, :8], rows[1:2, :8], terms, causal=True, report=lambda _, every: counts.add(every)
+    )
+    assert counts == {2 * tried + epochs}
+
+
 @pytest.mark.parametrize("temperature", [1.0, torch.tensor([[0.5], [1.0], [2.0]])])
 def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor) -> None:
     """Every token is drawn as the plain loop draws it, whose passes see the whole window again each time."""

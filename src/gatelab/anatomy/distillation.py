@@ -36,7 +36,7 @@ from gatelab.models.layouts import Layer, Replaced, layers_of
 TOKENS, STEPS = 1024, 3000  # of a step, at least; where there are more tokens than for so many steps, steps grow
 WARM = 10  # steps until the rate is what it is to be
 RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
-TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
+TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, so many at most, and until it is warm
 BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
 TEMPERATURES = (0.85, 0.9, 0.95, 1.0)  # at which some windows are written first, so many each
 WRITTEN_FIRST = 32
@@ -138,7 +138,7 @@ def distil(
     tried: dict[float, float] = {}
     if len(rates) == 1:
         tried[rates[0]] = losses[0]
-    trial = max(1, min(steps // TRIED, MOST_TRIED))
+    trial = min(steps, max(2 * WARM, min(steps // TRIED, MOST_TRIED)))
     every, done = (len(rates) - len(tried)) * trial + steps, 0
 
     def batches() -> Iterator[Tensor]:
