@@ -295,8 +295,9 @@ def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
     """How far the smaller model is from the given one on some windows: the mean over their places.
 
-    On a GPU products are those of bfloat16; weights, the stream between layers and what is compared stay float32. What
-    is cast is cast anew each time: weights have moved.
+    On a GPU products are those of bfloat16; weights and the stream between layers stay float32. Logits are such
+    products too: results of bfloat16, which are cast to float32 before they are compared. Weights are cast anew each
+    time: they have moved.
     """
     device = next(small.parameters()).device
     batch = batch.to(device)
