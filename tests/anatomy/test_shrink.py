@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -307,7 +308,7 @@ def test_what_the_loss_feels() -> None:
 
 def test_distillation_brings_the_models_nearer() -> None:
     rows = rows_for("llama")
-    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=6)
+    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=3)
     assert small.course is not None
     assert small.course.losses[small.course.best] == min(small.course.losses) < small.course.losses[0]
 
@@ -646,6 +647,17 @@ def test_the_command(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2
         assert message in result.stderr
+
+
+def test_cells_of_the_table_are_asked_for_by_their_names() -> None:
+    cells = importlib.import_module("benchmarks.shrinking").cells
+    cell = ("smollm2", 0.8, "ours + 12M own text")
+    assert cells("smollm2:0.8:ours + 12M own text", 12_000_000) == [cell]
+    assert cells("smollm2:0.8:ours + own text", 12_000_000) == [cell]
+    assert {name for name, _, _ in cells("minilm,stories260k:0.6", 0)} == {"minilm", "stories260k"}
+    for wrong in ("smollm2:0.5", "minilm:0.8:ours + own text", "smollm2:0.8,tiny"):
+        with pytest.raises(SystemExit, match=r"no cell is called .*; there are, among others, smollm2:0\.8:wanda"):
+            cells(wrong, 12_000_000)
 
 
 ROOT = Path(__file__).parents[2]
