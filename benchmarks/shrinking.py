@@ -68,9 +68,7 @@ def main() -> None:
     began = time.monotonic()
     models: dict[str, Any] = {}
     own_texts: dict[str, tuple[Tensor, float]] = {}
-    for name, keep, method in cells(options.cells):
-        # What is written is part of a cell's name, so that one record can hold several amounts.
-        method = method.replace("own text", f"{options.own_text / 1e6:g}M own text")
+    for name, keep, method in cells(options.cells, options.own_text):
         key = f"{name}:{keep}:{method}"
         if key in record["cells"]:
             continue
@@ -101,7 +99,7 @@ def main() -> None:
             model, widths, parts, method=published, length=length, distil=terms, store=store, device=options.device,
             progress=True,
         )  # fmt: skip
-        cell = {key: value for key, value in small.facts().items() if key != "layers"}
+        cell = {key: value for key, value in small.facts().items() if key not in ("layers", "distillation")}
         cell["method"] = method
         if balanced:
             cell["widths"] = widths
@@ -143,16 +141,22 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cells(asked: str) -> list[tuple[str, float, str]]:
-    """The cells in the order of their weight, or those that are asked for."""
-    everything = [("smollm2", keep, method) for keep in KEEPS for method in METHODS]
-    everything += [("stories260k", keep, method) for keep in KEEPS for method in METHODS]
+def cells(asked: str, own_text: int) -> list[tuple[str, float, str]]:
+    """The cells in the order of their weight, or those that are asked for; own text with its amount or without."""
+    # What is written is part of a cell's name, so that one record can hold several amounts.
+    written = f"{own_text / 1e6:g}M own text"
+    methods = [method.replace("own text", written) for method in METHODS]
+    everything = [(name, keep, method) for name in ("smollm2", "stories260k") for keep in KEEPS for method in methods]
     # MiniLM predicts no next token: it cannot write.
-    everything += [("minilm", keep, method) for keep in KEEPS for method in METHODS if "own text" not in method]
+    everything += [("minilm", keep, method) for keep in KEEPS for method in methods if "own text" not in method]
     if not asked:
         return everything
-    wanted = asked.split(",")
-    return [cell for cell in everything if any(is_of(cell, part.strip()) for part in wanted)]
+    wanted = [part.strip().replace("+ own text", f"+ {written}") for part in asked.split(",")]
+    for part in wanted:
+        if not any(is_of(cell, part) for cell in everything):
+            some = ", ".join(f"{name}:{keep}:{method}" for name, keep, method in everything[: len(METHODS)])
+            raise SystemExit(f"no cell is called {part!r}; there are, among others, {some}")
+    return [cell for cell in everything if any(is_of(cell, part) for part in wanted)]
 
 
 def is_of(cell: tuple[str, float, str], part: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gatelab.anatomy.profiles import Profile, measured_costs, parts_of, ready, r
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, blocks, replace_map
 from gatelab.models.layouts import Block
+from gatelab.statistics import Interval
 
 transformers = pytest.importorskip("transformers")
 TOKENS = torch.randint(64, (1200,), generator=torch.Generator().manual_seed(0))
@@ -320,6 +322,19 @@ def test_units_are_known_by_their_gates():
     ]:
         assert unit_of(Block("", W, W[0], W, W[0], gate, ((W, W[0]),))).name == name
     assert unit_of(Block("", W, W[0], W, W[0], torch.sin)).name not in {name for _, name in plain}
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # of processors without bfloat16
+def test_a_layer_of_a_model_in_bfloat16_is_a_problem():
+    model = GPT2("tiny", "swiglu").bfloat16()
+    assert gl.Problem.from_layer(model, 0, TOKENS % 64, tokens=64, test=32, length=16).d_in == 32
+
+
+def test_a_layer_without_which_nothing_is_lost_is_not_called_needed():
+    result = small(tiny("llama"), widths=())
+    assert "is needed most" in " ".join(result.sentences())
+    none = tuple(replace(block, skipped=Interval(-0.01, -0.2, 0.2)) for block in result.blocks)
+    assert "is needed most" not in " ".join(replace(result, blocks=none).sentences())
 
 
 def test_a_layer_is_a_problem_for_every_solver():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -19,13 +20,14 @@ from gatelab.anatomy.distillation import (
     beginnings_in,
     distil,
     fair_temperature,
+    last_states,
     own_windows,
     with_half_weights,
 )
 from gatelab.anatomy.orders import ORDERS, moments, surgeon, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, gradient, joint, last_map, with_weights
 from gatelab.anatomy.refits import weights as weights_of
-from gatelab.anatomy.shrinking import FEWEST, METHODS, FeltFrame, balanced_widths, narrowed, shrink
+from gatelab.anatomy.shrinking import FEWEST, METHOD, METHODS, FeltFrame, balanced_widths, narrowed, shrink
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
 from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
 from gatelab.cli.application import app
@@ -209,6 +211,77 @@ def test_layer_by_layer_is_the_model(kind: str) -> None:
         assert torch.allclose(quick.states, plain.states, atol=1e-5)
 
 
+def tiny_of(name: str, **more: Any) -> Any:
+    """A model of one of the classes of Transformers that are like Llama."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, **more,
+    )  # fmt: skip
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("Llama", {}),
+        ("Gemma2", {"num_key_value_heads": 1, "head_dim": 8}),
+        ("Olmo2", {}),
+        ("Granite", {"residual_multiplier": 0.2}),
+    ],
+)
+def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) -> None:
+    """A norm or a factor behind the block, or neither: the states are those of the model with the blocks as they are.
+
+    Its twin is the changed model itself.
+    """
+    model, rows = tiny_of(name, **more), rows_for("llama")
+    with torch.no_grad():
+        stream = Stream.begin(model, rows)
+        assert stream.adds == (name == "Llama")
+        for layer in layers_of(model):
+            assert len(list(stream.through(layer))) > 0
+            block = layer.read()
+            layer.write(replace(block, W2=block.W2.flip(0) / 3))
+            stream.advance(layer)
+    assert torch.allclose(stream.states, last_states(model, rows).detach(), rtol=1e-3, atol=1e-4)
+    small = shrink(tiny_of(name, **more), 0.5, rows, length=32)
+    assert small.after - small.before < 1
+
+
+@pytest.mark.parametrize("name", ["Phi", "GPTNeoX"])
+def test_whether_next_tokens_are_predicted_is_asked_of_the_model(name: str) -> None:
+    small = shrink(tiny_of(name), 0.5, rows_for("llama"), length=32, distil=Distillation(own_text=64, rates=(0.01,)))
+    assert small.measure == "log perplexity"
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    masked = transformers.BertForMaskedLM(config)  # of weights so small that it hardly looks at other tokens
+    assert shrink(masked, 0.5, rows_for("bert"), method="wanda", length=32).measure == "cosine"
+
+
+def test_flap_needs_a_place_for_biases() -> None:
+    with pytest.raises(
+        GatelabError, match="configuration of Qwen2ForCausalLM has no place; give method= one of 'ours'"
+    ):
+        shrink(tiny_of("Qwen2"), 0.5, rows_for("llama"), method="flap", length=32)
+    assert shrink(tiny_of("Phi"), 0.5, rows_for("llama"), method="flap", length=32).after > 0
+
+
+def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ruined(block: Block, *_: Any) -> tuple[Block, float]:
+        return replace(block, W2=block.W2 * math.nan), 0.0
+
+    monkeypatch.setitem(METHOD, "surgeon", ruined)
+    with pytest.raises(GatelabError, match=r"the error of model.layers.0 is nan; .* give a larger keep"):
+        shrink(tiny("llama"), 0.5, rows_for("llama"), method="surgeon", length=32)
+    model = tiny("llama")
+    model.model.norm.weight.data[0] = math.nan
+    with pytest.raises(GatelabError, match="the log perplexity of the given model is nan"):
+        shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
+
+
 def test_what_the_loss_feels() -> None:
     """Its twin differentiates the loss of one token after the other, by a change of the last block's output."""
     model, rows = tiny("llama"), rows_for("llama")[:2]
@@ -235,7 +308,7 @@ def test_what_the_loss_feels() -> None:
 
 def test_distillation_brings_the_models_nearer() -> None:
     rows = rows_for("llama")
-    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=6)
+    small = shrink(tiny("llama"), 0.5, rows, method="wanda", length=32, distil=3)
     assert small.course is not None
     assert small.course.losses[small.course.best] == min(small.course.losses) < small.course.losses[0]
 
@@ -252,6 +325,18 @@ def test_a_rate_that_tears_a_model_apart_is_tried_and_left() -> None:
     assert course.rate == 0.003
     assert course.best > 0
     assert len(course.losses) == 3
+
+
+@pytest.mark.parametrize(("epochs", "tried"), [(21, 20), (3, 3)])
+def test_rates_are_tried_until_they_are_what_they_are_to_be(epochs: int, tried: int) -> None:
+    """Ten steps warm up, so twenty are tried at least; but never more than all, here one an epoch."""
+    dense, rows = tiny("llama"), rows_for("llama")
+    counts: set[int] = set()
+    terms = Distillation(epochs, rates=(0.01, 0.003))
+    distil(
+        dense, tiny("llama"), rows[:1, :8], rows[1:2, :8], terms, causal=True, report=lambda _, every: counts.add(every)
+    )
+    assert counts == {2 * tried + epochs}
 
 
 @pytest.mark.parametrize("temperature", [1.0, torch.tensor([[0.5], [1.0], [2.0]])])
@@ -309,6 +394,19 @@ def test_layers_are_fitted_to_the_given_text_alone() -> None:
     assert course.losses[1] != with_own.course.losses[1]
 
 
+def test_published_methods_are_fitted_to_all_of_the_calibration_text() -> None:
+    """Its twin is the method by itself on the rows of all windows."""
+    model, rows = tiny("llama"), rows_for("llama")
+    small = shrink(model, 0.5, (rows[:16], rows[16:]), method="surgeon")
+    first = layers_of(model)[0]
+    with torch.no_grad():
+        passages = list(Stream.begin(model, rows[:16]).through(first))
+    x, t = torch.cat([p.inputs for p in passages]), torch.cat([p.outputs for p in passages])
+    assert len(x) == rows[:16].numel()
+    alone, _ = METHOD["surgeon"](first.read(), BlockTargets(x, t), BlockTargets(x, t), DENSE // 2)
+    assert torch.allclose(layers_of(small.model)[0].read().W2, alone.W2, atol=1e-6)
+
+
 def test_a_copy_that_writes_has_the_positions_of_the_model() -> None:
     model = tiny("llama")
     half = with_half_weights(model)
@@ -357,7 +455,17 @@ def test_own_text_brings_the_models_nearer_than_few_windows_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", [{"epochs": 0}, {"own_text": -1}, {"rates": ()}, {"rates": (0.01, math.inf)}, {"own_text": 1.5}]
+    "terms",
+    [
+        {"epochs": 0},
+        {"own_text": -1},
+        {"own_text": 1.5},
+        {"own_text": torch.ones(2, 3, dtype=torch.bool)},
+        {"rates": ()},
+        {"rates": (0.01, math.inf)},
+        {"rates": 0.003},
+        {"rates": "fast"},
+    ],
 )
 def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
     with pytest.raises(GatelabError, match=next(iter(terms))):
@@ -367,6 +475,40 @@ def test_terms_of_a_distillation_that_cannot_be(terms: dict[str, Any]) -> None:
 def test_a_model_that_predicts_no_next_token_writes_nothing() -> None:
     with pytest.raises(GatelabError, match="own_text is given and BertModel predicts no next token"):
         shrink(tiny("bert"), 0.5, rows_for("bert"), length=32, distil=Distillation(own_text=64))
+
+
+def test_a_pair_of_texts_is_checked_as_any_text() -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    calibration, test = rows[:16], rows[16:]
+    small = shrink(model, 0.5, (calibration, test), method="wanda")
+    for same in (
+        (calibration.int(), test.numpy().astype("uint16")),
+        (calibration.flatten(), test.flatten().tolist()),
+    ):
+        assert shrink(model, 0.5, same, method="wanda", length=32).after == small.after
+    for wrong, words in (
+        ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),
+        ((calibration.float(), test), "give whole token numbers"),
+        ((calibration > 3, test), "give whole token numbers"),
+        ((calibration - 9, test), "token numbers begin at 0"),
+        ((calibration, test + 9), "the model knows 40"),
+        ((calibration[:0], test), "give one window or more"),
+        ((calibration, test[:, :1]), "length is 1"),
+    ):
+        with pytest.raises(GatelabError, match=words):
+            shrink(model, 0.5, wrong, method="wanda", length=32)
+
+
+def test_own_text_is_checked_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = tiny("llama"), rows_for("llama")
+    monkeypatch.setattr("gatelab.anatomy.shrinking.shrink_layers", None)
+    for own, words in (
+        (rows[-2:], "2 of 4 test windows are in own_text too"),
+        (rows[:2] + 9, "the model knows 40"),
+        (rows[:2, :16].numpy(), "windows of one length"),
+    ):
+        with pytest.raises(GatelabError, match=words):
+            shrink(model, 0.5, (rows[:16], rows[16:]), length=32, distil=Distillation(own_text=own))
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,6 +628,13 @@ def test_the_command(tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert document["measure"] == "log perplexity"
     assert [layer["width"] for layer in document["layers"]] == [DENSE // 2] * 2
+    assert document["distillation"] is None
+    told = CliRunner().invoke(app, [*words, "--keep", "0.5", "--distil", "2", "--out", str(tmp_path / "distilled")])
+    written = json.loads((tmp_path / "distilled" / "gatelab.json").read_text())["distillation"]
+    assert len(written["losses"]) == 3 and (written["epochs"], written["own_text"]) == (2, 0)
+    lost = f"{written['losses'][0]:.4f} -> {min(written['losses']):.4f} on held-out windows"
+    words_of_it = f"{lost} after {written['best']} of 2 epochs, rate {written['rate']:g}, own text 0 tokens"
+    assert words_of_it in " ".join(told.stdout.split())
     config = json.loads((tmp_path / "small" / "config.json").read_text())
     assert config["intermediate_size"] == DENSE // 2
     for wrong, message in (
@@ -498,6 +647,17 @@ def test_the_command(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2
         assert message in result.stderr
+
+
+def test_cells_of_the_table_are_asked_for_by_their_names() -> None:
+    cells = importlib.import_module("benchmarks.shrinking").cells
+    cell = ("smollm2", 0.8, "ours + 12M own text")
+    assert cells("smollm2:0.8:ours + 12M own text", 12_000_000) == [cell]
+    assert cells("smollm2:0.8:ours + own text", 12_000_000) == [cell]
+    assert {name for name, _, _ in cells("minilm,stories260k:0.6", 0)} == {"minilm", "stories260k"}
+    for wrong in ("smollm2:0.5", "minilm:0.8:ours + own text", "smollm2:0.8,tiny"):
+        with pytest.raises(SystemExit, match=r"no cell is called .*; there are, among others, smollm2:0\.8:wanda"):
+            cells(wrong, 12_000_000)
 
 
 ROOT = Path(__file__).parents[2]

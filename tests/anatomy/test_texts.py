@@ -189,9 +189,22 @@ def test_windows_of_a_text_that_is_one_of_several_in_a_zip(tmp_path: Path, monke
         windows("wikitext-2", Letters(), 6)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int32])
+def test_token_files_of_every_whole_number(tmp_path: Path, kind: type):
+    np.save(tmp_path / "tokens.npy", np.arange(8, dtype=kind))
+    assert windows(tmp_path / "tokens.npy", length=4).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
 def test_texts_that_cannot_be_windows_are_refused(tmp_path: Path):
     with pytest.raises(GatelabError, match="5 tokens and a window 8"):
         windows("short", Letters(), 8)
+    for path in ("bok.txt", "texts/book"):
+        with pytest.raises(GatelabError, match=f"tokens and a window 16; .*; there is no file '{path}'"):
+            windows(path, Letters(), 16)
+    with pytest.raises(GatelabError, match=r"there is no file 'tok\.npy'"):
+        windows("tok.npy", None, 16)
+    with pytest.raises(GatelabError, match=r"smaller length$"):
+        windows("So. It is.", Letters(), 16)
     with pytest.raises(GatelabError, match="no tokenizer; give token numbers"):
         windows("a text", None, 2)
     with pytest.raises(GatelabError, match="there is no file"):

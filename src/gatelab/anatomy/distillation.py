@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.anatomy.streams import first_of
-from gatelab.anatomy.texts import continued, logits_of, token_losses
+from gatelab.anatomy.texts import continued, given_numbers, logits_of, token_losses
 from gatelab.display import Listener, ProgressLike
 from gatelab.errors import GatelabError, whole_number
 from gatelab.models.layouts import Layer, Replaced, layers_of
@@ -36,7 +36,7 @@ from gatelab.models.layouts import Layer, Replaced, layers_of
 TOKENS, STEPS = 1024, 3000  # of a step, at least; where there are more tokens than for so many steps, steps grow
 WARM = 10  # steps until the rate is what it is to be
 RATES = (0.03, 0.01, 0.003, 0.001, 0.0003)  # of a weight in a step, as a share of the root mean square of its matrix
-TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, and for no more than so many
+TRIED, MOST_TRIED = 8, 60  # each rate is tried for this part of all steps, so many at most, and until it is warm
 BEGINNING = 8  # tokens of the calibration text that a window of the model's own begins with
 TEMPERATURES = (0.85, 0.9, 0.95, 1.0)  # at which some windows are written first, so many each
 WRITTEN_FIRST = 32
@@ -66,14 +66,18 @@ class Distillation:
 
     def __post_init__(self) -> None:
         whole_number("epochs", self.epochs, 1, of="passes over the windows")
-        if not isinstance(self.own_text, Tensor):
+        if isinstance(self.own_text, Tensor | np.ndarray | list):
+            windows = given_numbers(self.own_text, "own_text")
+            if windows.ndim != 2 or not windows.numel():
+                raise GatelabError(
+                    f"own_text has the shape {tuple(windows.shape)}; give a number of tokens, or windows of tokens"
+                    " (windows, length)"
+                )
+            object.__setattr__(self, "own_text", windows)
+        else:
             whole_number("own_text", self.own_text, 0, of="tokens")
-        elif self.own_text.ndim != 2 or self.own_text.is_floating_point() or not len(self.own_text):
-            raise GatelabError(
-                f"own_text has the shape {tuple(self.own_text.shape)} and {self.own_text.dtype}; give a number of"
-                " tokens, or windows of tokens (windows, length)"
-            )
-        if not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
+        numbers = isinstance(self.rates, Sequence) and all(isinstance(rate, int | float) for rate in self.rates)
+        if not numbers or not self.rates or not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
             raise GatelabError(f"rates are {self.rates!r}; give one or more positive numbers, such as (0.003, 0.001)")
 
 
@@ -85,11 +89,15 @@ class Distilled:
         losses: on held-out windows, before it and after every epoch.
         best: which of them was taken.
         rate: the change of a weight in a step, as a share of the root mean square of its matrix.
+        epochs: passes over the windows.
+        own_text: tokens of own text that were asked for or given.
     """
 
     losses: tuple[float, ...]
     best: int
     rate: float
+    epochs: int
+    own_text: int
 
 
 def distil(
@@ -130,7 +138,7 @@ def distil(
     tried: dict[float, float] = {}
     if len(rates) == 1:
         tried[rates[0]] = losses[0]
-    trial = max(1, min(steps // TRIED, MOST_TRIED))
+    trial = min(steps, max(2 * WARM, min(steps // TRIED, MOST_TRIED)))
     every, done = (len(rates) - len(tried)) * trial + steps, 0
 
     def batches() -> Iterator[Tensor]:
@@ -179,7 +187,8 @@ def distil(
         for p, flag in needed.items():
             p.requires_grad_(flag)
             p.grad = None
-    return Distilled(tuple(losses), best, rate)
+    own_text = terms.own_text.numel() if isinstance(terms.own_text, Tensor) else terms.own_text
+    return Distilled(tuple(losses), best, rate, epochs, own_text)
 
 
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
@@ -286,8 +295,9 @@ def block_weights(layers: list[Layer]) -> list[nn.Parameter]:
 def difference(dense: Any, small: Any, batch: Tensor, causal: bool) -> Tensor:
     """How far the smaller model is from the given one on some windows: the mean over their places.
 
-    On a GPU products are those of bfloat16; weights, the stream between layers and what is compared stay float32. What
-    is cast is cast anew each time: weights have moved.
+    On a GPU products are those of bfloat16; weights and the stream between layers stay float32. Logits are such
+    products too: results of bfloat16, which are cast to float32 before they are compared. Weights are cast anew each
+    time: they have moved.
     """
     device = next(small.parameters()).device
     batch = batch.to(device)

@@ -497,8 +497,9 @@ def layer_problem(model: nn.Module, layer: str | int, text: Any, **options: Any)
         A problem with as many inputs and outputs as the block has; its test rows are of other windows.
     """
     (rows,) = layer_rows(model, [layer], text, **options)
-    x, y = (torch.cat(pair).cpu().numpy() for pair in zip((rows.x, rows.y), rows.validation, strict=True))
-    x_test, y_test = (part.cpu().numpy() for part in rows.test)
+    # numpy has no bfloat16.
+    x, y = (torch.cat(pair).float().cpu().numpy() for pair in zip((rows.x, rows.y), rows.validation, strict=True))
+    x_test, y_test = (part.float().cpu().numpy() for part in rows.test)
     # Windows that begin with the same token begin with the same row.
     known = {row.tobytes() for row in x}
     fresh = np.array([row.tobytes() not in known for row in x_test])
@@ -671,7 +672,8 @@ def sentences_of(result: Profile) -> Iterator[str]:
     skipped = {b.number: b.skipped for b in result.blocks if b.skipped is not None}
     if skipped:
         worst = max(skipped, key=lambda i: skipped[i].value)
-        yield f"Layer {worst} is needed most: without it the model loses {skipped[worst]:.2g} {unit}."
+        if skipped[worst].value > 0:
+            yield f"Layer {worst} is needed most: without it the model loses {skipped[worst]:.2g} {unit}."
     yield from words_of_statistics(result)
 
 

@@ -34,7 +34,7 @@ from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import Parts, check_tokens, log_perplexity, split, windows
+from gatelab.anatomy.texts import Parts, check_apart, check_tokens, is_language_model, log_perplexity, split, windows
 from gatelab.display import ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Unit
@@ -51,11 +51,10 @@ if TYPE_CHECKING:
 
 METHODS = ("ours", *ORDERS)
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
-HELD_OUT = 8  # every which window of the calibration part decides, and is not fitted
+HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
-CAUSAL = ("llama", "gpt2", "neox")
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,8 @@ class ShrunkLayer:
         layer: its name.
         width: neurons now.
         before: neurons there were.
-        error: share of the block's output that is lost on held-out windows, |t - y|^2 / |t|^2.
+        error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: ours fits
+            nothing to these, published methods are fitted to all windows.
         dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
         seconds: how long it took.
     """
@@ -123,7 +123,7 @@ class Shrunk:
         )
 
     def table(self) -> pd.DataFrame:
-        """A row a layer: width, error on held-out windows, seconds."""
+        """A row a layer: width, error, seconds."""
         import pandas as pd
 
         return pd.DataFrame([vars(layer) for layer in self.layers])
@@ -131,7 +131,9 @@ class Shrunk:
     def facts(self) -> dict[str, Any]:
         """What it is, as plain values."""
         names = ("method", "keep", "measure", "before", "after", "bytes_before", "bytes_after", "seconds")
-        return {name: getattr(self, name) for name in names} | {"layers": [vars(layer) for layer in self.layers]}
+        course = None if self.course is None else vars(self.course)
+        layers = [vars(layer) for layer in self.layers]
+        return {name: getattr(self, name) for name in names} | {"distillation": course, "layers": layers}
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as Transformers does, with its tokenizer: the whole folder or nothing.
@@ -211,7 +213,7 @@ def shrink(
         keep: the share of the neurons of every block that stay, above 0 and up to 1; or how many stay in each block,
             as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
         text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
-            windows (calibration, test) as they are. Images for a ViT.
+            such texts (calibration, test) that share no window. Images for a ViT.
         method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
         tokenizer: of the model, where the text is a text and the model is given as such.
         length: tokens a window.
@@ -236,16 +238,13 @@ def shrink(
         model, tokenizer = load_model(model)
     layers = layers_of(model)
     check_layers(layers)
+    check_biases(model, layers, method)
     widths = widths_of(keep, layers)
-    causal = layers[0].layout.name in CAUSAL
-    if terms is not None and terms.writes and not causal:
-        raise GatelabError(
-            f"own_text is given and {type(model).__name__} predicts no next token, so it cannot write; leave own_text"
-            " out"
-        )
     rows = parted(text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
+    if terms is not None:
+        check_own_text(model, terms, rows)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
     small = copy.deepcopy(model).eval()
@@ -253,10 +252,16 @@ def shrink(
     was_training = dense.training
     dense.eval()
     try:
+        causal = is_language_model(dense, rows.calibration)
+        if terms is not None and terms.writes and not causal:
+            raise GatelabError(
+                f"own_text is given and {type(model).__name__} predicts no next token, so it cannot write; leave"
+                " own_text out"
+            )
         check_order(dense, rows.calibration[:1])
         held_out = held_out_windows(len(rows.calibration))
         done = shrink_layers(
-            dense, small, rows.calibration, held_out, widths, method=method, other=other, store=store,
+            dense, small, rows.calibration, held_out, widths, method=method, other=other, causal=causal, store=store,
             progress=progress,
         )  # fmt: skip
         course = None
@@ -266,7 +271,9 @@ def shrink(
                 fitted = torch.cat([fitted, own_windows(dense, fitted, terms, progress)])
             with reporting(progress, "distilling") as report:
                 course = distilled(dense, small, fitted, others, terms, causal=causal, report=report)
-        measure, before, after = measured(dense, small, rows.test, layers[0].layout.name)
+        measure, before, after = measured(dense, small, rows.test, causal)
+        check_finite(f"the {measure} of the given model", before)
+        check_finite(f"the {measure} of the smaller model", after)
     finally:
         dense.train(was_training)
     reason = ""
@@ -348,7 +355,7 @@ def neuron_costs(model: Any, calibration: Tensor, fewest: float, progress: Progr
     """For every block, what its neurons cost as they go one after another, until the share `fewest` is left."""
     layers = layers_of(model)
     felt: list[Tensor] = []
-    if layers[0].layout.name in CAUSAL:
+    if is_language_model(model, calibration):
         felt = felt_directions(model, calibration[: max(1, FELT_TOKENS // calibration.shape[1])])
     stream = Stream.begin(model, calibration)
     with reporting(progress, "balancing") as report:
@@ -383,6 +390,7 @@ def shrink_layers(
     *,
     method: str,
     other: Unit | None,
+    causal: bool,
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
@@ -390,13 +398,13 @@ def shrink_layers(
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
-    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other}"))
+    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other} {causal}"))
     stream = Stream.begin(small, calibration)
     ideal = None
     if method == "ours":
         ideal = Stream.begin(dense, calibration)
     felt: list[Tensor] = []
-    if method == "ours" and old_layers[0].layout.name in CAUSAL and shelf.count(old_layers) < len(old_layers):
+    if method == "ours" and causal and shelf.count(old_layers) < len(old_layers):
         felt = felt_directions(dense, calibration[~held_out][: max(1, FELT_TOKENS // calibration.shape[1])])
     results: list[ShrunkLayer] = []
     with reporting(progress, "shrinking", stored=shelf.count(old_layers)) as report:
@@ -417,6 +425,7 @@ def shrink_layers(
                     smaller, dropped = other_block(frame.enter(block), *inside, width, other), math.nan
                 smaller = frame.leave(smaller)
                 error = others.error(smaller) / others.size()
+                check_finite(f"the error of {old.name}", error)
                 stored = smaller, ShrunkLayer(old.name, width, block.width, error, dropped, time.monotonic() - began)
                 shelf.write(*stored)
             if other is None:
@@ -430,6 +439,14 @@ def shrink_layers(
             if report:
                 report(len(results), len(old_layers))
     return results
+
+
+def check_finite(name: str, value: float) -> None:
+    """Refuse to go on with weights that are no numbers."""
+    if not math.isfinite(value):
+        raise GatelabError(
+            f"{name} is {value}; nothing comes of such weights: give a larger keep, more text or float32"
+        )
 
 
 def held_out_windows(count: int) -> Tensor:
@@ -447,7 +464,8 @@ def gathered(
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer; else the output of the old block on the same inputs.
+    layer, or what its block gives there where outputs are not added as they are. Published methods have no such stream
+    and decide nothing: theirs is the output of the old block on the same inputs, and all rows are to be fitted.
     """
     bias = old.read().b2
     passages = stream.through(new)
@@ -463,7 +481,8 @@ def gathered(
             targets.append(wanted.outputs + wanted.residual - passage.residual - bias)
     x, t = torch.cat(inputs), torch.cat(targets)
     mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
-    return BlockTargets(x[~mask], t[~mask]), BlockTargets(x[mask], t[mask])
+    fitted = BlockTargets(x, t) if ideal is None else BlockTargets(x[~mask], t[~mask])
+    return fitted, BlockTargets(x[mask], t[mask])
 
 
 @dataclass(frozen=True, eq=False)
@@ -658,23 +677,51 @@ def check_layers(layers: Sequence[Layer]) -> None:
         )
 
 
+def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
+    """Refuse FLAP, which needs a bias in every block, where there is none and the configuration has no place for it."""
+    last = layers[0].module.get_submodule(layers[0].layout.last)
+    if method == "flap" and last.bias is None and not hasattr(model.config, "mlp_bias"):
+        others = ", ".join(repr(name) for name in METHODS if name != "flap")
+        raise GatelabError(
+            f"flap gives every block a bias, for which the configuration of {type(model).__name__} has no place; give"
+            f" method= one of {others}"
+        )
+
+
 def parted(text: Any, tokenizer: Any, length: int, most: int | None) -> Parts:
     """Windows for calibration and for the test."""
     if text is None:
         raise GatelabError(
             "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
         )
-    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, Tensor) for part in text):
-        return Parts(*text)
+    if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
+        parts = Parts(*(windows(part, tokenizer, length_of(part, length)) for part in text))
+        check_apart("the calibration part", *parts)
+        return parts
     return split(windows(text, tokenizer, length, most=most))
+
+
+def length_of(part: Any, length: int) -> int:
+    """Tokens a window of what is windows already, or as many as are asked for."""
+    if getattr(part, "ndim", 1) == 2:
+        return part.shape[1]
+    return length
+
+
+def check_own_text(model: nn.Module, terms: Distillation, rows: Parts) -> None:
+    """Refuse windows of own text that the model cannot read, or that are measured on."""
+    if isinstance(terms.own_text, Tensor):
+        own = own_windows(model, rows.calibration, terms)
+        check_tokens(model, own)
+        check_apart("own_text", own, rows.test)
 
 
 # ---- what comes of it
 
 
-def measured(dense: Any, small: Any, rows: Tensor, layout: str) -> tuple[str, float, float]:
+def measured(dense: Any, small: Any, rows: Tensor, causal: bool) -> tuple[str, float, float]:
     """Log perplexities of both models, or how near their states are where no next token is predicted."""
-    if layout in CAUSAL:
+    if causal:
         return "log perplexity", log_perplexity(dense, rows), log_perplexity(small, rows)
     cosines = [
         functional.cosine_similarity(last_states(dense, batch).mean(1), last_states(small, batch).mean(1), dim=-1)

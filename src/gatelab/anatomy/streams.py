@@ -5,7 +5,8 @@
     stream.advance(layer)                       the same rows, one layer further
 
 A model is run once as far as its first layer; from there on every layer is called by itself with the arguments that the
-model gave to the first one. `check_order` proves for a window that this gives what the model gives.
+model gave to the first one. `check_order` proves for a window that this gives what the model gives. Where a layer adds
+what its block gives as it is, which is measured, it is not called again once the block has changed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Passage:
     Attributes:
         inputs: the inputs of the block.
         outputs: its outputs, as the layer is now.
-        residual: what the outputs are added to.
+        residual: what the outputs are added to; zeros where they are not added as they are.
     """
 
     inputs: Tensor
@@ -53,6 +54,7 @@ class Stream:
     def __init__(self, states: Tensor, calls: Mapping[int, tuple[tuple[Any, ...], dict[str, Any]]], size: int) -> None:
         self.states, self.calls, self.size = states, calls, size
         self.passages: list[Passage] = []  # of the layer that the states are before
+        self.adds = True  # whether layers add what their blocks give as it is
 
     @classmethod
     def begin(cls, model: nn.Module, rows: Tensor) -> Stream:
@@ -76,7 +78,9 @@ class Stream:
             hidden, arguments, options = entry(model, first, batch.to(device))
             states.append(hidden.cpu())
             calls[len(batch)] = arguments, options
-        return cls(torch.cat(states), calls, size)
+        stream = cls(torch.cat(states), calls, size)
+        stream.adds = stream.adds_output(layers_of(model)[0])
+        return stream
 
     def batches(self) -> Iterator[tuple[slice, Tensor]]:
         """The places and states of a batch of windows after the other."""
@@ -89,6 +93,26 @@ class Stream:
         arguments, options = self.calls[len(states)]
         device = next(layer.module.parameters()).device
         return first_of(layer.module(states.to(device), *arguments, **options))
+
+    def adds_output(self, layer: Layer) -> bool:
+        """Whether a layer adds its block's output as it is: half of it gone is half of it missing in the end.
+
+        It is not so where a norm follows the block, as in Gemma 2 and OLMo 2, or a factor, as in Granite.
+        """
+        outputs: list[Tensor] = []
+
+        def halve(_: nn.Module, __: Any, result: Any) -> Tensor:
+            outputs.append(first_of(result))
+            return outputs[0] / 2
+
+        states = self.states[: self.size]
+        after = self.call(layer, states)
+        hook = layer.exit.register_forward_hook(halve)
+        try:
+            gap = (after - self.call(layer, states) - outputs[0].view_as(after) / 2).norm()
+        finally:
+            hook.remove()
+        return bool(gap <= 1e-3 * outputs[0].norm() + 4 * torch.finfo(after.dtype).eps * after.norm())
 
     def through(self, layer: Layer) -> Iterator[Passage]:
         """Inputs, outputs and residuals of the block of a layer, a batch of windows after the other."""
@@ -109,8 +133,10 @@ class Stream:
                 for hook in hooks:
                     hook.remove()
             inputs, outputs = (notes[name].reshape(-1, notes[name].shape[-1]) for name in ("inputs", "outputs"))
-            residual = inputs
-            if layer.layout.name not in POST_NORM:
+            residual = torch.zeros_like(outputs)
+            if layer.layout.name in POST_NORM:
+                residual = inputs
+            elif self.adds:
                 residual = after.reshape(outputs.shape) - outputs
                 self.passages.append(Passage(inputs, outputs, residual))
             yield Passage(inputs, outputs, residual)

@@ -66,6 +66,8 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
         numbers = tokens_of_text(text, tokenizer, None if most is None else most * length)
     else:
         numbers = given_numbers(text)
+        if not len(numbers):
+            raise GatelabError(f"the text has the shape {tuple(numbers.shape)}; give one window or more")
         if numbers.is_floating_point():
             return numbers[:most]
     if numbers.ndim == 2:
@@ -78,6 +80,7 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     if len(numbers) < length:
         raise GatelabError(
             f"the text has {len(numbers)} tokens and a window {length}; give a longer text or a smaller length"
+            f"{missing_file(text)}"
         )
     return numbers[: len(numbers) // length * length].view(-1, length)[:most]
 
@@ -92,24 +95,25 @@ def read_numbers(path: Path) -> Any:
         ) from None
 
 
-def given_numbers(text: Any) -> Tensor:
-    """Token numbers or images as a tensor."""
+def given_numbers(text: Any, name: str = "the text") -> Tensor:
+    """Token numbers or images as a tensor; the name is what messages call them."""
     try:
         numbers = torch.as_tensor(np.asarray(text) if isinstance(text, Sequence | range) else text)
     except (TypeError, ValueError, RuntimeError):
         raise GatelabError(
-            f"the text is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
+            f"{name} is a {type(text).__name__}; give a string, a path, token numbers or images (N, C, H, W)"
         ) from None
     if numbers.is_floating_point() and numbers.ndim == 4:
         return numbers.float()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool or numbers.ndim not in (1, 2):
         raise GatelabError(
-            f"the text has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
+            f"{name} has the shape {tuple(numbers.shape)} and {numbers.dtype}; give whole token numbers in one"
             " dimension, windows in two, or images (N, C, H, W)"
         )
+    numbers = numbers.long()  # of uint16 and its like there is no minimum
     if numbers.numel() and int(numbers.min()) < 0:
         raise GatelabError(f"a token is {int(numbers.min())}; token numbers begin at 0")
-    return numbers.long()
+    return numbers
 
 
 def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) -> Tensor:
@@ -117,6 +121,7 @@ def tokens_of_text(text: str | Path, tokenizer: Any, most: int | None = None) ->
     if tokenizer is None:
         raise GatelabError(
             "the text is a string and the model has no tokenizer; give token numbers, or tokenizer= one of Transformers"
+            f"{missing_file(text)}"
         )
     characters = str(text)
     if isinstance(text, Path) or characters in TEXTS or is_file(characters):
@@ -138,6 +143,18 @@ def is_file(text: str) -> bool:
         return len(text) < LONGEST_PATH and "\n" not in text and Path(text).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):
         return False
+
+
+def missing_file(text: Any) -> str:
+    """What to add to a message about a text that looks like the path of a file and is none.
+
+    >>> missing_file("bok.txt"), missing_file("It is a truth.")
+    ("; there is no file 'bok.txt'", '')
+    """
+    if not isinstance(text, str) or len(text) >= LONGEST_PATH or "\n" in text or is_file(text):
+        return ""
+    is_path = Path(text).suffix[1:].isalnum() or "/" in text or "\\" in text
+    return f"; there is no file {text!r}" if is_path else ""
 
 
 def split(rows: Tensor, share: float = 0.25) -> Parts:
@@ -162,13 +179,32 @@ def split(rows: Tensor, share: float = 0.25) -> Parts:
             " longer text or a smaller length"
         )
     calibration, test = rows[:-count], rows[-count:]
-    known = {row.numpy().tobytes() for row in calibration.cpu()}
-    fresh = [row.numpy().tobytes() not in known for row in test.cpu()]
-    if not any(fresh):
+    fresh = ~found_in(calibration, test)
+    if not bool(fresh.any()):
         raise GatelabError(
             "every window for the test is in the calibration part too; give a text that does not repeat itself"
         )
-    return Parts(calibration, test[torch.tensor(fresh)])
+    return Parts(calibration, test[fresh])
+
+
+def found_in(rows: Tensor, others: Tensor) -> Tensor:
+    """Which of the other windows are among the rows.
+
+    >>> found_in(torch.tensor([[1, 2]]), torch.tensor([[1, 2], [2, 1]]))
+    tensor([ True, False])
+    """
+    known = {row.numpy().tobytes() for row in rows.cpu()}
+    return torch.tensor([row.numpy().tobytes() in known for row in others.cpu()])
+
+
+def check_apart(name: str, rows: Tensor, test: Tensor) -> None:
+    """Refuse windows to fit on that are measured on as well."""
+    count = int(found_in(rows, test).sum())
+    if count:
+        raise GatelabError(
+            f"{count} of {len(test)} test windows are in {name} too; give windows for the test that nothing is fitted"
+            " to"
+        )
 
 
 def check_tokens(model: nn.Module, rows: Tensor) -> None:
@@ -303,7 +339,8 @@ def is_language_model(model: nn.Module, rows: Tensor) -> bool:
         return False
     other = batch.clone()
     other[0, -1] = (other[0, -1] + 1) % logits.shape[-1]
-    return bool(torch.allclose(logits_of(model(other), model)[0, :-1], logits[0, :-1], atol=1e-3))
+    changes = (logits_of(model(other), model) - logits)[0].abs()
+    return not bool(changes[:-1].max() > 1e-5 * changes[-1].max())
 
 
 def logits_of(result: Any, model: nn.Module) -> Tensor:

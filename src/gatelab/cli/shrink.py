@@ -11,7 +11,7 @@ import typer
 
 from gatelab.cli import interrupts, output
 from gatelab.cli.options import Json, grouped
-from gatelab.display import duration
+from gatelab.display import counted, duration
 from gatelab.errors import GatelabError
 from gatelab.memory import size_text
 
@@ -122,5 +122,10 @@ def print_shrunk(small: Shrunk) -> None:
         rows.append(("excess", f"{small.after - small.before:.4f} nats a token"))
     else:
         rows.append(("cosine", f"{small.after:.4f} of the mean states, on windows that nothing was fitted to"))
+    if small.course is not None:
+        course = small.course
+        losses = f"{course.losses[0]:.4f} -> {course.losses[course.best]:.4f} on held-out windows"
+        way = f"after {course.best} of {counted(course.epochs, 'epoch')}, rate {course.rate:g}"
+        rows.append(("distilled", f"{losses} {way}, own text {counted(course.own_text, 'token')}"))
     output.say("")
     output.pairs([*rows, ("time", duration(small.seconds))])
