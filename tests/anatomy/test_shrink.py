@@ -725,6 +725,8 @@ def test_what_the_page_says_beside_its_tables() -> None:
         f"{cores['tokens_a_second_after']:.0f} tokens a second instead of {cores['tokens_a_second_before']:.0f}",
     ):
         assert words in page
+    speeds = [f"{cells['smollm2:0.8:ours'][f'tokens_a_second_{when}']:_.0f}" for when in ("after", "before")]
+    assert f"it reads {' tokens a second instead of '.join(speeds)} at keep 0.8".replace("_", " ") in page
     everything = [cell for content in records.values() for cell in content["cells"].values()]
     assert all(cell["saved_difference"] < 1e-4 for cell in everything if "saved_difference" in cell)
     seconds = seconds_of(cells)
