@@ -38,6 +38,7 @@ def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> Non
     assert len(document["points"]) == 12 and ("law" in document) != ("no_law" in document)
 
 
+@pytest.mark.slow
 def test_the_table_and_the_document_tell_climbs_that_count_from_others() -> None:
     """The record has climbs of gqu at 26M at two learning rates; three seeds count."""
     record = RESULTS / "ladder/enwik8.json"
@@ -51,6 +52,7 @@ def test_the_table_and_the_document_tell_climbs_that_count_from_others() -> None
     assert marked == [p.loss for p in Ladder.read(record).climbs] and len(marked) < len(document["points"])
 
 
+@pytest.mark.slow
 def test_a_seed_that_diverged_leaves_the_others_their_mean(tmp_path: Path) -> None:
     record = json.loads((RESULTS / "ladder/enwik8.json").read_text())
     (rung,) = (r for r in record["rungs"] if is_climb(r["arguments"], "geglu", "26M"))

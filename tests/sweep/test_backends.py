@@ -179,6 +179,7 @@ def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pyte
 
 
 @BOTH
+@pytest.mark.slow
 def test_no_new_runs_after_max_seconds(backend: Any, tmp_path: Path) -> None:
     wanted = runs("work", 50, seconds=0.2)
     got = list(map_runs(wanted, store=tmp_path / "runs.db", backend=backend, jobs=1, max_seconds=3.0))

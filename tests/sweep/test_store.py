@@ -108,6 +108,7 @@ def test_filters_by_argument_use_an_index(store: Store) -> None:
             assert any(f"argument_{path}" in row[3] and "SEARCH" in row[3] for row in plan), plan
 
 
+@pytest.mark.slow
 def test_many_keys_at_once(store: Store) -> None:
     store.put_all(record(n, status="failed" if n % 10 == 0 else "done") for n in range(2000))
     keys = [Run("lab:none", {"n": n}).key for n in range(98_000)] + [record(n).key for n in range(2000)]
