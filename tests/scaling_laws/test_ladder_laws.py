@@ -24,6 +24,7 @@ from gatelab.scaling_laws.ladder_laws import (
     log_factors,
     loosened,
     nested_test,
+    rank_units,
     seed_draws,
     size_draws,
 )
@@ -427,6 +428,16 @@ def test_rank_agreement_is_exact_and_honest_with_six_units(offset):
     assert other.p == pytest.approx(twin.pvalue, abs=1e-9)
     assert "undecided" in other.sentence and other.over_units.low < other.correlation.value < other.over_units.high
     assert offset.rank_agreement({u: scores[u] for u in UNITS[:3]}).least != offset.rank_agreement(scores).least
+
+
+def test_a_size_whose_seeds_differ_much_counts_little_in_an_order():
+    """At the second size, where seeds scatter most, the order is turned round; that of a plain mean is too."""
+    ladder = made_up(1, units=4, gains=[1.0, 0.99, 0.98, 0.97], sd=UNEVEN / 10)
+    turned = ladder.losses.copy()
+    turned[:, 1] += 0.1 * np.arange(4)[:, None]
+    assert list(np.argsort(turned.mean(axis=(1, 2)))) == [0, 1, 2, 3]
+    scores = dict(zip(UNITS, (4.0, 3.0, 2.0, 1.0), strict=False))
+    assert rank_units(replace(ladder, losses=turned), scores, draws=20).correlation.value == pytest.approx(1.0)
 
 
 def test_rank_agreement_of_many_units_draws_orders():

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,10 @@ def test_seconds_are_those_of_speeds_and_units_without_them_are_left_out() -> No
     climbs = climbed(5, 4)
     laws = climbs.once.law("seconds")
     assert not isinstance(laws, str) and laws.losses.units == ("gelu", "swiglu")
+    # What learning rates cost is taken off losses in seconds too, not off those in parameters, which have more units.
+    reasons = {axis: law_claim(climbs, 1, axis).because for axis in ("parameters", "seconds")}
+    assert all("Less what learning rates are known to cost" in reason for reason in reasons.values())
+    assert "gqu" in reasons["parameters"] and "gqu" not in reasons["seconds"]
     points = timed(climbs.once.points, climbs.speeds)
     assert set(points["unit"]) == {"gelu", "swiglu"}
     assert sorted(set(points["seconds"])) == pytest.approx([10.0 * (1 + i) for i in range(5)])
@@ -340,6 +345,12 @@ def test_the_committed_record_is_what_the_study_tells(quick: Quick) -> None:
     pd.testing.assert_series_equal(measured.sort_index(), expected.sort_index())
     assert set(outcome.tables) == {"bits", "laws", "worth", "comparisons", "regimes", "rates", "agreement"}
     assert any("1.11" in claim.paper for claim in outcome.comparison)
+    # Courses are those of the climbs that count, whatever the order: the record has others.
+    turned = replace(ladder, results=ladder.results[::-1])
+    for own, repeats in product((ladder, turned), (1, 20)):
+        last = {key: bits for key, (_, bits) in lowest_bits(own, repeats).items()}
+        wanted = {(unit, size): bits for (size, unit), bits in expected[repeats].items()}
+        assert last == pytest.approx(wanted, abs=1e-5)
 
 
 def test_the_record_is_never_written_over_by_the_outcome_of_its_study(tmp_path: Path) -> None:

@@ -491,15 +491,13 @@ def course_words(climbs: Climbs, unit: str) -> str:
 
 def lowest_bits(ladder: Ladder, repeats: int) -> dict[tuple[str, str], tuple[float, float]]:
     """Of each unit and size the means over seeds of the lowest loss of a course and of its last."""
-    counted_rates = {(p.unit, p.size, p.repeats, p.lr) for p in ladder.climbs}
+    counting = {(p.unit, p.size, p.lr) for p in ladder.climbs if p.repeats == repeats}
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for result in ladder.results:
-        point = result.points[0]
-        if point.purpose != "climb" or (point.unit, point.size, repeats, point.lr) not in counted_rates:
-            continue
-        if point.repeats == repeats:
+        p = result.points[0]
+        if (p.purpose, p.repeats) == ("climb", repeats) and (p.unit, p.size, p.lr) in counting:
             course = np.array(result.metrics["course"], float) / BITS
-            found[point.unit, point.size] = float(course.min(axis=1).mean()), float(course[:, -1].mean())
+            found[p.unit, p.size] = float(course.min(axis=1).mean()), float(course[:, -1].mean())
     return found
 
 
