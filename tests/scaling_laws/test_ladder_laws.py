@@ -508,6 +508,19 @@ def test_the_figure_shows_losses_and_worth(offset, tmp_path):
     assert offset.plot(ax=own) is own[0].figure
 
 
+def test_the_figure_has_no_law_that_is_rejected_and_no_numbers_of_flat_curves():
+    ladder = made_up(0, 3, gains=[1.0] * 3)
+    shifted = fit_ladder(replace(ladder, losses=ladder.losses + np.array([0.0, -0.03, 0.03])[:, None, None]), draws=40)
+    assert shifted.verdict == "undecided" and shifted.exponents_differ.decided
+    line = shifted.plot().axes[0].lines[0]
+    assert line.get_ydata() == pytest.approx(shifted.laws["exponent"].predict("gelu", line.get_xdata()))
+    flat = made_up(3, 2, gains=[0.002, 0.001], floor=1.6, sd=0.02)
+    figure = fit_ladder(flat, draws=40).plot()
+    assert figure.axes[1].get_ylim()[1] < 2000
+    words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert any(word.startswith("the law, E = ") for word in words) and "the law, E = -0" not in words
+
+
 def test_progress_and_equal_seeds():
     calls = []
     laws = [fit_ladder(made_up(0, 2), draws=40, seed=3, progress=lambda *done: calls.append(done)) for _ in range(2)]

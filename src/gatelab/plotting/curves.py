@@ -220,6 +220,7 @@ Band = Callable[[Any, Any], tuple[Any, Any]]
 AXES = {"P": "parameters P", "D": "data D"}
 MANY = 10  # values that can have a line each
 SOME = 5  # lines where there are more
+MOST_PERCENT = 900.0  # that a unit is shown to be worth
 MARKERS = "os^Dv<>PXh"
 
 
@@ -418,7 +419,7 @@ def ladder_figure(
             right.line(x[far], curve.percent[0][far], _dots(look, "white"), order=4)
         losses = np.concatenate([curve.losses.ravel() for curve in curves])
         entries = [Entry(shorten(label), Pen(look.colour, marker=look.marker)) for label, look in appearance.items()]
-        entries.append(Entry(f"the law, E = {floor:.3g}", Pen(GREY, width=1.0)))
+        entries.append(Entry(f"the law, E = {abs(floor):.3g}", Pen(GREY, width=1.0)))
         if any(curve.extrapolated is not None and curve.extrapolated.any() for curve in curves):
             entries.append(Entry(f"beyond the sizes of {shorten(reference)}", Pen(GREY, "", marker="o", face="white")))
         _losses(left, losses, losses.min())
@@ -461,13 +462,16 @@ def _dots(look: Look, face: str = "") -> Pen:
 
 
 def _worth_range(panel: Panel, curves: Sequence[LadderCurve]) -> None:
-    """The range of the values with half as much beside them: an interval without an end would press all together."""
+    """The range of the values with half as much beside them: an interval without an end would press all together.
+
+    Nine times more is the most that is shown: beyond it curves are too flat to tell a number.
+    """
     rows = [curve.percent for curve in curves if curve.percent is not None]
     if not rows:
         return
     values = np.concatenate([part[0] for part in rows] + [np.zeros(1)])
     ends = np.concatenate([part[1:].ravel() for part in rows])
-    values, ends = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    values, ends = (np.minimum(own[np.isfinite(own)], MOST_PERCENT) for own in (values, ends))
     reach = max(np.ptp(values), 5.0)
     low, high = max(ends.min(), values.min() - reach), min(ends.max(), values.max() + reach)
     panel.set(ylim=(min(low, values.min()) - 0.05 * reach, max(high, values.max()) + 0.05 * reach))

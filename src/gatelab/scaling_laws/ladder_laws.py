@@ -908,7 +908,7 @@ class LadderLaws(PlainResult):
 
         beside = reference or self.losses.units[0]
         self.losses.index(beside)
-        law = self.laws[EXPONENT.name if self.verdict == "exponent" else OFFSET.name]
+        law = self.laws[EXPONENT.name if self.exponents_differ.decided else OFFSET.name]
         curves = []
         for unit in self.losses.units:
             sizes, losses = self.mean(unit)
