@@ -512,7 +512,11 @@ def test_the_figure_has_no_law_that_is_rejected_and_no_numbers_of_flat_curves():
     ladder = made_up(0, 3, gains=[1.0] * 3)
     shifted = fit_ladder(replace(ladder, losses=ladder.losses + np.array([0.0, -0.03, 0.03])[:, None, None]), draws=40)
     assert shifted.verdict == "undecided" and shifted.exponents_differ.decided
-    line = shifted.plot().axes[0].lines[0]
+    figure = shifted.plot()
+    figure.canvas.draw()
+    title = figure._suptitle.get_window_extent()
+    assert 0 <= title.x0 < title.x1 <= figure.bbox.width
+    line = figure.axes[0].lines[0]
     assert line.get_ydata() == pytest.approx(shifted.laws["exponent"].predict("gelu", line.get_xdata()))
     flat = made_up(3, 2, gains=[0.002, 0.001], floor=1.6, sd=0.02)
     figure = fit_ladder(flat, draws=40).plot()

@@ -29,6 +29,7 @@ meets exactly. Its ends are a warning and have no level.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,6 +68,7 @@ _MOST_FACTOR = 1e6  # that is told: beyond it a law is flat
 EXACT, ENOUGH = 1e-10, 1e-6  # the part of a misfit that a fit may be off, and one of many draws
 AT_ONCE = 250  # draws that are fitted together
 SIZE_DRAWS = 300  # five sizes have 126
+TITLE_WIDTH = 88  # letters that a line above the figure holds
 NOUNS: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
 
 
@@ -929,7 +931,7 @@ class LadderLaws(PlainResult):
             loss_label=f"test loss, {loss}",
             floor=law.E.value,
             reference=beside,
-            title=self.sentence,
+            title=textwrap.fill(self.sentence, TITLE_WIDTH),
             ax=ax,
         )
         return saved(figure, path)
