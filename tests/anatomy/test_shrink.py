@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -37,6 +38,7 @@ from gatelab.models.layouts import Block, layers_of
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 DENSE = 24  # neurons of the tiny models
+LAYOUTS = pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit", "opt", "distil"])
 
 
 def tiny(kind: str) -> Any:
@@ -59,6 +61,18 @@ def tiny(kind: str) -> Any:
             patch_size=4, initializer_range=0.3,
         )  # fmt: skip
         return transformers.ViTModel(config).eval()
+    if kind == "opt":
+        config = transformers.OPTConfig(
+            vocab_size=40, hidden_size=16, word_embed_proj_dim=16, num_hidden_layers=2, num_attention_heads=2,
+            ffn_dim=DENSE, max_position_embeddings=64, init_std=0.3,
+        )  # fmt: skip
+        return transformers.OPTForCausalLM(config).eval()
+    if kind == "distil":
+        config = transformers.DistilBertConfig(
+            vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=DENSE, max_position_embeddings=64,
+            initializer_range=0.3,
+        )  # fmt: skip
+        return transformers.DistilBertModel(config).eval()
     config = transformers.BertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
         max_position_embeddings=64, initializer_range=0.3,
@@ -85,7 +99,7 @@ def random_block(n: int = 12, d: int = 6, factors: int = 1) -> Block:
     return Block("b", draw(n, d), draw(n), draw(d, n), draw(d), functional.silu, pairs)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+@LAYOUTS
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_in_every_layout(kind: str, method: str) -> None:
     model = tiny(kind)
@@ -98,7 +112,7 @@ def test_every_method_in_every_layout(kind: str, method: str) -> None:
     assert small.after == small.after
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+@LAYOUTS
 def test_keep_one_changes_nothing(kind: str) -> None:
     model = tiny(kind)
     for method in ("magnitude", "wanda", "flap"):
@@ -106,7 +120,10 @@ def test_keep_one_changes_nothing(kind: str) -> None:
         assert small.after == pytest.approx(small.before, abs=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "method"), [("llama", "ours"), ("llama", "flap"), ("gpt2", "ours"), ("bert", "ours")])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("llama", "ours"), ("llama", "flap"), ("gpt2", "ours"), ("bert", "ours"), ("opt", "ours"), ("distil", "ours")],
+)
 def test_plain_transformers_loads_what_was_saved(kind: str, method: str, tmp_path: Path) -> None:
     rows = rows_for(kind)
     small = shrink(tiny(kind), 0.5, rows, method=method, length=32)
@@ -198,7 +215,7 @@ def test_a_killed_run_goes_on_from_the_last_layer(tmp_path: Path) -> None:
         shrink(model, 0.6, rows, length=32, store=tmp_path / "store")
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit"])
+@LAYOUTS
 def test_layer_by_layer_is_the_model(kind: str) -> None:
     """With what passed through a layer at hand, and without; the model itself is the twin of both."""
     model, rows = tiny(kind), rows_for(kind)
@@ -211,10 +228,13 @@ def test_layer_by_layer_is_the_model(kind: str) -> None:
         assert torch.allclose(quick.states, plain.states, atol=1e-5)
 
 
+SLIDING = ["sliding_attention", "full_attention"]  # layers with masks and positions of their own
+
+
 def tiny_of(name: str, **more: Any) -> Any:
     """A model of one of the classes of Transformers that are like Llama."""
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(
+    config = getattr(transformers, f"{name}TextConfig", getattr(transformers, f"{name}Config", None))(
         vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
         max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, **more,
     )  # fmt: skip
@@ -228,6 +248,7 @@ def tiny_of(name: str, **more: Any) -> Any:
         ("Gemma2", {"num_key_value_heads": 1, "head_dim": 8}),
         ("Olmo2", {}),
         ("Granite", {"residual_multiplier": 0.2}),
+        ("Gemma3", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 8, "layer_types": SLIDING}),
     ],
 )
 def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) -> None:
@@ -267,6 +288,36 @@ def test_flap_needs_a_place_for_biases() -> None:
     ):
         shrink(tiny_of("Qwen2"), 0.5, rows_for("llama"), method="flap", length=32)
     assert shrink(tiny_of("Phi"), 0.5, rows_for("llama"), method="flap", length=32).after > 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert"])
+def test_errors_of_flap_have_its_bias(kind: str) -> None:
+    """In the first layer, on whose inputs nothing has changed: the twin is the output of both models' own blocks."""
+    model, rows = tiny(kind), rows_for(kind)
+    small = shrink(model, 0.5, (rows[:16], rows[16:]), method="flap", length=32)
+    with torch.no_grad():
+        (passage,) = Stream.begin(model, rows[7:16:8]).through(layers_of(model)[0])
+        old, new = (layers_of(one)[0].read() for one in (model, small.model))
+        expected = (old(passage.inputs) - new(passage.inputs)).square().sum() / (
+            (old(passage.inputs) - old.b2).square().sum()
+        )
+    assert small.layers[0].error == pytest.approx(float(expected), rel=1e-4)
+    assert small.layers[0].error < small.layers[0].dropped
+
+
+def test_a_model_is_saved_where_its_configuration_holds_the_width(tmp_path: Path) -> None:
+    """BART's encoder is of OPT's layout, and its configuration has another name for the width."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = transformers.BartConfig(
+        vocab_size=40, d_model=16, encoder_ffn_dim=DENSE, decoder_ffn_dim=DENSE, max_position_embeddings=64, **sizes
+    )
+    model = transformers.BartForConditionalGeneration(config).eval()
+    small = shrink(model.get_encoder(), 0.5, rows_for("llama"), method="surgeon", length=32)
+    assert [layer.width for layer in small.layers] == [DENSE // 2] * 2
+    with pytest.raises(GatelabError, match="the configuration of BartEncoder has no ffn_dim"):
+        small.save(tmp_path / "small")
+    with pytest.raises(GatelabError, match="not called one after the other"):
+        shrink(model, 0.5, rows_for("llama"), method="surgeon", length=32)
 
 
 def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,8 +605,9 @@ def test_widths_of_each_block(tmp_path: Path) -> None:
     assert small.keep == 28 / 48
     with pytest.raises(GatelabError, match="8 to 20 neurons, and the configuration"):
         small.save(tmp_path / "small")
-    # Equal widths are a share.
-    same = shrink(model, [12, 12], rows, method="surgeon", length=32)
+    # Equal widths are a share, and numbers of numpy are numbers.
+    same = shrink(model, np.array([12, 12]), rows, method="surgeon", length=32)
+    assert shrink(model, np.float32(0.5), rows, method="surgeon", length=32).after == same.after
     assert same.after == shrink(model, 0.5, rows, method="surgeon", length=32).after
     same.save(tmp_path / "same")
     for wrong, words in (([12], "1 widths and the model 2 blocks"), ([0, 25], "from 1 to 24"), ([3.5, 12], "is 3.5")):
@@ -583,7 +635,7 @@ def test_bad_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("gpt2", "swiglu"), ("bert", "relu2")]
+    ("kind", "unit"), [("llama", "relu2"), ("llama", "gqu"), ("gpt2", "swiglu"), ("bert", "relu2"), ("opt", "swiglu")]
 )
 def test_another_unit(kind: str, unit: str, tmp_path: Path) -> None:
     model, rows = tiny(kind), rows_for(kind)

@@ -65,8 +65,15 @@ def phi():
     return of_transformers("Phi")
 
 
+def opt():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "word_embed_proj_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return transformers.OPTModel(transformers.OPTConfig(**sizes, ffn_dim=40, vocab_size=50, init_std=0.2)).eval()
+
+
 PLAIN = pytest.mark.parametrize("make", [own, bert, gpt2])
-MODELS = pytest.mark.parametrize("make", [own, bert, gpt2, gated, llama, qwen, neox, phi])
+MODELS = pytest.mark.parametrize("make", [own, bert, gpt2, gated, llama, qwen, neox, phi, opt])
 
 
 @torch.no_grad()
@@ -81,6 +88,8 @@ def inner(layer):
         return layer.feed_forward
     if hasattr(layer, "mlp"):
         return layer.mlp
+    if hasattr(layer, "fc1"):
+        return lambda x: layer.fc2(layer.activation_fn(layer.fc1(x)))
     return lambda x: layer.output.dense(layer.intermediate(x))
 
 
@@ -179,7 +188,7 @@ def test_dropout_precision_and_buffers_go_with_the_model():
     assert not torch.equal(run(changed.train()), run(changed))  # the second half of the layer still drops
 
 
-@pytest.mark.parametrize("make", [bert, gpt2, llama, qwen, neox, phi])
+@pytest.mark.parametrize("make", [bert, gpt2, llama, qwen, neox, phi, opt])
 def test_a_block_of_fewer_neurons_is_written_and_computes_what_it_is(make):
     model = make()
     layer = layers_of(model)[1]

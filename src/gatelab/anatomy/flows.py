@@ -7,7 +7,7 @@ the rows of one batch of one block at a time. The model computes nothing twice, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -102,8 +102,14 @@ def first_tensor(value: Any) -> Tensor:
         value = value[0]
     value = getattr(value, "last_hidden_state", value)
     if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise GatelabError(f"a module by name must map a tensor of numbers to one, not to a {type(value).__name__}")
+        kind = f"tensor of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+        raise GatelabError(f"a module by name must map floating point numbers to such, and here is a {kind}")
     return value
+
+
+def first_argument(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a module is called with in first place, with a name or without; empty where it is called with nothing."""
+    return (*arguments, *options.values())[:1]
 
 
 def as_rows(value: Any) -> Tensor:
@@ -128,7 +134,13 @@ def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator
 
     def keep(module: nn.Module, i: int, name: str, *, entering: bool) -> None:
         if entering:
-            hooks.append(module.register_forward_pre_hook(lambda _, a: parts[i].update({name: as_rows(a)})))
+
+            def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+                given = first_argument(arguments, options)
+                if given:
+                    parts[i][name] = as_rows(given)
+
+            hooks.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         else:
             hooks.append(module.register_forward_hook(lambda _, __, result: parts[i].update({name: as_rows(result)})))
 
@@ -139,12 +151,18 @@ def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator
                 raise GatelabError(f"{taps[i].name} is called without a tensor in first place; give another module")
             block, layer = taps[i].block, taps[i].layer
             if block is None or layer is None:
-                listen(i, Flow(values["x"], as_rows(result)))
+                outputs = as_rows(result)
+                if len(outputs) != len(values["x"]):
+                    raise GatelabError(
+                        f"{taps[i].name} makes {len(outputs)} rows of {len(values['x'])}; give a module that maps every"
+                        " row by itself or with others, one to one"
+                    )
+                listen(i, Flow(values["x"], outputs))
             else:
                 if layer.layout is OWN:
                     values |= {"z": block.before(values["x"]), "h": block.hidden(values["x"])}
                 stream = as_rows(result)
-                if layer.layout.name == "bert":
+                if layer.layout.post_norm:
                     stream = values["x"] + values["y"]  # what comes out of the layer has passed its norm
                 listen(i, Flow(values["x"], values["y"], values["z"], values["h"], stream))
             values.clear()

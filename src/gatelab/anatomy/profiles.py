@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
-from gatelab.anatomy.flows import Flow, Moments, Tap, first_tensor, tapped, taps_of, without_head
-from gatelab.anatomy.texts import check_tokens, is_language_model, split, token_losses, windows
+from gatelab.anatomy.flows import Flow, Moments, Tap, first_argument, first_tensor, tapped, taps_of, without_head
+from gatelab.anatomy.texts import check_reads, check_tokens, is_language_model, split, token_losses, windows
 from gatelab.data import Problem
 from gatelab.display import ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError, whole_number
@@ -244,6 +244,7 @@ def profile(
     for rows in parts:
         check_tokens(model, rows)
     with ready(model), reporting(progress, "profiling") as report:
+        check_reads(model, parts[0])
         work = ProfileWork(report, len(taps), [len(part) for part in parts], len(widths), losses)
         moments, kept, measured = collected(model, taps, parts, memory, work)
         blocks, maps = [], []
@@ -473,6 +474,7 @@ def layer_rows(
         check_tokens(model, rows)
     taps = taps_of(model, [layer_name(model, layer) for layer in layers])
     with ready(model):
+        check_reads(model, parts[0])
         return collected(model, taps, parts, memory, ProfileWork(None, len(taps), [1, 1, 1], 0, False))[1]
 
 
@@ -554,14 +556,17 @@ def replaced(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Iterator[
     """The model with another function in the place of a block, None for zeros."""
     inputs: list[Tensor] = []
 
-    def enter(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-        inputs[:] = [first_tensor(arguments)]
+    def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        inputs[:] = [first_tensor(first_argument(arguments, options))]
 
     def leave(_: nn.Module, __: Any, result: Any) -> Any:
         values = torch.zeros_like(first_tensor(result)) if function is None else function(inputs[0])
         return (values, *result[1:]) if isinstance(result, tuple) else values
 
-    hooks = [tap.entrance.register_forward_pre_hook(enter), tap.exit.register_forward_hook(leave)]
+    hooks = [
+        tap.entrance.register_forward_pre_hook(enter, with_kwargs=True),
+        tap.exit.register_forward_hook(leave),
+    ]
     try:
         yield
     finally:

@@ -21,10 +21,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,7 +36,16 @@ from gatelab.anatomy.distillation import distil as distilled
 from gatelab.anatomy.orders import ORDERS, moments, surgeon_costs
 from gatelab.anatomy.refits import BlockTargets, another_unit, joint, last_map, last_map_by_held_out
 from gatelab.anatomy.streams import Stream, check_order, felt_directions
-from gatelab.anatomy.texts import Parts, check_apart, check_tokens, is_language_model, log_perplexity, split, windows
+from gatelab.anatomy.texts import (
+    Parts,
+    check_apart,
+    check_reads,
+    check_tokens,
+    is_language_model,
+    log_perplexity,
+    split,
+    windows,
+)
 from gatelab.display import ProgressLike, one_line, reporting, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import Unit
@@ -208,7 +219,7 @@ def shrink(
     """A smaller model: fewer neurons in every feed-forward block, the others refitted, the loss stated.
 
     Args:
-        model: a model of Transformers in one of the layouts llama, gpt2, vit, neox or bert, or what `load_model` takes:
+        model: a model of Transformers in a layout of `gatelab.models.layouts`, or what `load_model` takes:
             a folder with safetensors, a GGUF file, a name. It stays as it is.
         keep: the share of the neurons of every block that stay, above 0 and up to 1; or how many stay in each block,
             as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
@@ -252,6 +263,7 @@ def shrink(
     was_training = dense.training
     dense.eval()
     try:
+        check_reads(dense, rows.calibration)
         causal = is_language_model(dense, rows.calibration)
         if terms is not None and terms.writes and not causal:
             raise GatelabError(
@@ -280,13 +292,15 @@ def shrink(
     place = f"the configuration of {type(small).__name__}"
     if other is not None:
         reason = f"its blocks are {other.name}, for which {place} has no place"
+    elif not hasattr(small.config, layers[0].layout.width):
+        reason = f"{place} has no {layers[0].layout.width}"
     elif len(set(widths)) > 1:
         reason = f"its blocks have {min(widths)} to {max(widths)} neurons, and {place} has one width"
     else:
         write_width(small, layers_of(small))
     share = sum(widths) / sum(layer.before for layer in done)
-    if isinstance(keep, float):
-        share = keep
+    if isinstance(keep, Real):
+        share = float(keep)
     return Shrunk(
         model=small, tokenizer=tokenizer, method=method, keep=share, layers=tuple(done), measure=measure, before=before,
         after=after, bytes_before=bytes_of(dense), bytes_after=bytes_of(small), seconds=time.monotonic() - began,
@@ -337,6 +351,7 @@ def balanced_widths(
     was_training = model.training
     model.eval()
     try:
+        check_reads(model, rows.calibration)
         check_order(model, rows.calibration[:1])
         costs = list(neuron_costs(model, rows.calibration, share * FEWEST, progress))
     finally:
@@ -424,7 +439,8 @@ def shrink_layers(
                 else:
                     smaller, dropped = other_block(frame.enter(block), *inside, width, other), math.nan
                 smaller = frame.leave(smaller)
-                error = others.error(smaller) / others.size()
+                moved = BlockTargets(others.inputs, others.targets - (smaller.b2 - block.b2))  # FLAP's bias
+                error = moved.error(smaller) / others.size()
                 check_finite(f"the error of {old.name}", error)
                 stored = smaller, ShrunkLayer(old.name, width, block.width, error, dropped, time.monotonic() - began)
                 shelf.write(*stored)
@@ -626,14 +642,16 @@ def check_method(method: str) -> None:
 
 def check_share(keep: Any) -> float:
     """The share of neurons that stay; an error where it is none."""
-    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
+    if isinstance(keep, bool) or not isinstance(keep, Real) or not 0 < float(keep) <= 1:
         raise GatelabError(f"keep is {keep!r}; give the share of neurons that stay, above 0 and up to 1, such as 0.8")
-    return keep
+    return float(keep)
 
 
 def widths_of(keep: float | Sequence[int], layers: Sequence[Layer]) -> tuple[int, ...]:
     """How many neurons of every block stay: a share of each, or as many as are given."""
     before = [layer.read().width for layer in layers]
+    if isinstance(keep, np.ndarray | np.generic | Tensor):
+        keep = keep.tolist()
     if isinstance(keep, str) or not isinstance(keep, Sequence):
         share = check_share(keep)
         return tuple(max(1, round(share * width)) for width in before)

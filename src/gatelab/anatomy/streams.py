@@ -4,14 +4,15 @@
     stream.through(layer)                       inputs, outputs and residual of its block, window after window
     stream.advance(layer)                       the same rows, one layer further
 
-A model is run once as far as its first layer; from there on every layer is called by itself with the arguments that the
-model gave to the first one. `check_order` proves for a window that this gives what the model gives. Where a layer adds
-what its block gives as it is, which is measured, it is not called again once the block has changed.
+A model is run once as far as its first layer, and for one batch to its end; from there on every layer is called by
+itself with the arguments that the model gave to it then, such as masks and positions. `check_order` proves for a window
+that this gives what the model gives. Where a layer adds what its block gives as it is, which is measured, it is not
+called again once the block has changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +27,9 @@ from gatelab.models.layouts import Layer, layers_of
 
 TOKENS = 4096  # that go through a layer at once
 FELT = 1024  # tokens that are differentiated at once
-POST_NORM = ("bert",)  # layouts whose norm comes after the residual, which is the block's own input
+
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a layer is called with beside the states
 
 
 class Reached(Exception):
@@ -51,8 +54,8 @@ class Passage:
 class Stream:
     """The hidden states of windows before a layer, in the main memory, and what layers are called with."""
 
-    def __init__(self, states: Tensor, calls: Mapping[int, tuple[tuple[Any, ...], dict[str, Any]]], size: int) -> None:
-        self.states, self.calls, self.size = states, calls, size
+    def __init__(self, states: Tensor, calls: Mapping[int, Mapping[str, Call]], size: int) -> None:
+        self.states, self.calls, self.size = states, calls, size  # calls by windows a batch and names of layers
         self.passages: list[Passage] = []  # of the layer that the states are before
         self.adds = True  # whether layers add what their blocks give as it is
 
@@ -67,19 +70,21 @@ class Stream:
         Returns:
             A stream at the first layer.
         """
-        first = layers_of(model)[0].module
+        layers = layers_of(model)
         device = next(model.parameters()).device
         size = max(1, TOKENS // rows.shape[1])
         if rows.is_floating_point():
             size = 16
         states: list[Tensor] = []
-        calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        calls: dict[int, Mapping[str, Call]] = {}
         for batch in rows.split(size):
-            hidden, arguments, options = entry(model, first, batch.to(device))
+            known = len(batch) in calls
+            hidden, its_calls = entry(model, layers[:1] if known else layers, batch.to(device))
             states.append(hidden.cpu())
-            calls[len(batch)] = arguments, options
+            if not known:
+                calls[len(batch)] = its_calls
         stream = cls(torch.cat(states), calls, size)
-        stream.adds = stream.adds_output(layers_of(model)[0])
+        stream.adds = stream.adds_output(layers[0])
         return stream
 
     def batches(self) -> Iterator[tuple[slice, Tensor]]:
@@ -90,7 +95,7 @@ class Stream:
 
     def call(self, layer: Layer, states: Tensor) -> Tensor:
         """What a layer makes of the states of a batch."""
-        arguments, options = self.calls[len(states)]
+        arguments, options = self.calls[len(states)][layer.name]
         device = next(layer.module.parameters()).device
         return first_of(layer.module(states.to(device), *arguments, **options))
 
@@ -134,11 +139,12 @@ class Stream:
                     hook.remove()
             inputs, outputs = (notes[name].reshape(-1, notes[name].shape[-1]) for name in ("inputs", "outputs"))
             residual = torch.zeros_like(outputs)
-            if layer.layout.name in POST_NORM:
+            if layer.layout.post_norm:
                 residual = inputs
             elif self.adds:
                 residual = after.reshape(outputs.shape) - outputs
-                self.passages.append(Passage(inputs, outputs, residual))
+                if layer.entrance is layer.exit:
+                    self.passages.append(Passage(inputs, outputs, residual))
             yield Passage(inputs, outputs, residual)
 
     def advance(self, layer: Layer) -> None:
@@ -153,17 +159,23 @@ class Stream:
             self.states[place] = after.reshape(states.shape).cpu()
 
 
-def entry(model: Any, first: nn.Module, batch: Tensor) -> tuple[Tensor, tuple[Any, ...], dict[str, Any]]:
-    """What the first layer of a model is called with: states, further arguments, options."""
-    notes: list[tuple[Tensor, tuple[Any, ...], dict[str, Any]]] = []
+def entry(model: Any, layers: Sequence[Layer], batch: Tensor) -> tuple[Tensor, dict[str, Call]]:
+    """The states that the first of some layers of a model is called with, and what each is called with beside them."""
+    states: list[Tensor] = []
+    calls: dict[str, Call] = {}
 
-    def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], name: str) -> None:
         named = dict(options)
-        states = arguments[0] if arguments else named.pop("hidden_states")
-        notes.append((states, arguments[1:], named))
-        raise Reached
+        hidden = arguments[0] if arguments else named.pop("hidden_states")
+        if not states:
+            states.append(hidden)
+        calls[name] = arguments[1:], named
+        if len(calls) == len(layers):
+            raise Reached
 
-    hook = first.register_forward_pre_hook(enter, with_kwargs=True)
+    hooks = [
+        layer.module.register_forward_pre_hook(partial(enter, name=layer.name), with_kwargs=True) for layer in layers
+    ]
     config = getattr(model, "config", None)
     cached = getattr(config, "use_cache", None)
     if cached is not None:
@@ -173,12 +185,14 @@ def entry(model: Any, first: nn.Module, batch: Tensor) -> tuple[Tensor, tuple[An
     except Reached:
         pass
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         if cached is not None:
             config.use_cache = cached  # type: ignore[union-attr]
-    if not notes:
-        raise GatelabError(f"{type(model).__name__} does not call its first layer on these rows; give text for it")
-    return notes[0]
+    missing = [layer.name for layer in layers if layer.name not in calls]
+    if missing:
+        raise GatelabError(f"{type(model).__name__} does not call {missing[0]} on these rows; give text for it")
+    return states[0], calls
 
 
 def first_of(result: Any) -> Tensor:
@@ -190,7 +204,7 @@ def first_of(result: Any) -> Tensor:
 
 @torch.no_grad()
 def check_order(model: nn.Module, window: Tensor) -> None:
-    """Refuse a model whose layers are not called one after the other with the same arguments."""
+    """Refuse a model whose layers are not called one after the other with each other's states."""
     layers = layers_of(model)
     stream = Stream.begin(model, window)
     last: list[Tensor] = []
@@ -205,8 +219,8 @@ def check_order(model: nn.Module, window: Tensor) -> None:
     gap = float((stream.states - expected).norm() / expected.norm())
     if not gap < 1e-3:
         raise GatelabError(
-            f"the layers of {type(model).__name__} are not called one after the other with the same arguments (a window"
-            f" differs by {gap:.1e} at the end); such models can be profiled, and not shrunken layer by layer"
+            f"the layers of {type(model).__name__} are not called one after the other, each with the states that the"
+            f" last one gave (a window differs by {gap:.1e} at the end); such models can be profiled, and not shrunken"
         )
 
 

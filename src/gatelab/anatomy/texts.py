@@ -222,6 +222,18 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
         raise GatelabError(f"a window has {rows.shape[1]} tokens and the model reads {longest}; give a smaller length")
 
 
+@torch.no_grad()
+def check_reads(model: nn.Module, rows: Tensor) -> None:
+    """Refuse models that take more than the windows, such as the two texts of an encoder and a decoder."""
+    try:
+        model(rows[:1].to(next(model.parameters()).device))
+    except (TypeError, ValueError, IndexError) as error:
+        raise GatelabError(
+            f"{type(model).__name__} cannot be called with windows alone ({error}); give a part of it that can, such as"
+            " model.encoder or model.get_encoder()"
+        ) from error
+
+
 def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> float:
     """The mean loss of the next token in nats: the logarithm of the perplexity.
 
@@ -337,6 +349,8 @@ def is_language_model(model: nn.Module, rows: Tensor) -> bool:
         logits = logits_of(model(batch), model)
     except GatelabError:
         return False
+    if int(rows.max()) >= logits.shape[-1]:
+        return False  # classes of tokens, where there is no configuration that tells how many tokens there are
     other = batch.clone()
     other[0, -1] = (other[0, -1] + 1) % logits.shape[-1]
     changes = (logits_of(model(other), model) - logits)[0].abs()

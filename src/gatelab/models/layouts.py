@@ -5,6 +5,8 @@
     vit     mlp.fc1, mlp.fc2                              the same: ViT, CLIP, Phi
     neox    mlp.dense_h_to_4h, mlp.dense_4h_to_h          the same: GPT-NeoX, Pythia
     bert    intermediate.dense, output.dense              the same: BERT and its kin, ViT of older versions
+    distil  ffn.lin1, ffn.lin2                            the same: DistilBERT
+    opt     fc1, fc2                                      the same, in the layer itself: OPT
     own     feed_forward                                  gatelab's GPT2 and ViT with a product unit
 
 A layout is a row of names. Whatever works on blocks works on all of them, and on a new one as soon as its row is here.
@@ -119,6 +121,9 @@ class Layout:
         entrance: the module that is called with the input of the block.
         exit: the module that gives the output of the block, before dropout, residual and norm.
         width: the field of the model's configuration that holds the number of neurons.
+        post_norm: whether a norm comes after the residual, which is the block's own input.
+        beside: a module that such a layer has beside its block, where the other names would fit blocks of another
+            layout too.
     """
 
     name: str
@@ -129,10 +134,14 @@ class Layout:
     entrance: str = "mlp"
     exit: str = "mlp"
     width: str = "intermediate_size"
+    post_norm: bool = False
+    beside: str = ""
 
     def fits(self, layer: nn.Module) -> bool:
         """Whether a layer holds its block in this way, or held it before a map took its place."""
         entrance = part(layer, self.entrance)
+        if self.beside and part(layer, self.beside) is None:
+            return False
         if isinstance(entrance, Replaced):
             return self.last.startswith(self.entrance) or part(layer, self.last) is not None
         names = (self.first, *self.factors, self.last)
@@ -161,6 +170,27 @@ LAYOUTS = (
         ("intermediate.intermediate_act_fn",),
         entrance="intermediate",
         exit="output.dense",
+        post_norm=True,
+    ),
+    Layout(
+        "distil",
+        "ffn.lin1",
+        "ffn.lin2",
+        ("ffn.activation",),
+        entrance="ffn",
+        exit="ffn",
+        width="hidden_dim",
+        post_norm=True,
+    ),
+    Layout(
+        "opt",
+        "fc1",
+        "fc2",
+        ("activation_fn",),
+        entrance="fc1",
+        exit="fc2",
+        width="ffn_dim",
+        beside="self_attn",
     ),
 )
 OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", width="width")
@@ -262,10 +292,13 @@ class Layer:
     def put_map(self, module: nn.Module) -> None:
         """Put another map in the place of the block."""
         self.require_weights()
-        if self.layout.name == "bert":
-            # The second part keeps its dropout, its residual and its norm.
-            self.module.intermediate = Replaced(module, nn.Identity())
-            self.module.output.dense = nn.Identity()
+        if self.layout.entrance != self.layout.exit:
+            # What comes after the block keeps its dropout, its residual and its norm.
+            name = self.layout.activation(self.module) or ""
+            if not name.startswith(self.layout.entrance):
+                put(self.module, name, nn.Identity())
+            put(self.module, self.layout.entrance, Replaced(module, nn.Identity()))
+            put(self.module, self.layout.exit, nn.Identity())
             return
         dropout = getattr(self.entrance, "dropout", None)
         if not isinstance(dropout, nn.Module):
@@ -339,9 +372,13 @@ def unknown_layout(model: nn.Module) -> str:
 
 
 def looks_like_a_block(module: nn.Module) -> bool:
-    """Whether a module goes from some width to a larger one and back by linear maps of its own."""
+    """Whether a module goes from some width to a larger one and back by linear maps of its own.
+
+    The way in may hold gates and factors in one map, as in Phi-3; experts hold all of theirs as parameters.
+    """
     shapes = [child.weight.shape for child in module.children() if isinstance(child, nn.Linear)]
-    return len(shapes) > 1 and any(a[0] == b[1] and a[1] == b[0] and a[0] > a[1] for a in shapes for b in shapes)
+    ways = ((a, b) for a in shapes for b in shapes if a[0] in (b[1], 2 * b[1]) and a[1] == b[0])
+    return any(a[0] > a[1] for a, _ in ways) or isinstance(getattr(module, "experts", None), nn.Module)
 
 
 def blocks(model: nn.Module) -> tuple[Block, ...]:
