@@ -97,7 +97,9 @@ def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
     how = ["ladder", "gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
     facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
     assert facts["rungs"] == 2 and facts["trainings"] == 4 + 2 and facts["h200_hours"] > 0
-    assert "hours on an H200" in CliRunner().invoke(app, how).output
+    told = CliRunner().invoke(app, how).output
+    assert "hours on an H200" in told and "sweeps of learning rates" in told
+    assert "sweeps" not in CliRunner().invoke(app, [*how, "--lr", "0.001"]).output
 
 
 def test_the_rates_of_the_dry_run_are_those_of_the_record() -> None:

@@ -415,11 +415,20 @@ def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
         Ladder.from_store(store)
 
 
+def test_a_store_of_two_recipes_is_refused(text: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"lrs": {"glu": 1e-3}, "store": tmp_path / "rungs.db", "device": "cpu", "progress": False}
+    for steps in (2, 3):
+        # A call tells of its own trainings alone.
+        own = ladder(["glu"], text, ["tiny"], 1, **how, **{**SMALL, "steps": steps})
+        assert {result.rung.recipe.steps for result in own.results} == {steps}
+    with pytest.raises(GatelabError, match="rungs of tiny with steps 2 and 3; give each its own store"):
+        Ladder.from_store(tmp_path / "rungs.db")
+
+
 def test_a_store_of_a_text_that_was_changed_in_between_is_refused(tmp_path: Path) -> None:
     path, store = tmp_path / "text.txt", tmp_path / "rungs.db"
     for word in (b"gate ", b"door "):
         path.write_bytes(1000 * word)
-        read_text.cache_clear()  # as in another process
         ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=store, progress=False, device="cpu", **SMALL)
     with pytest.raises(GatelabError, match=r"ladders of 2 texts: .*text\.txt .*text\.txt .* a file that was changed"):
         Ladder.from_store(store)

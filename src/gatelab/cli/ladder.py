@@ -213,7 +213,8 @@ def _print_plan(values: dict[str, Any], lrs: dict[str, float] | None, as_json: b
             ("hours on an H200", f"{facts['h200_hours']:.3g}"),
         ]
     )
-    output.say("", "sweeps of learning rates that have to go on beyond their ends come on top")
+    if lrs is None:
+        output.say("", "sweeps of learning rates that have to go on beyond their ends come on top")
 
 
 def _print_ladder(ladder: Ladder, laws: LadderLaws | str) -> None:

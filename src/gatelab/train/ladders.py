@@ -580,6 +580,7 @@ class Ladder:
                 f"the store has ladders of {len(texts)} texts: {named}; give one with rungs of one text, and note that "
                 "a file that was changed, or cut into other tokens, is another text"
             )
+        check_alike(results)
         return Ladder(Path(texts[0][0]).name, tuple(results), dict(facts or {}))
 
     def fill(self, store: Store | str | Path) -> int:
@@ -598,6 +599,21 @@ class Ladder:
             Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
             for result in self.results
         )
+
+
+def check_alike(results: Iterable[RungResult]) -> None:
+    """Refuse rungs of one size that were trained in different ways: what they differ by is no matter of units."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for result in results:
+        recipe = result.rung.recipe
+        for field in fields(recipe):
+            if field.name not in ("unit", "size", "lr", "seed", "data"):
+                found.setdefault((recipe.size, field.name), set()).add(str(getattr(recipe, field.name)))
+    for (size, name), values in found.items():
+        if len(values) > 1:
+            raise GatelabError(
+                f"the store has rungs of {size} with {name} {' and '.join(sorted(values))}; give each its own store"
+            )
 
 
 def mean_losses(points: Iterable[LadderPoint]) -> dict[str, tuple[Array, Array]]:

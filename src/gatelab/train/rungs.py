@@ -112,9 +112,19 @@ def plain_here(recipe: Recipe) -> dict[str, Any]:
         return {**replace(recipe, unit=as_unit("mlp")).plain(), "unit": described}
 
 
-@lru_cache(maxsize=2)
 def read_text(source: str, tokenizer: str) -> TextData:
-    """The text of a ladder, read once a process: 90 % to train on, 5 % to tune on and 5 % to test on."""
+    """The text of a ladder, read once a process unless its file changes: 90 % to train on, 5 % to tune, 5 % to test."""
+    file = Path(source).expanduser()
+    stamp = None
+    if file.is_file():
+        stamp = file.stat().st_mtime_ns, file.stat().st_size
+    return read_unchanged(source, tokenizer, stamp)
+
+
+@lru_cache(maxsize=2)
+def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, int] | None) -> TextData:
+    """The text of a ladder; the stamp is that of its file."""
+    del stamp
     data = text_data(source, tokenizer)
     if data.valid is not None:
         return data
