@@ -53,6 +53,7 @@ RECORD = Path("results/anatomy/shrink.json")
 KEEPS = (0.8, 0.6, 0.9, 0.7)  # those that decide come first
 METHODS = ("wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude")
 METHODS += ("ours + own text", "surgeon + own text", "ours balanced", "ours balanced + own text")
+METHODS += ("ours as relu2", "ours as gqu", "ours as relu2 + distilled", "ours as gqu + distilled")  # as many weights
 SENTENCES = 256  # of MiniLM's test
 WIDE = 51_200  # tokens between calibration and test that say what one test text leaves undecided
 
@@ -81,7 +82,9 @@ def main() -> None:
         base, _, more = method.partition(" + ")
         store = None
         if options.store:
-            store = Path(options.store) / f"{name}-{keep}-{base}"
+            # Layers of published methods are fitted to less where a distillation decides on the rest.
+            fitted = " of a part" if more and not base.startswith("ours") else ""
+            store = Path(options.store) / f"{name}-{keep}-{base}{fitted}"
         terms: int | Distillation = 0
         if more == "distilled":
             terms = options.distil
@@ -91,17 +94,18 @@ def main() -> None:
             terms = Distillation(epochs=options.passes, own_text=own_texts[name][0])
             if options.rate:
                 terms = replace(terms, rates=(options.rate,))
-        published, _, balanced = base.partition(" ")
-        length, widths = parts.calibration.shape[1], keep
-        if balanced:
+        published, _, how = base.partition(" ")
+        length, widths, unit = parts.calibration.shape[1], keep, how.removeprefix("as ") or None
+        if how == "balanced":
+            unit = None
             widths = balanced_widths(model, keep, parts, length=length, device=options.device, progress=True)
         small = shrink(
-            model, widths, parts, method=published, length=length, distil=terms, store=store, device=options.device,
-            progress=True,
+            model, widths, parts, method=published, length=length, distil=terms, unit=unit, store=store,
+            device=options.device, progress=True,
         )  # fmt: skip
         cell = {key: value for key, value in small.facts().items() if key not in ("layers", "distillation")}
         cell["method"] = method
-        if balanced:
+        if how == "balanced":
             cell["widths"] = widths
         cell["errors"] = [round(layer.error, 5) for layer in small.layers]
         if small.course is not None:

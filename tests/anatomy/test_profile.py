@@ -15,7 +15,7 @@ from torch import nn
 import gatelab as gl
 from gatelab.anatomy import BlockRows, fit_block, load_model, log_perplexity, profile
 from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
-from gatelab.anatomy.flows import Moments, tapped, taps_of, without_head
+from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
 from gatelab.anatomy.profiles import Profile, measured_costs, parts_of, ready, recalled, remembered, replaced, unit_of
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, blocks, replace_map
@@ -245,13 +245,29 @@ def test_modules_by_name_are_called_in_many_ways():
     name = "encoder.block.0.layer.1.DenseReluDense"
     with pytest.raises(GatelabError, match=f"looks like a block: '{name}'"):
         small(pair)
-    with pytest.raises(GatelabError, match=r"cannot be called with windows alone .* such as model.encoder"):
+    with pytest.raises(GatelabError, match=r"cannot be called with these windows alone .* such as model.encoder"):
         small(pair, modules=[name])
     assert small(pair.encoder, modules=[name.partition(".")[2]], widths=()).blocks[0].skipped is not None
     joined = transformers.Phi3Config(hidden_size=16, num_attention_heads=2, intermediate_size=40, vocab_size=64)
     joined.num_hidden_layers, joined.pad_token_id = 1, 0
     with pytest.raises(GatelabError, match=r"looks like a block: 'model.layers.0.mlp'"):
         small(transformers.Phi3ForCausalLM(joined))
+    experts = transformers.Qwen3MoeConfig(
+        vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        moe_intermediate_size=8, num_experts=2, num_experts_per_tok=1,
+    )  # fmt: skip
+    with pytest.raises(GatelabError, match=r"looks like a block: 'model.layers.0.mlp', profile"):
+        small(transformers.Qwen3MoeForCausalLM(experts))  # and not its attention
+    bert = tiny("bert")
+    part = small(bert, modules=["encoder.layer.0.output.dense"], widths=()).blocks[0]
+    assert part.unit == "" and part.d_in == 40
+    flows: list[Flow] = []
+    with torch.no_grad(), tapped(taps_of(bert), lambda i, flow: flows.append(flow)):
+        bert(TOKENS[:64].view(4, 16))
+    assert torch.allclose(flows[0].stream, flows[0].x + flows[0].y)
+    bert.config.chunk_size_feed_forward = bert.encoder.layer[0].chunk_size_feed_forward = 8
+    with pytest.raises(GatelabError, match=r"encoder.layer.0 does not call its block once for one batch"):
+        small(bert)
     classes = nn.Sequential(nn.Embedding(64, 8), nn.Linear(8, 3))
     assert math.isnan(small(classes, modules=["1"], widths=()).loss)
 

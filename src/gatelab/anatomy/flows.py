@@ -71,9 +71,8 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
         raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
     known = dict(model.named_modules())
     try:
-        layers = {
-            name: layer for layer in layers_of(model) for name in (layer.name, f"{layer.name}.{layer.layout.exit}")
-        }
+        layers = {layer.name: layer for layer in layers_of(model)}
+        layers |= {f"{name}.{layer.layout.exit}": layer for name, layer in layers.items() if layer.is_whole}
     except GatelabError:
         layers = {}  # any module will do
     taps = []
@@ -113,9 +112,17 @@ def first_argument(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> tu
 
 
 def as_rows(value: Any) -> Tensor:
-    """(..., d) as (rows, d)."""
-    tensor = first_tensor(value).detach()
+    """(..., d) as (rows, d), a copy: Falcon adds to what its block gives in place."""
+    tensor = first_tensor(value).detach().clone()
     return tensor.reshape(-1, tensor.shape[-1])
+
+
+def not_called_once(name: str) -> GatelabError:
+    """What is said of a layer that calls its block several times for one batch, or not at all."""
+    return GatelabError(
+        f"{name} does not call its block once for one batch, but in parts, anew or not at all; set"
+        " chunk_size_feed_forward=0 in the configuration, if that is why"
+    )
 
 
 @contextmanager
@@ -137,6 +144,8 @@ def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator
 
             def enter(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
                 given = first_argument(arguments, options)
+                if name in parts[i]:
+                    raise not_called_once(taps[i].name)
                 if given:
                     parts[i][name] = as_rows(given)
 
@@ -162,6 +171,11 @@ def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator
                 if layer.layout is OWN:
                     values |= {"z": block.before(values["x"]), "h": block.hidden(values["x"])}
                 stream = as_rows(result)
+                if len(stream) != len(values["y"]):
+                    raise GatelabError(
+                        f"{taps[i].name} makes {len(stream)} rows where its block makes {len(values['y'])}; such layers"
+                        " are not known: give the block by its name, modules=[...]"
+                    )
                 if layer.layout.post_norm:
                     stream = values["x"] + values["y"]  # what comes out of the layer has passed its norm
                 listen(i, Flow(values["x"], values["y"], values["z"], values["h"], stream))

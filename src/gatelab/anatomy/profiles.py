@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
 from gatelab.anatomy.flows import Flow, Moments, Tap, first_argument, first_tensor, tapped, taps_of, without_head
-from gatelab.anatomy.texts import check_reads, check_tokens, is_language_model, split, token_losses, windows
+from gatelab.anatomy.texts import check_reads, check_tokens, evaluating, is_language_model, split, token_losses, windows
 from gatelab.data import Problem
 from gatelab.display import ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError, whole_number
@@ -301,16 +301,14 @@ def parts_of(text: Any, tokenizer: Any, tokens: int, test: int, length: int) -> 
 @contextmanager
 def ready(model: nn.Module) -> Iterator[None]:
     """The model in evaluation mode, without gradients and without a cache of keys; afterwards as it was."""
-    training, config = model.training, getattr(model, "config", None)
+    config = getattr(model, "config", None)
     cache = getattr(config, "use_cache", None)
-    model.eval()
     if cache is not None and config is not None:
         config.use_cache = False
     try:
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             yield
     finally:
-        model.train(training)
         if cache is not None and config is not None:
             config.use_cache = cache
 
@@ -594,13 +592,16 @@ def remembered(taps: Sequence[Tap]) -> Iterator[dict[int, Any]]:
 def recalled(taps: Sequence[Tap], outputs: dict[int, Any]) -> Iterator[None]:
     """The model in which these layers, on which nothing changed, give at once what they gave before."""
     modules = [tap.layer.module for tap in taps if tap.layer is not None]
+    own = [vars(module).get("forward") for module in modules]  # what was set on a layer itself comes back
     for i, module in enumerate(modules):
         module.forward = lambda *_, i=i, **__: outputs[i]
     try:
         yield
     finally:
-        for module in modules:
+        for module, forward in zip(modules, own, strict=True):
             del module.forward
+            if forward is not None:
+                module.forward = forward
 
 
 # ---- words

@@ -41,6 +41,7 @@ from gatelab.anatomy.texts import (
     check_apart,
     check_reads,
     check_tokens,
+    evaluating,
     is_language_model,
     log_perplexity,
     split,
@@ -76,8 +77,8 @@ class ShrunkLayer:
         layer: its name.
         width: neurons now.
         before: neurons there were.
-        error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: ours fits
-            nothing to these, published methods are fitted to all windows.
+        error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: nothing
+            is fitted to these but by published methods that no distillation follows.
         dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
         seconds: how long it took.
     """
@@ -175,9 +176,15 @@ def without_bars() -> Iterator[None]:
 
 def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Path) -> Path:
     """A folder of Transformers that appears under its name when it is complete."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    try:
+        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+    except OSError as error:
+        raise GatelabError(f"{target} cannot be a folder ({error.strerror}); give another name") from None
+    if taken:
         raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
-    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    if not target.name or "\0" in target.name:
+        raise GatelabError(f"the folder is {str(target)!r}; give the name of one")
+    part = target.with_name(f".{target.name[:64]}.{uuid4().hex}.part")
     try:
         part.mkdir(parents=True)
         with without_bars():
@@ -260,9 +267,7 @@ def shrink(
         model = copy.deepcopy(model).to(check_device(device))
     small = copy.deepcopy(model).eval()
     dense = model
-    was_training = dense.training
-    dense.eval()
-    try:
+    with evaluating(dense):
         check_reads(dense, rows.calibration)
         causal = is_language_model(dense, rows.calibration)
         if terms is not None and terms.writes and not causal:
@@ -272,9 +277,10 @@ def shrink(
             )
         check_order(dense, rows.calibration[:1])
         held_out = held_out_windows(len(rows.calibration))
+        decided = method == "ours" or terms is not None
         done = shrink_layers(
-            dense, small, rows.calibration, held_out, widths, method=method, other=other, causal=causal, store=store,
-            progress=progress,
+            dense, small, rows.calibration, held_out, widths, method=method, other=other, causal=causal,
+            decided=decided, store=store, progress=progress,
         )  # fmt: skip
         course = None
         if terms is not None:
@@ -286,17 +292,8 @@ def shrink(
         measure, before, after = measured(dense, small, rows.test, causal)
         check_finite(f"the {measure} of the given model", before)
         check_finite(f"the {measure} of the smaller model", after)
-    finally:
-        dense.train(was_training)
-    reason = ""
-    place = f"the configuration of {type(small).__name__}"
-    if other is not None:
-        reason = f"its blocks are {other.name}, for which {place} has no place"
-    elif not hasattr(small.config, layers[0].layout.width):
-        reason = f"{place} has no {layers[0].layout.width}"
-    elif len(set(widths)) > 1:
-        reason = f"its blocks have {min(widths)} to {max(widths)} neurons, and {place} has one width"
-    else:
+    reason = unsaved(model, layers[0], widths, other)
+    if not reason:
         write_width(small, layers_of(small))
     share = sum(widths) / sum(layer.before for layer in done)
     if isinstance(keep, Real):
@@ -348,14 +345,10 @@ def balanced_widths(
     check_tokens(model, rows.calibration)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         check_reads(model, rows.calibration)
         check_order(model, rows.calibration[:1])
         costs = list(neuron_costs(model, rows.calibration, share * FEWEST, progress))
-    finally:
-        model.train(was_training)
     widths = [layer.read().width for layer in layers]
     count = sum(widths) - sum(widths_of(share, layers))
     # Within a block a later neuron is no cheaper than an earlier one, so that the order of the block is kept.
@@ -406,14 +399,18 @@ def shrink_layers(
     method: str,
     other: Unit | None,
     causal: bool,
+    decided: bool,
     store: str | Path | None,
     progress: ProgressLike,
 ) -> list[ShrunkLayer]:
-    """Make the blocks of `small` smaller, in place, and say what became of each; `held_out` marks what decides."""
+    """Make the blocks of `small` smaller, in place, and say what became of each.
+
+    `held_out` marks windows that decide; where nothing is decided, here or in a distillation, they are fitted too.
+    """
     old_layers, new_layers = layers_of(dense), layers_of(small)
     if method == "flap":
         give_biases(small, new_layers)
-    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other} {causal}"))
+    shelf = Shelf.open(store, plan_of(dense, calibration, widths, f"{method} {other} {causal} {decided}"))
     stream = Stream.begin(small, calibration)
     ideal = None
     if method == "ours":
@@ -431,7 +428,7 @@ def shrink_layers(
             stored = shelf.read(block, other)
             if stored is None:
                 began = time.monotonic()
-                fitted, others = gathered(stream, ideal, old, new, held_out)
+                fitted, others = gathered(stream, ideal, old, new, held_out, decided)
                 frame = FeltFrame.of(felt[len(results)] if felt else None, block)
                 inside = frame.rows(fitted), frame.rows(others)
                 if other is None:
@@ -475,13 +472,13 @@ def held_out_windows(count: int) -> Tensor:
 
 
 def gathered(
-    stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor
+    stream: Stream, ideal: Stream | None, old: Layer, new: Layer, held_out: Tensor, decided: bool
 ) -> tuple[BlockTargets, BlockTargets]:
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer, or what its block gives there where outputs are not added as they are. Published methods have no such stream
-    and decide nothing: theirs is the output of the old block on the same inputs, and all rows are to be fitted.
+    layer, or what its block gives there where outputs are not added as they are. Published methods have no such stream:
+    theirs is the output of the old block on the same inputs. Where nothing is decided all rows are to be fitted.
     """
     bias = old.read().b2
     passages = stream.through(new)
@@ -497,7 +494,7 @@ def gathered(
             targets.append(wanted.outputs + wanted.residual - passage.residual - bias)
     x, t = torch.cat(inputs), torch.cat(targets)
     mask = held_out.repeat_interleave(len(x) // len(held_out)).to(x.device)
-    fitted = BlockTargets(x, t) if ideal is None else BlockTargets(x[~mask], t[~mask])
+    fitted = BlockTargets(x[~mask], t[~mask]) if decided else BlockTargets(x, t)
     return fitted, BlockTargets(x[mask], t[mask])
 
 
@@ -695,10 +692,29 @@ def check_layers(layers: Sequence[Layer]) -> None:
         )
 
 
+def unsaved(model: Any, layer: Layer, widths: Sequence[int], other: Unit | None) -> str:
+    """Why a smaller model cannot be saved in the usual format; empty where it can."""
+    place = f"the configuration of {type(model).__name__}"
+    if other is not None:
+        return f"its blocks are {other.name}, for which {place} has no place"
+    if layer.layout.width(getattr(model, "config", None)) is None:
+        return f"{place} has no {' or '.join(layer.layout.widths)}"
+    if len(set(widths)) > 1:
+        return f"its blocks have {min(widths)} to {max(widths)} neurons, and {place} has one width"
+    return ""
+
+
+def check_saved(model: Any) -> None:
+    """Refuse a model that could not be saved in the usual format once it is smaller."""
+    reason = unsaved(model, layers_of(model)[0], (1,), None)
+    if reason:
+        raise GatelabError(f"a smaller model would have no usual format: {reason}; leave the folder out")
+
+
 def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
     """Refuse FLAP, which needs a bias in every block, where there is none and the configuration has no place for it."""
     last = layers[0].module.get_submodule(layers[0].layout.last)
-    if method == "flap" and last.bias is None and not hasattr(model.config, "mlp_bias"):
+    if method == "flap" and last.bias is None and not hasattr(getattr(model, "config", None), "mlp_bias"):
         others = ", ".join(repr(name) for name in METHODS if name != "flap")
         raise GatelabError(
             f"flap gives every block a bias, for which the configuration of {type(model).__name__} has no place; give"
@@ -755,8 +771,7 @@ def bytes_of(model: nn.Module) -> int:
 
 def write_width(model: Any, layers: Sequence[Layer]) -> None:
     """Tell the configuration the width of the blocks."""
-    layout = layers[0].layout
-    setattr(model.config, layout.width, layers[0].read().width)
+    setattr(model.config, layers[0].layout.width(model.config) or "", layers[0].read().width)
     for layer in layers:
         # Modules of Llama and BERT note it as well.
         if hasattr(layer.entrance, "intermediate_size"):
@@ -780,11 +795,14 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
 def plan_of(model: nn.Module, calibration: Tensor, widths: Sequence[int], method: str) -> str:
     """A hash of all that decides the smaller blocks."""
     settings = (tuple(widths), method, EPOCHS, RATE, HELD_OUT, DAMPING, FELT_TOKENS, FELT_DAMPING)
-    digest = hashlib.sha256(repr(settings).encode())
+    digest = hashlib.sha256(repr((settings, tuple(calibration.shape))).encode())
     digest.update(calibration.cpu().numpy().tobytes())
+    config = getattr(model, "config", None)
+    if config is not None:
+        digest.update(config.to_json_string().encode())
     for name, value in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(f"{tuple(value.shape)} {float(value.double().sum())!r}".encode())
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
@@ -803,7 +821,11 @@ class Shelf:
         place = Path(folder).expanduser()
         note = place / "plan.json"
         if note.exists():
-            if json.loads(note.read_text()).get("plan") != plan:
+            try:
+                known = json.loads(note.read_text())["plan"]
+            except (ValueError, KeyError, TypeError):
+                known = None
+            if known != plan:
                 raise GatelabError(
                     f"{place} holds layers of another model, text, keep or method; give another folder, or remove it"
                 )

@@ -21,11 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gatelab.anatomy.flows import not_called_once
 from gatelab.anatomy.texts import logits_of
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Layer, layers_of
 
 TOKENS = 4096  # that go through a layer at once
+TELLING = 1e-3  # gaps above are no matter of precision
 FELT = 1024  # tokens that are differentiated at once
 
 
@@ -80,6 +82,11 @@ class Stream:
         for batch in rows.split(size):
             known = len(batch) in calls
             hidden, its_calls = entry(model, layers[:1] if known else layers, batch.to(device))
+            if len(hidden) != len(batch):
+                raise GatelabError(
+                    f"the first layer of {type(model).__name__} is called with states of the shape"
+                    f" {tuple(hidden.shape)} for {len(batch)} windows; such models can be profiled, and not shrunken"
+                )
             states.append(hidden.cpu())
             if not known:
                 calls[len(batch)] = its_calls
@@ -107,16 +114,19 @@ class Stream:
         outputs: list[Tensor] = []
 
         def halve(_: nn.Module, __: Any, result: Any) -> Tensor:
-            outputs.append(first_of(result))
+            outputs.append(first_of(result).clone())
             return outputs[0] / 2
 
         states = self.states[: self.size]
         after = self.call(layer, states)
         hook = layer.exit.register_forward_hook(halve)
         try:
-            gap = (after - self.call(layer, states) - outputs[0].view_as(after) / 2).norm()
+            changed = self.call(layer, states)
         finally:
             hook.remove()
+        if len(outputs) != 1:
+            raise not_called_once(layer.name)
+        gap = (after - changed - outputs[0].view_as(after) / 2).norm()
         return bool(gap <= 1e-3 * outputs[0].norm() + 4 * torch.finfo(after.dtype).eps * after.norm())
 
     def through(self, layer: Layer) -> Iterator[Passage]:
@@ -126,10 +136,12 @@ class Stream:
             notes: dict[str, Tensor] = {}
 
             def enter(_: nn.Module, arguments: tuple[Any, ...], notes: dict[str, Tensor] = notes) -> None:
-                notes["inputs"] = arguments[0]
+                if notes:
+                    raise not_called_once(layer.name)
+                notes["inputs"] = arguments[0].clone()
 
             def leave(_: nn.Module, __: Any, result: Any, notes: dict[str, Tensor] = notes) -> None:
-                notes["outputs"] = first_of(result)
+                notes["outputs"] = first_of(result).clone()  # Falcon adds to it in place
 
             hooks = (layer.entrance.register_forward_pre_hook(enter), layer.exit.register_forward_hook(leave))
             try:
@@ -139,12 +151,12 @@ class Stream:
                     hook.remove()
             inputs, outputs = (notes[name].reshape(-1, notes[name].shape[-1]) for name in ("inputs", "outputs"))
             residual = torch.zeros_like(outputs)
-            if layer.layout.post_norm:
-                residual = inputs
-            elif self.adds:
+            if self.adds:
                 residual = after.reshape(outputs.shape) - outputs
-                if layer.entrance is layer.exit:
+                if layer.is_whole:
                     self.passages.append(Passage(inputs, outputs, residual))
+            elif layer.layout.post_norm:
+                residual = inputs
             yield Passage(inputs, outputs, residual)
 
     def advance(self, layer: Layer) -> None:
@@ -204,20 +216,28 @@ def first_of(result: Any) -> Tensor:
 
 @torch.no_grad()
 def check_order(model: nn.Module, window: Tensor) -> None:
-    """Refuse a model whose layers are not called one after the other with each other's states."""
+    """Refuse a model whose blocks are not their weights, or whose layers do not hand on their states one by one."""
     layers = layers_of(model)
     stream = Stream.begin(model, window)
+    for layer in layers:
+        passage, *_ = stream.through(layer)
+        gap = float((layer.read()(passage.inputs) - passage.outputs).norm() / passage.outputs.norm().clamp_min(1e-30))
+        if not gap < max(TELLING, 8 * torch.finfo(passage.outputs.dtype).eps):
+            raise GatelabError(
+                f"the block of {layer.name} is not what its weights say, by {gap:.1e}: the layer computes more in it,"
+                " such as a norm; such models can be profiled, and not shrunken"
+            )
+        stream.passages = []  # so that the whole layer is called
+        stream.advance(layer)
     last: list[Tensor] = []
     hook = layers[-1].module.register_forward_hook(lambda _, __, result: last.append(first_of(result)))
     try:
         model(window.to(next(model.parameters()).device))
     finally:
         hook.remove()
-    for layer in layers:
-        stream.advance(layer)
     expected = last[0].cpu()
     gap = float((stream.states - expected).norm() / expected.norm())
-    if not gap < 1e-3:
+    if not gap < TELLING:
         raise GatelabError(
             f"the layers of {type(model).__name__} are not called one after the other, each with the states that the"
             f" last one gave (a window differs by {gap:.1e} at the end); such models can be profiled, and not shrunken"

@@ -9,7 +9,8 @@ continued(model, test[:, :8], 256)                 what the model writes from th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -224,14 +225,29 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
 
 @torch.no_grad()
 def check_reads(model: nn.Module, rows: Tensor) -> None:
-    """Refuse models that take more than the windows, such as the two texts of an encoder and a decoder."""
+    """Refuse models that cannot be called with these windows, or take more, such as an encoder and a decoder."""
     try:
         model(rows[:1].to(next(model.parameters()).device))
-    except (TypeError, ValueError, IndexError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        first = str(error).strip().split("\n")[0]
         raise GatelabError(
-            f"{type(model).__name__} cannot be called with windows alone ({error}); give a part of it that can, such as"
-            " model.encoder or model.get_encoder()"
+            f"{type(model).__name__} cannot be called with these windows alone ({first}); give windows that it reads,"
+            " or a part of it that reads them by itself, such as model.encoder"
         ) from error
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode; afterwards each of its modules is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> float:

@@ -59,7 +59,7 @@ def shrink_command(
     """Make the feed-forward blocks of a model smaller, and say what is lost."""
     from gatelab.anatomy import load_model, shrink
     from gatelab.anatomy.distillation import Distillation
-    from gatelab.anatomy.shrinking import check_method, check_share
+    from gatelab.anatomy.shrinking import check_method, check_saved, check_share
 
     check_share(keep)
     check_method(method)
@@ -68,6 +68,8 @@ def shrink_command(
     if out is not None and unit is not None:
         raise GatelabError("--unit and --out are given; the usual format has no place for another unit, leave one out")
     loaded, tokenizer = load_model(model)
+    if out is not None:
+        check_saved(loaded)
 
     def state() -> str | None:
         if store is None or not store.exists():

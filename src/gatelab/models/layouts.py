@@ -3,7 +3,7 @@
     llama   mlp.gate_proj, mlp.up_proj, mlp.down_proj     D [ act(Gx) * Ux ]: Llama, SmolLM2, Qwen, Mistral, Gemma
     gpt2    mlp.c_fc, mlp.c_proj                          W2 act(W1 x + b1) + b2, weights as (inputs, outputs)
     vit     mlp.fc1, mlp.fc2                              the same: ViT, CLIP, Phi
-    neox    mlp.dense_h_to_4h, mlp.dense_4h_to_h          the same: GPT-NeoX, Pythia
+    neox    mlp.dense_h_to_4h, mlp.dense_4h_to_h          the same: GPT-NeoX, Pythia, Falcon
     bert    intermediate.dense, output.dense              the same: BERT and its kin, ViT of older versions
     distil  ffn.lin1, ffn.lin2                            the same: DistilBERT
     opt     fc1, fc2                                      the same, in the layer itself: OPT
@@ -120,7 +120,7 @@ class Layout:
         factors: the linear maps of the factors.
         entrance: the module that is called with the input of the block.
         exit: the module that gives the output of the block, before dropout, residual and norm.
-        width: the field of the model's configuration that holds the number of neurons.
+        widths: the fields that hold the number of neurons in the configuration of one model or another.
         post_norm: whether a norm comes after the residual, which is the block's own input.
         beside: a module that such a layer has beside its block, where the other names would fit blocks of another
             layout too.
@@ -133,7 +133,7 @@ class Layout:
     factors: tuple[str, ...] = ()
     entrance: str = "mlp"
     exit: str = "mlp"
-    width: str = "intermediate_size"
+    widths: tuple[str, ...] = ("intermediate_size",)
     post_norm: bool = False
     beside: str = ""
 
@@ -146,6 +146,10 @@ class Layout:
             return self.last.startswith(self.entrance) or part(layer, self.last) is not None
         names = (self.first, *self.factors, self.last)
         return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
+
+    def width(self, config: Any) -> str | None:
+        """The field that holds the number of neurons in this configuration; None where there is none of the names."""
+        return next((name for name in self.widths if hasattr(config, name)), None)
 
     def activation(self, layer: nn.Module) -> str | None:
         """The name that the activation has in this layer; None where there is none of the names."""
@@ -160,9 +164,15 @@ LAYOUTS = (
         ("mlp.act_fn", "mlp.activation_fn"),
         factors=("mlp.up_proj",),
     ),
-    Layout("gpt2", "mlp.c_fc", "mlp.c_proj", ("mlp.act",), width="n_inner"),
+    Layout("gpt2", "mlp.c_fc", "mlp.c_proj", ("mlp.act",), widths=("n_inner", "intermediate_size")),
     Layout("vit", "mlp.fc1", "mlp.fc2", ("mlp.activation_fn", "mlp.act")),
-    Layout("neox", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", ("mlp.act",)),
+    Layout(
+        "neox",
+        "mlp.dense_h_to_4h",
+        "mlp.dense_4h_to_h",
+        ("mlp.act",),
+        widths=("intermediate_size", "ffn_hidden_size"),
+    ),
     Layout(
         "bert",
         "intermediate.dense",
@@ -179,7 +189,7 @@ LAYOUTS = (
         ("ffn.activation",),
         entrance="ffn",
         exit="ffn",
-        width="hidden_dim",
+        widths=("hidden_dim",),
         post_norm=True,
     ),
     Layout(
@@ -189,11 +199,11 @@ LAYOUTS = (
         ("activation_fn",),
         entrance="fc1",
         exit="fc2",
-        width="ffn_dim",
+        widths=("ffn_dim",),
         beside="self_attn",
     ),
 )
-OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", width="width")
+OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", widths=("width",))
 
 
 def part(module: nn.Module, name: str) -> Any:
@@ -230,6 +240,11 @@ class Layer:
     def exit(self) -> nn.Module:
         """The module that gives the output of the block."""
         return part(self.module, self.layout.exit)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one module is the block, from its input to its output."""
+        return self.layout.entrance == self.layout.exit
 
     def require_weights(self) -> None:
         """Refuse a layer whose whole map was replaced."""
@@ -292,7 +307,7 @@ class Layer:
     def put_map(self, module: nn.Module) -> None:
         """Put another map in the place of the block."""
         self.require_weights()
-        if self.layout.entrance != self.layout.exit:
+        if not self.is_whole:
             # What comes after the block keeps its dropout, its residual and its norm.
             name = self.layout.activation(self.module) or ""
             if not name.startswith(self.layout.entrance):
@@ -376,6 +391,8 @@ def looks_like_a_block(module: nn.Module) -> bool:
 
     The way in may hold gates and factors in one map, as in Phi-3; experts hold all of theirs as parameters.
     """
+    if any(word in name for name, _ in module.named_children() for word in ("q_proj", "qkv", "query")):
+        return False  # attention
     shapes = [child.weight.shape for child in module.children() if isinstance(child, nn.Linear)]
     ways = ((a, b) for a in shapes for b in shapes if a[0] in (b[1], 2 * b[1]) and a[1] == b[0])
     return any(a[0] > a[1] for a, _ in ways) or isinstance(getattr(module, "experts", None), nn.Module)
