@@ -122,6 +122,7 @@ def claims_by_name(climbs: Climbs) -> dict[str, Any]:
     return {claim.what: claim for claim in claims_of(climbs, tables_of(climbs))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "repeated"), [(1, 0), (2, 0), (3, 2), pytest.param(4, 3, marks=pytest.mark.slow), (5, 4)]
 )
@@ -199,6 +200,7 @@ def shifted(regime: Regime, unit: str, bits: float) -> Regime:
     return Regime(regime.repeats, points, {}, regime.draws)
 
 
+@pytest.mark.slow
 def test_an_exponent_that_learning_rates_account_for_is_undecided() -> None:
     """gqu falls less steeply, and by just as much as its learning rates are said to cost."""
     climbs = climbs_of(made_up(5, 0, exponents={"gqu": -0.03}))
@@ -336,6 +338,7 @@ def test_a_regime_without_trainings_is_empty_and_not_an_error() -> None:
     assert isinstance(empty, Regime) and empty.points.empty and empty.law() == "undecided: 0 sizes"
 
 
+@pytest.mark.slow
 def test_the_committed_record_is_what_the_study_tells(quick: Quick) -> None:
     outcome, ladder = quick("ladder/enwik8").outcome, Ladder.read(RECORD)
     bits = outcome.tables["bits"]
