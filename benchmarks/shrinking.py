@@ -95,9 +95,9 @@ def main() -> None:
             if options.rate:
                 terms = replace(terms, rates=(options.rate,))
         published, _, how = base.partition(" ")
-        length, widths, unit = parts.calibration.shape[1], keep, how.removeprefix("as ") or None
+        length, widths = parts.calibration.shape[1], keep
+        unit = how.removeprefix("as ") if how.startswith("as ") else None
         if how == "balanced":
-            unit = None
             widths = balanced_widths(model, keep, parts, length=length, device=options.device, progress=True)
         small = shrink(
             model, widths, parts, method=published, length=length, distil=terms, unit=unit, store=store,

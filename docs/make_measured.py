@@ -793,11 +793,11 @@ def shrink_figure() -> Figure:
         "surgeon + 12M own text": (NEURON_COLOURS[1], "s", "--"), "ours + 12M own text": (NEURON_COLOURS[0], "o", "--"),
     }  # fmt: skip
     series = []
-    for place, (method, (colour, marker, line)) in enumerate(looks.items()):
+    for order, (method, (colour, marker, line)) in enumerate(looks.items()):
         keeps = [keep for keep in (0.9, 0.8, 0.7, 0.6) if f"smollm2:{keep}:{method}" in cells]
         losses = [wide_loss(cells[f"smollm2:{keep}:{method}"]) for keep in keeps]
         value, low, high = np.array([(loss.value, loss.low, loss.high) for loss in losses]).T
-        gone = 100 * (1 - np.array(keeps)) + 0.25 * (place - 3)
+        gone = 100 * (1 - np.array(keeps)) + 0.25 * (order - 3)
         series.append(Series(method, gone, value, low, high, colour, marker, line, hollow="own text" in method))
     with style():
         place = canvas(5.8, 4.6)

@@ -149,6 +149,30 @@ def test_plain_transformers_loads_what_was_saved(kind: str, method: str, tmp_pat
     assert json.loads((folder / "gatelab.json").read_text())["method"] == method
 
 
+KIN: dict[str, dict[str, Any]] = {
+    "Llama": {}, "Mistral": {"num_key_value_heads": 1, "sliding_window": 8}, "Qwen2": {"num_key_value_heads": 1},
+    "Qwen3": {"num_key_value_heads": 1, "head_dim": 8}, "Gemma2": {"num_key_value_heads": 1, "head_dim": 8},
+    "Gemma3": {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 8}, "Olmo2": {}, "Granite": {},
+    "Cohere": {}, "StableLm": {"num_key_value_heads": 2}, "SmolLM3": {"num_key_value_heads": 1}, "Phi": {},
+    "GPTNeoX": {}, "Starcoder2": {"num_key_value_heads": 1}, "Falcon": {"ffn_hidden_size": 24},
+    "GPTNeo": {"attention_types": [[["global", "local"], 1]], "num_heads": 2},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KIN)
+def test_models_that_the_page_names_are_saved_smaller(name: str, tmp_path: Path) -> None:
+    """Plain Transformers gives the same logits from the folder as the smaller model does."""
+    model, rows = tiny_of(name, **KIN[name]), rows_for("llama")
+    small = shrink(model, 0.5, rows, length=32)
+    loaded = type(model).from_pretrained(str(small.save(tmp_path / "small"))).eval()
+    assert [layer.read().width for layer in layers_of(loaded)] == [DENSE // 2] * 2
+    with torch.no_grad():
+        assert torch.allclose(loaded(rows).logits, small.model(rows).logits, atol=1e-4)
+    page = (ROOT / "docs/rooms/shrink.md").read_text().replace(" ", "").replace("-", "").lower()
+    assert name.lower() in page
+
+
 def test_surgeon_order_is_the_greedy_one() -> None:
     """Its twin refits D for every neuron that could go, from scratch, and takes the one that costs least."""
     block = random_block()

@@ -171,7 +171,7 @@ LAYOUTS = (
         "mlp.dense_h_to_4h",
         "mlp.dense_4h_to_h",
         ("mlp.act",),
-        widths=("intermediate_size", "ffn_hidden_size"),
+        widths=("ffn_hidden_size", "intermediate_size"),
     ),
     Layout(
         "bert",
