@@ -42,6 +42,12 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
         mixed = [torch.zeros(c.d_model, dtype=rows[0].dtype) for _ in rows]
         for h in range(c.heads):
             q, key, v = ([p[s * c.d_model + h * k : s * c.d_model + (h + 1) * k] for p in parts] for s in range(3))
+            if c.key_shift:  # pair by pair: the later half of the frequencies is that of the token before
+                slow = [j for j in range(k) if j % (k // 2) >= k // 4]
+                own = [p.clone() for p in key]
+                for i in range(1, len(rows)):
+                    key[i] = own[i].clone()
+                    key[i][slow] = own[i - 1][slow]
             q, key = ([turned(norm(p), i) for i, p in enumerate(each)] for each in (q, key))
             for i in range(len(rows)):
                 scores = torch.stack([q[i] @ key[j] for j in range(i + 1)]) * (c.sharpness or k**0.5) / k
@@ -53,7 +59,9 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu"])
-@pytest.mark.parametrize("options", [{"vocabulary": 40}, {"vocabulary": 2000, "sharpness": 9.0, "base": 100.0}])
+@pytest.mark.parametrize(
+    "options", [{"vocabulary": 40}, {"vocabulary": 2000, "sharpness": 9.0, "base": 100.0}, {"key_shift": 1.0}]
+)
 def test_it_is_the_decoder_written_out(unit: str, options: dict[str, float]) -> None:
     model = drawn_head(Decoder("tiny", unit, dtype=torch.float64, seed=3, **options))
     vocabulary = model.config.vocabulary
@@ -136,5 +144,7 @@ def test_bad_sizes_say_the_way_out() -> None:
         Decoder("tiny")(torch.zeros(1, 33, dtype=torch.int64))
     with pytest.raises(GatelabError, match="sharpness is inf; give a finite number"):
         DecoderConfig(sharpness=float("inf"))
+    with pytest.raises(GatelabError, match=r"key_shift is 0.5; give 0 or 1"):
+        DecoderConfig(key_shift=0.5)
     with pytest.raises(GatelabError, match="decoder size"):
         Decoder("25M")

@@ -13,8 +13,8 @@ from training_data import images, small, text
 from gatelab.errors import GatelabError
 from gatelab.models import Mixer
 from gatelab.train import Recipe, recipe, train, train_many, trained
-from gatelab.train.loop import diverges_beyond
-from gatelab.train.members import Source
+from gatelab.train.loop import State, diverges_beyond
+from gatelab.train.members import Source, build
 from gatelab.train.recipes import LEARNING_RATES, OPTIMISERS, SIZES, TEXT_MODELS, evaluation_steps, learning_rate
 
 
@@ -179,6 +179,33 @@ def test_stacked_attention_trains_in_bf16(model: str) -> None:
         assert h.test[-1] == pytest.approx(train(one, data=data).test[-1], rel=0.02)
 
 
+def test_averaged_weights_are_the_moving_average_of_every_step() -> None:
+    data, made = images(), [small(seed=s, steps=8, average=0.5) for s in (0, 1)]
+
+    def state() -> State:
+        models = [build(r, data) for r in made]
+        return State(made, models, Source.of(made[0], data, torch.device("cpu"), 0), bf16=False, compile=False)
+
+    running = state()
+    expected = {name: p.detach().clone() for name, p in running.members.params.items()}
+    for _ in range(8):
+        running.advance()
+        expected = {name: 0.75 * p + 0.25 * running.members.params[name].detach() for name, p in expected.items()}
+    torch.testing.assert_close(running.averages, expected)
+    running.measure()
+    for member, model in enumerate(build(r, data) for r in made):
+        model.load_state_dict({name: p[member] for name, p in expected.items()})
+        loss = model.loss(data.normalised(data.test.images), data.test.labels)
+        assert loss.item() == pytest.approx(running.rows[-1]["averaged"][member], rel=1e-5)
+    resumed = state()
+    resumed.load(running.tensors(), running.facts())
+    torch.testing.assert_close(resumed.averages, expected)
+    plain = train_many([replace(r, average=0.0) for r in made], data=data)
+    assert all(np.isnan(history.averaged).all() for history in plain)
+    assert plain[0].test[-1] == pytest.approx(running.rows[-1]["test"][0], rel=1e-6)
+    assert Recipe.from_plain(made[0].plain()) == made[0] and "average" not in plain[0].recipe.plain()
+
+
 def test_a_trained_model_comes_back_from_its_folder(tmp_path) -> None:
     data, made = images(), [small(seed=s, steps=6) for s in (0, 1)]
     histories = train_many(made, data=data, folder=tmp_path)
@@ -197,6 +224,7 @@ def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None
         ({"batch": 1.5}, "batch is 1.5"),
         ({"warmup": 99}, "warmup is 99 steps of 24"),
         ({"clip": -1.0}, "clip"),
+        ({"average": 1.5}, "average is 1.5; give a share of the steps"),
         ({"momentum": 1.0}, "momentum"),
         ({"schedule": "linear"}, "no schedule"),
         ({"size": "huge"}, "no size of the mixer"),

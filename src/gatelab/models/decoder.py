@@ -47,12 +47,15 @@ class DecoderConfig:
 
     Normed queries and keys of k numbers have products of k at most: `sharpness` is what they are divided by k and
     multiplied with, so that attention's logits lie between it and its negative; 0 is the usual sqrt(k). `base` is that
-    of the wavelengths of rotary positions.
+    of the wavelengths of rotary positions. With `key_shift` 1 the slowly rotating half of each key comes from the token
+    before (0: from its own): a layer can then look up what followed an earlier copy of a token, and copying does not
+    wait for two layers to find each other.
 
     >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
     True
     >>> {name: round(size.body_count("swiglu") / 1e6, 2) for name, size in DECODER_SIZES.items()}
-    {'tiny': 0.02, 'mini': 0.06, 'small': 0.11, '0.4M': 0.4, '1.3M': 1.33, '3.2M': 3.21, '11M': 10.62, '26M': 25.69}
+    {'tiny': 0.02, 'mini': 0.06, 'small': 0.11, '0.1M': 0.11, '0.2M': 0.2, '0.4M': 0.4, '0.8M': 0.81, '1.3M': 1.33,
+    '1.6M': 1.62, '3.2M': 3.21, '6.4M': 6.35, '11M': 10.62, '26M': 25.69, '60M': 60.38}
     """
 
     vocabulary: int = 256
@@ -63,6 +66,7 @@ class DecoderConfig:
     width: int = 1536
     sharpness: float = 0.0
     base: float = 10000.0
+    key_shift: float = 0.0
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -71,6 +75,8 @@ class DecoderConfig:
                 f"d_model {self.d_model} over {self.heads} heads is odd, and rotary positions turn pairs of numbers; "
                 "give another number of heads"
             )
+        if self.key_shift not in (0, 1):
+            raise GatelabError(f"key_shift is {self.key_shift!r}; give 0 or 1")
 
     @property
     def attention_scale(self) -> float:
@@ -103,11 +109,17 @@ DECODER_SIZES = {
     "tiny": DecoderConfig(context=32, layers=2, heads=2, d_model=32, width=96),
     "mini": DecoderConfig(context=32, layers=2, heads=2, d_model=48, width=192),
     "small": DecoderConfig(context=32, layers=2, heads=2, d_model=64, width=288),
+    "0.1M": DecoderConfig(layers=2, heads=2, d_model=64, width=288),
+    "0.2M": DecoderConfig(layers=2, heads=3, d_model=96, width=336),
     "0.4M": DecoderConfig(layers=2, heads=2, d_model=128, width=528),
+    "0.8M": DecoderConfig(layers=2, heads=3, d_model=192, width=672),
     "1.3M": DecoderConfig(layers=3, heads=3, d_model=192, width=768),
+    "1.6M": DecoderConfig(layers=4, heads=3, d_model=192, width=672),
     "3.2M": DecoderConfig(layers=4, heads=4, d_model=256, width=1056),
+    "6.4M": DecoderConfig(layers=5, heads=5, d_model=320, width=1344),
     "11M": DecoderConfig(layers=6, heads=6, d_model=384, width=1536),
     "26M": DecoderConfig(layers=8, heads=8, d_model=512, width=2112),
+    "60M": DecoderConfig(layers=10, heads=11, d_model=704, width=2880),
 }
 
 
@@ -136,13 +148,21 @@ def rotated(x: Tensor, by: Tensor) -> Tensor:
     return (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
 
 
+def shifted(keys: Tensor) -> Tensor:
+    """Keys (..., T, k) whose slowly rotating half of the pairs (i, i + k/2) is that of the token before."""
+    pairs = keys.unflatten(-1, (2, -1))
+    before = torch.cat((pairs[..., :1, :, :], pairs[..., :-1, :, :]), -3)
+    fast = pairs.shape[-1] // 2
+    return torch.cat((pairs[..., :fast], before[..., fast:]), -1).flatten(-2)
+
+
 class DecoderBlock(nn.Module):
     """x + attention(rms x), then x + unit(rms x), on rows (..., N T, d)."""
 
     def __init__(self, config: DecoderConfig, feed: FeedForward | UserBlock) -> None:
         super().__init__()
         d = config.d_model
-        self.heads, self.scale = config.heads, config.attention_scale
+        self.heads, self.scale, self.key_shift = config.heads, config.attention_scale, config.key_shift
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.out = nn.Linear(d, d, bias=False)
         self.feed_forward = feed
@@ -156,6 +176,8 @@ class DecoderBlock(nn.Module):
         """Causal attention with normed queries and keys, which are turned by their positions."""
         joined = (x @ self.qkv.weight.mT).reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
         q, k, v = joined.permute(2, 0, 3, 1, 4).unbind()
+        if self.key_shift:
+            k = shifted(k)
         q, k = rotated(rms(q), by), rotated(rms(k), by)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
         return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT

@@ -18,7 +18,7 @@ from gatelab.train.recipes import Recipe
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = ("train", "test", "running", "accuracy", "lr", "seconds")
+COLUMNS = ("train", "test", "running", "accuracy", "averaged", "lr", "seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class History:
     `train` and `test` are measured without augmentation on equally many samples, `train` on a fixed part of the
     training data: their difference is the gap. `running` is the mean loss of the training batches since the entry
     before, augmented, each at the parameters of its time. `accuracy` is of the test data, `lr` the rate of the update
-    before, `seconds` the time that had passed.
+    before, `seconds` the time that had passed. `averaged` is the test loss of averaged weights, where there are any.
 
     `throughput` counts images or tokens a second, of all members that were trained together. A training that `diverged`
     did so at its update of that number, and ends with the entry before. `counted` is what throughput counts, `together`
@@ -41,6 +41,7 @@ class History:
     test: Array
     running: Array
     accuracy: Array
+    averaged: Array
     lr: Array
     seconds: Array
     throughput: float
@@ -119,10 +120,11 @@ class History:
         def number(value: float | None) -> float:
             return np.nan if value is None else value
 
+        absent = [None] * len(values["steps"])  # of records that are older than a column
         return History(
             recipe=Recipe.from_plain(values["recipe"]),
             steps=np.array(values["steps"], np.int64),
-            **{name: np.array([number(v) for v in values[name]], float) for name in COLUMNS},
+            **{name: np.array([number(v) for v in values.get(name, absent)], float) for name in COLUMNS},
             throughput=number(values["throughput"]),
             **{name: values[name] for name in ("counted", "together", "parameters", "device", "diverged")},
         )

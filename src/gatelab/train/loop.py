@@ -30,7 +30,7 @@ from gatelab.train.members import Data, Members, Source, build, check_members, d
 from gatelab.train.optimisers import Optimisers, clip_members
 from gatelab.train.recipes import Recipe, evaluation_steps, learning_rate
 
-_MEASURES = ("train", "test", "running", "accuracy")
+_MEASURES = ("train", "test", "running", "accuracy", "averaged")
 # To know whether a loss is finite a GPU has to be waited for; there it is asked only so often.
 _ASKED = 25
 
@@ -54,6 +54,9 @@ class State:
         self.parameters = sum(p.numel() for p in models[0].parameters())
         self.members = Members(models, source.device, bf16=bf16, compile=compile)
         self.optimisers = Optimisers(self.recipe, self.members.params)
+        self.averages: dict[str, Tensor] = {}
+        if self.recipe.average:
+            self.averages = {name: p.detach().clone() for name, p in self.members.params.items()}
         self.step, self.finished = 0, False
         self.count = torch.zeros((), dtype=torch.int64, device=source.device)  # the same as `step`, on the device
         self.replay: Replay | None = None
@@ -88,6 +91,10 @@ class State:
         if self.recipe.clip is not None:
             clip_members(self.members.params.values(), self.recipe.clip)
         self.optimisers.step(rates)
+        if self.averages:
+            weight = min(1.0, 1 / (self.recipe.average * self.recipe.steps))
+            latest = [p.detach() for p in self.members.params.values()]
+            torch._foreach_lerp_(list(self.averages.values()), latest, weight)
         values = losses.detach().double()
         self.running += values
         self._note(~(values <= self.bound))
@@ -108,7 +115,12 @@ class State:
             running = self.running / self.since
         if self._updates:
             speed = self._updates * samples / trained
-        values = (train, test, running, accuracy)
+        averaged = torch.full_like(test, torch.nan)
+        if self.averages:
+            latest, self.members.params = self.members.params, self.averages
+            averaged, _ = self._loss("test")
+            self.members.params = latest
+        values = (train, test, running, accuracy, averaged)
         self.rows.append(
             {
                 "step": self.step,
@@ -157,6 +169,7 @@ class State:
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, momenta and measurements by their names in a checkpoint."""
         tensors = {f"model.{name}": p for name, p in self.members.params.items()}
+        tensors |= {f"average.{name}": p for name, p in self.averages.items()}
         tensors |= checkpoint.optimiser_tensors(self.optimisers.parts)
         tensors |= {"diverged": self.diverged, "running": self.running}
         tensors |= {f"rows.{name}": torch.tensor(np.array([row[name] for row in self.rows])) for name in _MEASURES}
@@ -173,9 +186,12 @@ class State:
         with torch.no_grad():
             for name, p in self.members.params.items():
                 p.copy_(tensors[f"model.{name}"])
+            for name, p in self.averages.items():
+                p.copy_(tensors[f"average.{name}"])
         checkpoint.restore_optimisers(self.optimisers.parts, tensors)
         self.diverged.copy_(tensors["diverged"])
         self.running.copy_(tensors["running"])
+        tensors = {"rows.averaged": torch.full_like(tensors["rows.test"], torch.nan), **tensors}  # older ones have none
         names = ("step", "seconds", "speed", *_MEASURES)
         columns = [tensors[f"rows.{name}"].numpy() for name in names]
         self.rows = [

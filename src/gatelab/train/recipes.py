@@ -89,7 +89,8 @@ class Recipe:
     are cut and mirrored at random with `augment`, and `tokenizer` is that of texts, whose windows begin "anywhere" or
     go through the text in "epochs", every token once in each: its `sampling`. Training and test loss are measured at
     `evaluations` + 1 steps, from before the first to after the last, closer together at the start; both on at most
-    `test_size` images or windows. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp` units
+    `test_size` images or windows. With an `average` above 0 a moving average of the weights over about that share
+    of the steps is measured too. The `precision` "auto" is bf16 on a GPU and float32 elsewhere. With `match_mlp` units
     have as many parameters as a plain layer of the model's width.
     """
 
@@ -116,6 +117,7 @@ class Recipe:
     test_size: int = 2000
     precision: str = "auto"
     match_mlp: bool = True
+    average: float = 0.0
 
     def __repr__(self) -> str:
         return one_line(
@@ -148,13 +150,15 @@ class Recipe:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.sampling == SAMPLINGS[0]:
             del values["sampling"]  # a recipe that is older than this choice has the key that it had
+        if not self.average:
+            del values["average"]
         return {**values, "unit": describe(self.unit), "options": dict(self.options)}
 
     @staticmethod
     def from_plain(values: Mapping[str, Any]) -> Recipe:
         """The recipe that `plain` wrote."""
         known = {f.name for f in fields(Recipe)}
-        values = {"sampling": SAMPLINGS[0], **values}
+        values = {"sampling": SAMPLINGS[0], "average": 0.0, **values}
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
         return Recipe(**{**values, "unit": restore(values["unit"]), "options": tuple(values["options"].items())})
@@ -225,6 +229,7 @@ def check_recipe(r: Recipe) -> None:
     _number("momentum", r.momentum, 0 <= r.momentum < 1, "a number from 0 to below 1")
     _number("weight_decay", r.weight_decay, r.weight_decay >= 0, "a number, 0 or more")
     _number("beta2", r.beta2, 0 < r.beta2 < 1, "a number between 0 and 1")
+    _number("average", r.average, 0 <= r.average <= 1, "a share of the steps, from 0 to 1")
     if r.clip is not None:
         _number("clip", r.clip, r.clip > 0, "a positive norm, or None for no clipping")
     if r.warmup > r.steps:

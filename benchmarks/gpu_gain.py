@@ -1,0 +1,339 @@
+"""Where the gate's gain sits: the trainings of docs/results/ladder-design.md, as rows of a record, on a GPU.
+
+    python benchmarks/gpu_gain.py pilot results/ladder/pilot.jsonl
+    python benchmarks/gpu_gain.py grid results/ladder/grid.jsonl --seconds 560
+
+Both need enwik8 below GATELAB_DATA (text/enwik8.gz). A record that exists is continued: rows that it has are not
+computed again. `grid` first runs the sweeps of learning rates, then the trainings at the rates of the rule that all
+sweeps make; whatever does not fit into `--seconds` is left for the next call. Every unit and size has a process of its
+own, which compiles once and trains all its cells; NVIDIA's multi-process service lets processes overlap. `--tiny` is
+the same in small, for a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from gatelab.feedforward import unit as as_unit
+from gatelab.models import DECODER_SIZES
+from gatelab.train.loop import device_name, train_many
+from gatelab.train.recipes import recipe
+from gatelab.train.rungs import part_of, read_text
+
+BATCH, CONTEXT = 16, 512
+UNITS = ("swiglu", "gelu", "relu2", "geglu")
+SIZES = ("0.1M", "0.2M", "0.4M", "0.8M", "1.6M", "3.2M", "6.4M")
+STEPS = (687, 1373, 2747, 5493, 10986)  # 5.6, 11.2, 22.5, 45 and 90 million tokens, each read once
+SWEPT = (1373, 5493)
+SEEDS = (0, 1, 2, 3, 4)
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # learning rates of a sweep over the one in its middle
+# Where sweeps are centered, for d_model 192; from the sweeps of results/ladder/enwik8.json.
+CENTERS = {"swiglu": 0.0040, "geglu": 0.0040, "gelu": 0.0030, "relu2": 0.0025}
+LAUNCHED = 45.0  # seconds that a process takes before its first step
+# Tokens per second of five models together on an H200, beside others, for the plan alone.
+SPEEDS = {"0.1M": 3e7, "0.2M": 2.6e7, "0.4M": 2.2e7, "0.8M": 1.5e7, "1.6M": 9e6, "3.2M": 6.5e6, "6.4M": 4e6}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Trainings that run together: one unit, size and number of steps, at these rates and seeds."""
+
+    kind: str
+    unit: str
+    size: str
+    steps: int
+    lrs: tuple[float, ...]
+    seeds: tuple[int, ...]
+    variant: str = "plain"
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What a record knows the cell by: rates of a sweep may move, cells may not be computed twice."""
+        return self.kind, self.variant, self.unit, self.size, self.steps
+
+    @property
+    def seconds(self) -> float:
+        """The time that it should take beside others."""
+        return len(self.lrs) * len(self.seeds) * self.steps * BATCH * CONTEXT / SPEEDS.get(self.size, 1e7)
+
+
+def design_changes(steps: int) -> dict[str, Any]:
+    """What the design has that the recipe of a decoder does not."""
+    return {"warmup": max(50, steps // 50), "average": 0.02, "options": {"key_shift": 1.0}}
+
+
+def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
+    """A row for every rate and seed of a cell."""
+    values: dict[str, Any] = {
+        "size": cell.size,
+        "sampling": "epochs",
+        "tokenizer": "bytes",
+        "batch": BATCH,
+        "steps": cell.steps,
+        "evaluations": 1,
+        "test_size": 2000,
+        **design_changes(cell.steps),
+        **dict(cell.changes),
+    }
+    if tiny:
+        values |= {"batch": 4, "steps": 6, "warmup": 2, "test_size": 8, "size": "tiny"}
+    first = recipe("decoder", cell.unit, "enwik8", lr=1.0, **values)
+    members = [replace(first, lr=lr, seed=seed) for lr in cell.lrs for seed in cell.seeds]
+    data = part_of(read_text("enwik8", "bytes"), 1, "tune" if cell.kind == "sweep" else "climb")
+    began = time.monotonic()
+    histories = train_many(members, data=data, compile=torch.cuda.is_available(), progress=False)
+    seconds = time.monotonic() - began
+    parameters = DECODER_SIZES[first.size].body_count(as_unit(cell.unit))
+    plain = asdict(cell) | {"changes": dict(cell.changes)}
+    plain = {name: value for name, value in plain.items() if name not in ("lrs", "seeds")}
+    return [
+        plain
+        | {
+            "lr": h.recipe.lr,
+            "seed": h.recipe.seed,
+            "parameters": parameters,
+            "tokens": h.recipe.steps * h.recipe.batch * CONTEXT,
+            "bits": bits(h.test, h.diverged),
+            "averaged": bits(h.averaged, h.diverged),
+            "train": bits(h.train, h.diverged),
+            "diverged": h.diverged,
+            "together": h.together,
+            "seconds": round(seconds, 1),
+            "throughput": None if math.isnan(h.throughput) else round(h.throughput),
+        }
+        for h in histories
+    ]
+
+
+def bits(losses: np.ndarray, diverged: int | None) -> float | None:
+    """The last loss in bits per byte; none for a training that diverged."""
+    if diverged is not None or not math.isfinite(losses[-1]):
+        return None
+    return round(float(losses[-1]) / math.log(2), 6)
+
+
+def work(cells: Sequence[Cell], deadline: float, tiny: bool, answers: Any) -> None:
+    """Train cells one after the other, until no time is left for the next; a cell that fails is reported."""
+    torch.set_num_threads(1)
+    slowness = 1.0
+    for cell in cells:
+        if time.time() + slowness * cell.seconds > deadline:
+            break
+        began = time.monotonic()
+        try:
+            answers.put(trained_rows(cell, tiny))
+        except Exception as error:  # whatever it is, the other cells go on
+            answers.put([asdict(cell) | {"error": f"{type(error).__name__}: {error}"}])
+        slowness = max(0.5, (time.monotonic() - began - LAUNCHED * (cell is cells[0])) / cell.seconds)
+    answers.put(None)
+
+
+@contextmanager
+def overlapping() -> Iterator[None]:
+    """NVIDIA's multi-process service, where there is one."""
+    with suppress(OSError):
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False, capture_output=True)
+    yield
+    with suppress(OSError):
+        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False, capture_output=True, timeout=20)
+
+
+def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: bool) -> None:
+    """All cells, a process per unit and size, `jobs` of them at a time; rows are appended to OUT as they come."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(
+            (cell.unit, cell.size, json.dumps(cell.changes), str(len(cell.lrs) * len(cell.seeds))), []
+        ).append(cell)
+    context, waiting, running = get_context("spawn"), list(groups.values()), 0
+    answers, began = context.Queue(), time.time()
+    processes: list[Any] = []
+    while waiting or running:
+        while waiting and running < jobs:
+            group = waiting.pop(0)
+            if time.time() + LAUNCHED + group[0].seconds > deadline and not tiny:
+                continue
+            processes.append(context.Process(target=work, args=(group, deadline, tiny, answers), daemon=True))
+            processes[-1].start()
+            running += 1
+        if not running:
+            break
+        rows = answers.get(timeout=max(30.0, deadline - time.time() + 60))
+        if rows is None:
+            running -= 1
+            continue
+        with out.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        losses = [row.get("averaged") or row.get("bits") or row.get("error") or "diverged" for row in rows]
+        first = rows[0]
+        print(
+            f"{time.time() - began:4.0f} s {first['kind']} {first['variant']} {first['unit']} {first['size']} "
+            f"{first['steps']}: {' '.join(f'{v:.4f}' if isinstance(v, float) else str(v) for v in losses)}"
+            f"  {first.get('throughput') or 0:.2g}/s {first.get('seconds', 0):.0f} s",
+            flush=True,
+        )
+    for process in processes:
+        process.join(timeout=5)
+
+
+def read_rows(out: Path) -> list[dict[str, Any]]:
+    """The rows of a record without its facts and failures; none where there is no record yet."""
+    if not out.exists():
+        return []
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if "kind" in row and "error" not in row]
+
+
+def pilot_cells() -> list[Cell]:
+    """What makes seeds of 1.3M bimodal: attention that has to find copies in two layers, warm-up or beta2?"""
+    old = {"warmup": 100, "average": 0.02, "options": {}}
+    shift = {"options": {"key_shift": 1.0}}
+    variants: dict[str, dict[str, Any]] = {
+        "as it was": old,
+        "warm-up 5 %": old | {"warmup": 275},
+        "beta2 0.9": old | {"beta2": 0.9},
+        "key shift": old | shift,
+        "key shift, warm-up 2 %": old | shift | {"warmup": 110},
+        "key shift, warm-up 2 %, beta2 0.98": old | shift | {"warmup": 110, "beta2": 0.98},
+    }
+    cells = [
+        Cell("pilot", "relu2", "1.3M", 5493, (0.0023,), tuple(range(6)), name, tuple(changes.items()))
+        for name, changes in variants.items()
+    ]
+    for unit, size, lr in (("swiglu", "1.3M", 0.0035), ("relu2", "3.2M", 0.0018), ("relu2", "0.2M", 0.0045)):
+        for name in ("as it was", "key shift, warm-up 2 %"):
+            cells.append(Cell("pilot", unit, size, 5493, (lr,), tuple(range(6)), name, tuple(variants[name].items())))
+    for name in ("as it was", "key shift, warm-up 2 %"):
+        changes = variants[name] | {"warmup": 50}
+        cells.append(Cell("pilot", "relu2", "1.3M", 1373, (0.0023,), tuple(range(6)), name, tuple(changes.items())))
+    return cells
+
+
+def rule(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], float]:
+    """The learning rate of every unit, size and number of steps: log lr = a_unit + s log d_model + t log steps.
+
+    Fitted by least squares to the best rates of all sweeps whose best lies inside, each the vertex of the parabola
+    through the lowest loss and its two neighbors in log lr.
+    """
+    best = {}
+    for unit in UNITS:
+        for size in SIZES:
+            for steps in SWEPT:
+                vertex = swept_best(rows, unit, size, steps)
+                if vertex is not None:
+                    best[unit, size, steps] = vertex[0]
+    design = [
+        [float(unit == u) for u in UNITS] + [math.log(DECODER_SIZES[size].d_model / 192), math.log(steps / 2747)]
+        for unit, size, steps in best
+    ]
+    solution = np.linalg.lstsq(np.array(design), np.log(list(best.values())), rcond=None)[0]
+    return {
+        (unit, size, steps): float(
+            np.exp(
+                solution[UNITS.index(unit)]
+                + solution[-2] * math.log(DECODER_SIZES[size].d_model / 192)
+                + solution[-1] * math.log(steps / 2747)
+            )
+        )
+        for unit in UNITS
+        for size in SIZES
+        for steps in STEPS
+    }
+
+
+def swept_best(rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int) -> tuple[float, float] | None:
+    """The best rate of a sweep and the curvature of its loss in log lr; None where the best is at an end."""
+    points = sorted(
+        (row["lr"], row["averaged"] if row["averaged"] is not None else math.inf)
+        for row in rows
+        if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
+    )
+    if len(points) < 3:
+        return None
+    lowest = min(range(len(points)), key=lambda i: points[i][1])
+    if lowest in (0, len(points) - 1):
+        return None
+    x, y = zip(*((math.log(lr), loss) for lr, loss in points[lowest - 1 : lowest + 2]), strict=True)
+    if not all(map(math.isfinite, y)):
+        return math.exp(x[1]), math.nan
+    a, b, _ = np.polyfit(np.array(x) - x[1], y, 2)
+    return math.exp(x[1] - b / (2 * a)), float(2 * a)
+
+
+def sweep_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
+    """Sweeps that are missing, the largest sizes first; one whose best rate lies at an end goes on beyond it."""
+    cells = []
+    for size in reversed(SIZES):
+        for unit in UNITS:
+            for steps in SWEPT:
+                center = CENTERS[unit] * (192 / DECODER_SIZES[size].d_model) ** 0.7
+                done = sorted(
+                    (row["lr"], row["averaged"])
+                    for row in rows
+                    if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
+                )
+                if not done:
+                    lrs = tuple(float(f"{center * f:.4g}") for f in FACTORS)
+                elif swept_best(rows, unit, size, steps) is None:
+                    low = min(done, key=lambda pair: pair[1] if pair[1] is not None else math.inf)[0] == done[0][0]
+                    lrs = tuple(float(f"{(done[0][0] / 2**i if low else done[-1][0] * 2**i):.4g}") for i in range(1, 6))
+                else:
+                    continue
+                cells.append(Cell("sweep", unit, size, steps, lrs, (0,)))
+    return cells
+
+
+def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
+    """Trainings that are missing, the smallest sizes first."""
+    rates, done = rule(rows), {(row["kind"], row["variant"], row["unit"], row["size"], row["steps"]) for row in rows}
+    cells = [
+        Cell("grid", unit, size, steps, (float(f"{rates[unit, size, steps]:.4g}"),), SEEDS)
+        for size in SIZES
+        for unit in UNITS
+        for steps in STEPS
+    ]
+    return [cell for cell in cells if cell.key not in done]
+
+
+def main(
+    part: Annotated[str, typer.Argument(help="pilot, sweep or grid.")],
+    out: Path,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 6,
+    seconds: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 560.0,
+    tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU.")] = False,
+) -> None:
+    """Compute what OUT does not have yet."""
+    deadline = time.time() + seconds
+    out.parent.mkdir(parents=True, exist_ok=True)
+    device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    facts = {"facts": {"device": device, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}}
+    facts["facts"]["command"] = f"python benchmarks/gpu_gain.py {part} {out}"
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(facts) + "\n")
+    with overlapping():
+        if part == "pilot":
+            compute(pilot_cells(), out, jobs, deadline, tiny)
+            return
+        for _ in range(2):  # a sweep may go on once
+            compute(sweep_cells(read_rows(out)), out, jobs, deadline, tiny)
+        if part == "grid" and (tiny or not sweep_cells(read_rows(out))):
+            compute(grid_cells(read_rows(out)), out, jobs, deadline, tiny)
+
+
+if __name__ == "__main__":
+    typer.run(main)
