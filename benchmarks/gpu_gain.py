@@ -1,10 +1,9 @@
 """Where the gate's gain sits: the trainings of docs/results/ladder-design.md, as rows of a record, on a GPU.
 
-    python benchmarks/gpu_gain.py pilot results/ladder/pilot.jsonl
-    python benchmarks/gpu_gain.py grid results/ladder/grid.jsonl --seconds 560
+    python benchmarks/gpu_gain.py results/ladder/grid.jsonl --seconds 560
 
-Both need enwik8 below GATELAB_DATA (text/enwik8.gz). A record that exists is continued: rows that it has are not
-computed again. `grid` first runs the sweeps of learning rates, then the trainings at the rates of the rule that all
+It needs enwik8 below GATELAB_DATA (text/enwik8.gz). A record that exists is continued: rows that it has are not
+computed again. It first runs the sweeps of learning rates, then the trainings at the rates of the rule that all
 sweeps make; whatever does not fit into `--seconds` is left for the next call. Every unit and size has a process of its
 own, which compiles once and trains all its cells; NVIDIA's multi-process service lets processes overlap. `--tiny` is
 the same in small, for a CPU.
@@ -44,8 +43,8 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # learning rates of a sweep over the one i
 # Where sweeps are centered, for d_model 192; from the sweeps of results/ladder/enwik8.json.
 CENTERS = {"swiglu": 0.0040, "geglu": 0.0040, "gelu": 0.0030, "relu2": 0.0025}
 LAUNCHED = 45.0  # seconds that a process takes before its first step
-# Tokens per second of five models together on an H200, beside others, for the plan alone.
-SPEEDS = {"0.1M": 3e7, "0.2M": 2.6e7, "0.4M": 2.2e7, "0.8M": 1.5e7, "1.6M": 9e6, "3.2M": 6.5e6, "6.4M": 4e6}
+# Tokens per second of all processes on an H200, for the plan alone.
+SPEEDS = {"0.1M": 3.2e7, "0.2M": 2.8e7, "0.4M": 2.4e7, "0.8M": 1.8e7, "1.6M": 1.2e7, "3.2M": 7.5e6, "6.4M": 4.3e6}
 
 
 @dataclass(frozen=True)
@@ -58,23 +57,20 @@ class Cell:
     steps: int
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
-    variant: str = "plain"
-    changes: tuple[tuple[str, Any], ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What a record knows the cell by: rates of a sweep may move, cells may not be computed twice."""
-        return self.kind, self.variant, self.unit, self.size, self.steps
+        return self.kind, self.unit, self.size, self.steps
 
-    @property
-    def seconds(self) -> float:
+    def seconds(self, jobs: int) -> float:
         """The time that it should take beside others."""
-        return len(self.lrs) * len(self.seeds) * self.steps * BATCH * CONTEXT / SPEEDS.get(self.size, 1e7)
+        return jobs * len(self.lrs) * len(self.seeds) * self.steps * BATCH * CONTEXT / SPEEDS[self.size]
 
 
 def design_changes(steps: int) -> dict[str, Any]:
     """What the design has that the recipe of a decoder does not."""
-    return {"warmup": max(50, steps // 50), "average": 0.02, "options": {"key_shift": 1.0}}
+    return {"warmup": max(50, steps // 50), "average": 0.02, "options": {"taps": 4, "sharpness": 16.0}}
 
 
 def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
@@ -88,7 +84,6 @@ def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
         "evaluations": 1,
         "test_size": 2000,
         **design_changes(cell.steps),
-        **dict(cell.changes),
     }
     if tiny:
         values |= {"batch": 4, "steps": 6, "warmup": 2, "test_size": 8, "size": "tiny"}
@@ -99,8 +94,7 @@ def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
     histories = train_many(members, data=data, compile=torch.cuda.is_available(), progress=False)
     seconds = time.monotonic() - began
     parameters = DECODER_SIZES[first.size].body_count(as_unit(cell.unit))
-    plain = asdict(cell) | {"changes": dict(cell.changes)}
-    plain = {name: value for name, value in plain.items() if name not in ("lrs", "seeds")}
+    plain = {name: value for name, value in asdict(cell).items() if name not in ("lrs", "seeds")}
     return [
         plain
         | {
@@ -127,19 +121,19 @@ def bits(losses: np.ndarray, diverged: int | None) -> float | None:
     return round(float(losses[-1]) / math.log(2), 6)
 
 
-def work(cells: Sequence[Cell], deadline: float, tiny: bool, answers: Any) -> None:
+def work(cells: Sequence[Cell], jobs: int, deadline: float, tiny: bool, answers: Any) -> None:
     """Train cells one after the other, until no time is left for the next; a cell that fails is reported."""
     torch.set_num_threads(1)
     slowness = 1.0
     for cell in cells:
-        if time.time() + slowness * cell.seconds > deadline:
+        if time.time() + slowness * cell.seconds(jobs) > deadline and not tiny:
             break
         began = time.monotonic()
         try:
             answers.put(trained_rows(cell, tiny))
         except Exception as error:  # whatever it is, the other cells go on
             answers.put([asdict(cell) | {"error": f"{type(error).__name__}: {error}"}])
-        slowness = max(0.5, (time.monotonic() - began - LAUNCHED * (cell is cells[0])) / cell.seconds)
+        slowness = max(0.5, (time.monotonic() - began - LAUNCHED * (cell is cells[0])) / cell.seconds(jobs))
     answers.put(None)
 
 
@@ -157,18 +151,16 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
     """All cells, a process per unit and size, `jobs` of them at a time; rows are appended to OUT as they come."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(
-            (cell.unit, cell.size, json.dumps(cell.changes), str(len(cell.lrs) * len(cell.seeds))), []
-        ).append(cell)
+        groups.setdefault((cell.unit, cell.size), []).append(cell)
     context, waiting, running = get_context("spawn"), list(groups.values()), 0
     answers, began = context.Queue(), time.time()
     processes: list[Any] = []
     while waiting or running:
         while waiting and running < jobs:
             group = waiting.pop(0)
-            if time.time() + LAUNCHED + group[0].seconds > deadline and not tiny:
+            if time.time() + LAUNCHED + group[0].seconds(jobs) > deadline and not tiny:
                 continue
-            processes.append(context.Process(target=work, args=(group, deadline, tiny, answers), daemon=True))
+            processes.append(context.Process(target=work, args=(group, jobs, deadline, tiny, answers), daemon=True))
             processes[-1].start()
             running += 1
         if not running:
@@ -182,7 +174,7 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
         losses = [row.get("averaged") or row.get("bits") or row.get("error") or "diverged" for row in rows]
         first = rows[0]
         print(
-            f"{time.time() - began:4.0f} s {first['kind']} {first['variant']} {first['unit']} {first['size']} "
+            f"{time.time() - began:4.0f} s {first['kind']} {first['unit']} {first['size']} "
             f"{first['steps']}: {' '.join(f'{v:.4f}' if isinstance(v, float) else str(v) for v in losses)}"
             f"  {first.get('throughput') or 0:.2g}/s {first.get('seconds', 0):.0f} s",
             flush=True,
@@ -197,31 +189,6 @@ def read_rows(out: Path) -> list[dict[str, Any]]:
         return []
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     return [row for row in rows if "kind" in row and "error" not in row]
-
-
-def pilot_cells() -> list[Cell]:
-    """What makes seeds of 1.3M bimodal: attention that has to find copies in two layers, warm-up or beta2?"""
-    old = {"warmup": 100, "average": 0.02, "options": {}}
-    shift = {"options": {"key_shift": 1.0}}
-    variants: dict[str, dict[str, Any]] = {
-        "as it was": old,
-        "warm-up 5 %": old | {"warmup": 275},
-        "beta2 0.9": old | {"beta2": 0.9},
-        "key shift": old | shift,
-        "key shift, warm-up 2 %": old | shift | {"warmup": 110},
-        "key shift, warm-up 2 %, beta2 0.98": old | shift | {"warmup": 110, "beta2": 0.98},
-    }
-    cells = [
-        Cell("pilot", "relu2", "1.3M", 5493, (0.0023,), tuple(range(6)), name, tuple(changes.items()))
-        for name, changes in variants.items()
-    ]
-    for unit, size, lr in (("swiglu", "1.3M", 0.0035), ("relu2", "3.2M", 0.0018), ("relu2", "0.2M", 0.0045)):
-        for name in ("as it was", "key shift, warm-up 2 %"):
-            cells.append(Cell("pilot", unit, size, 5493, (lr,), tuple(range(6)), name, tuple(variants[name].items())))
-    for name in ("as it was", "key shift, warm-up 2 %"):
-        changes = variants[name] | {"warmup": 50}
-        cells.append(Cell("pilot", "relu2", "1.3M", 1373, (0.0023,), tuple(range(6)), name, tuple(changes.items())))
-    return cells
 
 
 def rule(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], float]:
@@ -300,7 +267,7 @@ def sweep_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
 
 def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     """Trainings that are missing, the smallest sizes first."""
-    rates, done = rule(rows), {(row["kind"], row["variant"], row["unit"], row["size"], row["steps"]) for row in rows}
+    rates, done = rule(rows), {(row["kind"], row["unit"], row["size"], row["steps"]) for row in rows}
     cells = [
         Cell("grid", unit, size, steps, (float(f"{rates[unit, size, steps]:.4g}"),), SEEDS)
         for size in SIZES
@@ -311,7 +278,6 @@ def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
 
 
 def main(
-    part: Annotated[str, typer.Argument(help="pilot, sweep or grid.")],
     out: Path,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 6,
     seconds: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 560.0,
@@ -322,16 +288,13 @@ def main(
     out.parent.mkdir(parents=True, exist_ok=True)
     device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     facts = {"facts": {"device": device, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}}
-    facts["facts"]["command"] = f"python benchmarks/gpu_gain.py {part} {out}"
+    facts["facts"]["command"] = f"python benchmarks/gpu_gain.py {out}"
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(facts) + "\n")
     with overlapping():
-        if part == "pilot":
-            compute(pilot_cells(), out, jobs, deadline, tiny)
-            return
         for _ in range(2):  # a sweep may go on once
             compute(sweep_cells(read_rows(out)), out, jobs, deadline, tiny)
-        if part == "grid" and (tiny or not sweep_cells(read_rows(out))):
+        if tiny or not sweep_cells(read_rows(out)):
             compute(grid_cells(read_rows(out)), out, jobs, deadline, tiny)
 
 

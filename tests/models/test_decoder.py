@@ -11,6 +11,7 @@ from torch.nn import functional
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FeedForward
 from gatelab.models import DECODER_SIZES, Decoder, DecoderConfig
+from gatelab.models.decoder import convolved
 
 
 def drawn_head(model: Decoder, seed: int = 0) -> Decoder:
@@ -39,15 +40,13 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
     rows = [norm(model.tokens.weight[t]) for t in tokens]
     for block in model.blocks:
         parts = [block.qkv.weight @ norm(x) for x in rows]
+        if c.taps > 1:  # queries and keys of the last tokens, as far as there are any
+            plain, both = [p.clone() for p in parts], 2 * c.d_model
+            for i, p in enumerate(parts):
+                p[:both] = sum(block.taps[lag] * plain[i - lag][:both] for lag in range(min(c.taps, i + 1)))
         mixed = [torch.zeros(c.d_model, dtype=rows[0].dtype) for _ in rows]
         for h in range(c.heads):
             q, key, v = ([p[s * c.d_model + h * k : s * c.d_model + (h + 1) * k] for p in parts] for s in range(3))
-            if c.key_shift:  # pair by pair: the later half of the frequencies is that of the token before
-                slow = [j for j in range(k) if j % (k // 2) >= k // 4]
-                own = [p.clone() for p in key]
-                for i in range(1, len(rows)):
-                    key[i] = own[i].clone()
-                    key[i][slow] = own[i - 1][slow]
             q, key = ([turned(norm(p), i) for i, p in enumerate(each)] for each in (q, key))
             for i in range(len(rows)):
                 scores = torch.stack([q[i] @ key[j] for j in range(i + 1)]) * (c.sharpness or k**0.5) / k
@@ -60,7 +59,7 @@ def written_out(model: Decoder, tokens: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("unit", ["gelu", "swiglu", "gqu"])
 @pytest.mark.parametrize(
-    "options", [{"vocabulary": 40}, {"vocabulary": 2000, "sharpness": 9.0, "base": 100.0}, {"key_shift": 1.0}]
+    "options", [{"vocabulary": 40}, {"vocabulary": 2000, "sharpness": 9.0, "base": 100.0}, {"taps": 3}]
 )
 def test_it_is_the_decoder_written_out(unit: str, options: dict[str, float]) -> None:
     model = drawn_head(Decoder("tiny", unit, dtype=torch.float64, seed=3, **options))
@@ -71,6 +70,19 @@ def test_it_is_the_decoder_written_out(unit: str, options: dict[str, float]) -> 
         following = tokens.roll(1)
         expected = functional.cross_entropy(model(tokens[None])[0], following)
         torch.testing.assert_close(model.loss(tokens[None], following[None]), expected)
+
+
+def test_with_taps_keys_begin_as_the_queries_of_the_token_before() -> None:
+    model = Decoder("tiny", "swiglu", taps=4, dtype=torch.float64)
+    d = model.config.d_model
+    rows = torch.randn(9, d, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for block in model.blocks:
+        queries, keys = convolved(rows @ block.qkv.weight[: 2 * d].mT, block.taps, 9).split(d, -1)
+        shorter = block.taps.detach().clone()
+        shorter[-1] = 0  # a key has room for one token fewer
+        expected = convolved(rows @ block.qkv.weight[:d].mT, shorter[:, :d], 9)
+        torch.testing.assert_close(keys[1:], expected[:-1])
+        assert not torch.allclose(keys, queries)
 
 
 class Own(nn.Module):
@@ -144,7 +156,5 @@ def test_bad_sizes_say_the_way_out() -> None:
         Decoder("tiny")(torch.zeros(1, 33, dtype=torch.int64))
     with pytest.raises(GatelabError, match="sharpness is inf; give a finite number"):
         DecoderConfig(sharpness=float("inf"))
-    with pytest.raises(GatelabError, match=r"key_shift is 0.5; give 0 or 1"):
-        DecoderConfig(key_shift=0.5)
     with pytest.raises(GatelabError, match="decoder size"):
         Decoder("25M")

@@ -47,9 +47,9 @@ class DecoderConfig:
 
     Normed queries and keys of k numbers have products of k at most: `sharpness` is what they are divided by k and
     multiplied with, so that attention's logits lie between it and its negative; 0 is the usual sqrt(k). `base` is that
-    of the wavelengths of rotary positions. With `key_shift` 1 the slowly rotating half of each key comes from the token
-    before (0: from its own): a layer can then look up what followed an earlier copy of a token, and copying does not
-    wait for two layers to find each other.
+    of the wavelengths of rotary positions. With
+    `taps` above 1 queries and keys are sums over so many tokens, with learned weights; keys begin as the queries of the
+    token before, so that attention finds what followed an earlier copy of the text from the first step on.
 
     >>> DECODER_SIZES["0.4M"].parameter_count("gelu") == DECODER_SIZES["0.4M"].parameter_count("swiglu")
     True
@@ -66,7 +66,7 @@ class DecoderConfig:
     width: int = 1536
     sharpness: float = 0.0
     base: float = 10000.0
-    key_shift: float = 0.0
+    taps: int = 1
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -75,8 +75,6 @@ class DecoderConfig:
                 f"d_model {self.d_model} over {self.heads} heads is odd, and rotary positions turn pairs of numbers; "
                 "give another number of heads"
             )
-        if self.key_shift not in (0, 1):
-            raise GatelabError(f"key_shift is {self.key_shift!r}; give 0 or 1")
 
     @property
     def attention_scale(self) -> float:
@@ -148,12 +146,14 @@ def rotated(x: Tensor, by: Tensor) -> Tensor:
     return (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
 
 
-def shifted(keys: Tensor) -> Tensor:
-    """Keys (..., T, k) whose slowly rotating half of the pairs (i, i + k/2) is that of the token before."""
-    pairs = keys.unflatten(-1, (2, -1))
-    before = torch.cat((pairs[..., :1, :, :], pairs[..., :-1, :, :]), -3)
-    fast = pairs.shape[-1] // 2
-    return torch.cat((pairs[..., :fast], before[..., fast:]), -1).flatten(-2)
+def convolved(x: Tensor, taps: Tensor, length: int) -> Tensor:
+    """Rows (..., N T, d) of sequences of that length, each number summed over the last tokens by its own weights."""
+    sequences = x.unflatten(-2, (-1, length))
+    total = sequences * taps[..., 0, :].unsqueeze(-2).unsqueeze(-2).to(x.dtype)
+    for lag in range(1, taps.shape[-2]):
+        before = functional.pad(sequences[..., :-lag, :], (0, 0, lag, 0))
+        total = total + before * taps[..., lag, :].unsqueeze(-2).unsqueeze(-2).to(x.dtype)
+    return total.flatten(-3, -2)
 
 
 class DecoderBlock(nn.Module):
@@ -162,9 +162,12 @@ class DecoderBlock(nn.Module):
     def __init__(self, config: DecoderConfig, feed: FeedForward | UserBlock) -> None:
         super().__init__()
         d = config.d_model
-        self.heads, self.scale, self.key_shift = config.heads, config.attention_scale, config.key_shift
+        self.heads, self.scale = config.heads, config.attention_scale
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.out = nn.Linear(d, d, bias=False)
+        self.register_parameter("taps", None)
+        if config.taps > 1:
+            self.taps = nn.Parameter(torch.empty(config.taps, 2 * d))
         self.feed_forward = feed
 
     def forward(self, x: Tensor, by: Tensor) -> Tensor:
@@ -174,10 +177,12 @@ class DecoderBlock(nn.Module):
 
     def attention(self, x: Tensor, by: Tensor) -> Tensor:
         """Causal attention with normed queries and keys, which are turned by their positions."""
-        joined = (x @ self.qkv.weight.mT).reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
+        joined = x @ self.qkv.weight.mT
+        if self.taps is not None:
+            both, values = joined.split((2 * x.shape[-1], x.shape[-1]), -1)
+            joined = torch.cat((convolved(both, self.taps, by.shape[1]), values), -1)
+        joined = joined.reshape(-1, by.shape[1], 3, self.heads, x.shape[-1] // self.heads)
         q, k, v = joined.permute(2, 0, 3, 1, 4).unbind()
-        if self.key_shift:
-            k = shifted(k)
         q, k = rotated(rms(q), by), rotated(rms(k), by)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
         return mixed.transpose(1, 2).reshape(x.shape) @ self.out.weight.mT
@@ -227,11 +232,18 @@ class Decoder(nn.Module):
             self.head = nn.Linear(c.d_model, c.vocabulary, bias=False)
         self.to(dtype)
         initialise(self, seed)
+        generator = torch.Generator().manual_seed(layer_seeds(seed, c.layers + 1)[-1])
         with torch.no_grad():
             self.head.weight.zero_()
             for name, p in self.named_parameters():
                 if name.endswith((".out.weight", "feed_forward.D")):
                     p /= (2 * c.layers) ** 0.5
+                elif name.endswith("qkv.weight") and c.taps > 1:
+                    p[c.d_model : 2 * c.d_model] = p[: c.d_model]
+                elif name.endswith(".taps"):
+                    queries, keys = p.split(c.d_model, 1)
+                    queries.copy_(torch.randn(queries.shape, generator=generator) / c.taps**0.5)
+                    keys[0], keys[1:] = 0, queries[:-1]
 
     def forward(self, tokens: Tensor, following: Tensor | None = None) -> Tensor:
         """Logits; with the tokens that follow the mean cross-entropy of these, in nats a token, of every model."""
