@@ -18,6 +18,7 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward.catalogue import CATALOGUE, unit_name
 from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import activation, activations
+from gatelab.feedforward.sources import source_key
 
 UNITS = {spec.name: Unit(spec.gate_name, spec.factors, spec.name, spec.description) for spec in CATALOGUE.values()}
 
@@ -71,7 +72,8 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
         chosen: the unit.
 
     Returns:
-        Its name with its gate and factors, or, for a user's own, with the name that it can be imported by.
+        Its name with its gate and factors, or, for a user's own, with the name that it can be imported by and the hash
+        of its source: what a store keeps of the unit is not that of the unit after a change.
 
     >>> describe(unit("glu"))
     {'name': 'glu', 'gate': 'relu', 'factors': 1}
@@ -90,13 +92,28 @@ def describe(chosen: AnyUnit) -> dict[str, Any]:
                 f"the unit {chosen.name!r} cannot be found by name from another process; to keep its runs in a file, "
                 "or to compute them elsewhere, move it into a module of its own and import it from there"
             )
-        return {"name": chosen.name, "import": dotted}
+        return {"name": chosen.name, "import": dotted, **source_of(own)}
     if chosen.gate.name not in activations() or activation(chosen.gate.name) != chosen.gate:
         raise GatelabError(
             f"the gate of unit {chosen.name!r} is a function of your own; to keep its runs in a store, give the whole "
             "unit as a function in a module"
         )
     return {"name": chosen.name, "gate": chosen.gate.name, "factors": chosen.factors}
+
+
+def source_of(own: Any) -> dict[str, str]:
+    """The hash of the source of a user's unit, under its name in a description; compiled functions have none."""
+    return {} if inspect.isbuiltin(own) else {"source": source_key(own)}
+
+
+def check_source(description: Mapping[str, Any]) -> None:
+    """Refuse to compute a run of a user's unit that was planned with another source than this process imports."""
+    planned = description.get("source")
+    if planned is not None and source_of(imported(description["import"])) != {"source": planned}:
+        raise GatelabError(
+            f"the source of the unit {description['name']!r} has changed since this run was planned; start Python "
+            "anew, and give every machine the same file"
+        )
 
 
 def restore(description: Mapping[str, Any]) -> AnyUnit:
