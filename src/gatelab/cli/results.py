@@ -52,7 +52,7 @@ LOST = {
     "unknown": "not here: the record is from an older gatelab, which kept networks in a folder beside the store",
 }
 
-app = typer.Typer(
+app = output.Application(
     name="results",
     help="List, show, check, copy, export, compare and prune what a store holds.",
     epilog="Example: gatelab results list --store runs.db",

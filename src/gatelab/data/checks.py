@@ -137,12 +137,12 @@ def without_row_labels(value: Any, what: str) -> Any:
     if not labels:
         return value
     names = ", ".join(repr(value.columns[i]) for i in labels)
-    warn_of_labels(f"{what}: the column {names} labels the rows and is left out; rename it to use it")
+    warn_of_columns(f"{what}: the column {names} labels the rows and is left out; rename it to use it")
     return value.iloc[:, [i for i in range(value.shape[1]) if i not in labels]]
 
 
-def warn_of_labels(message: str) -> None:
-    """Warn of a column that is left out."""
+def warn_of_columns(message: str) -> None:
+    """Warn of how the columns of a table are read."""
     # The level of whoever called from_arrays, from_file or fit is not one number, so that it points at gatelab.
     warnings.warn(message, UserWarning, stacklevel=2)
 

@@ -503,12 +503,13 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
     if not isinstance(table, dict) or sorted(table.values()) != list(range(len(table))) or len(table) > 2**16:
         raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
     end = table.pop(END, None)
+    alphabet = import_tokenizers().pre_tokenizers.ByteLevel.alphabet()
     # The library would not say which of its tokens a list of merges lacks, and would leave out bytes without a word.
     try:
         merges = [(left, right) for left, right in pairs]
         for left, right in merges:
             _ = table[left], table[right], table[left + right]
-        for letter in import_tokenizers().pre_tokenizers.ByteLevel.alphabet():
+        for letter in alphabet:
             table[letter]
     except (KeyError, ValueError) as error:
         raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {way_out}") from error
