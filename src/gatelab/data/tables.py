@@ -27,9 +27,11 @@ import numpy as np
 from gatelab.arrays import Array
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import as_path
 
 PART = 2**20  # numbers that are read at once
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+FILES = "give a CSV, Parquet, .npy or .npz file"
 WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
 Selector = str | int
 Parts = Iterator[tuple[Array, float]]
@@ -109,9 +111,9 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     >>> table.columns, table.y.ravel()
     (('when', 'speed'), array([1., 3.]))
     """
-    path = Path(path)
+    path = as_path(path, FILES)
     if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+        raise GatelabError(f"there is no file {path}; {FILES}")
     source = open_columns(path)
     if source.count < 2:
         raise GatelabError(
