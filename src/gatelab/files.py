@@ -23,13 +23,7 @@ def either(names: Sequence[str]) -> str:
 
 
 def as_path(path: object, remedy: str) -> Path:
-    """A path that a user gives; what is none is refused with the remedy.
-
-    >>> as_path(None, "give a CSV file")
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: None is no path; give a CSV file
-    """
+    """A path that a user gives; what is none is refused with the remedy."""
     if isinstance(path, str | PathLike):
         return Path(path)
     raise GatelabError(f"{path!r} is no path; {remedy}")

@@ -515,5 +515,7 @@ def test_tables_of_arrow_and_polars_have_names_and_text_in_them_a_way_out(librar
     x = np.linspace(0, 1, 30)
     problem = Problem.from_arrays(table({"a": x, "b": x**2}), x + x**2)
     assert problem.columns == ("a", "b") and problem.train.n == 24
-    with pytest.raises(GatelabError, match=r"could not convert .*; give a numeric array .*, dates and gaps to gl.Gated"):
+    with pytest.raises(
+        GatelabError, match=r"could not convert .*; give a numeric array .*, dates and gaps to gl.Gated"
+    ):
         Problem.from_arrays(table({"a": x, "t": ["u", "v"] * 15}), x)

@@ -306,7 +306,7 @@ def test_a_full_store_ends_the_sweep_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray tries for three minutes, in which nothing was said: a port that nobody listens at, and one of another kind."""
+    """Ray tries for three minutes, in which nothing was said: nobody listens, or somebody else does."""
     ray = types.SimpleNamespace(is_initialized=lambda: False, init=lambda **_: pytest.fail("Ray was asked to join"))
     monkeypatch.setattr(ray_backend, "require_ray", lambda: ray)
     monkeypatch.setattr(ray_backend.answers, "__defaults__", (0.5,))

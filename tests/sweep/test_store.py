@@ -392,7 +392,7 @@ def test_places_where_no_file_can_be(tmp_path: Path, path: str) -> None:
 
 
 def test_read_only_folder_and_file(tmp_path: Path) -> None:
-    """For real: as a user who has no rights there, for root may write anywhere. What is there can be read and copied."""
+    """For real: as a user who has no rights there, for root may write anywhere. Stores can be read and copied."""
     path, copy = tmp_path / "folder" / "runs #1.db", tmp_path / "out" / "copy.db"
     with Store(path) as store:
         store.put(record(1), {"G": np.ones(2)})

@@ -26,7 +26,6 @@ from gatelab.display import Listener, reporting
 from gatelab.errors import GatelabError
 from gatelab.files import either
 
-
 # What the parameters of all commands are called that name a file to write, and those that name one to read.
 WRITTEN = ("out", "csv", "save", "plot", "export", "to")
 READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store", "other")

@@ -80,7 +80,7 @@ def matrix(value: Any, what: str) -> Array:
 
 
 def names_of(value: Any) -> tuple[str, ...]:
-    """The names of the columns of a table of pandas, polars or pyarrow, or of a single column; none unless all are text.
+    """The names of the columns of a table, of pandas, polars or pyarrow, or of one column; none unless all are text.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"a": [1.0], "b": [2.0]})

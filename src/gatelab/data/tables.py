@@ -92,16 +92,9 @@ def label_of(names: Sequence[str], i: int) -> str:
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
     """The columns of a file as inputs and targets.
 
-    Columns are given by name or by number, counted from 0, one or several. A column that labels the rows, such as the
+    Columns are given by name or by number, counted from 0, one or several; the target is the last column, or what the
+    file calls y, and the inputs are all others, unless given. A column that labels the rows, such as the
     index that a data frame writes along, is no input unless it is given; a warning says so.
-
-    Args:
-        path: a CSV, Parquet, .npy or .npz file.
-        target: the target columns; the last one, or what the file calls y, unless given.
-        inputs: the input columns; all others unless given.
-
-    Returns:
-        A `Table`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -326,30 +319,28 @@ def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
     True
     """
     places = [i for i, cell in enumerate(first) if is_number(cell)]
-    texts = [i for i in range(len(first)) if i not in places and first[i].strip().lower() not in MISSING]
     if not places:
         return True
     if not body or not all(re.fullmatch(r"[0-9.]+", first[i].strip()) for i in places):
         return False
+    texts = [i for i in range(len(first)) if i not in places and first[i].strip().lower() not in MISSING]
+    named = any(all(is_number(row[i]) for row in body) for i in texts)
     numbers = np.array([float(first[i]) for i in places])
     rows = np.array([[float(row[i]) if is_number(row[i]) else np.nan for i in places] for row in body])
-    named = any(all(is_number(row[i]) for row in body) for i in texts)
     low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)  # which pass over gaps
     with np.errstate(all="ignore"):
         beyond = (numbers < 2 * low - high) | (numbers > 2 * high - low)
     years = bool(((numbers >= 1800) & (numbers <= 2100) & (numbers % 1 == 0)).all())
-    steps, below = np.diff(numbers), np.diff(rows, axis=1)
-    equal = bool(len(steps) and steps[0] > 0 and np.allclose(steps, steps[0]))
-    alike = float(np.mean(np.isclose(below, steps[0]).all(axis=1))) if equal else 0.0
-    shown = ",".join(first)
-    if len(shown) > 60:
-        shown = f"{shown[:60]}..."
-    if (years and (named or beyond.all())) or (equal and len(steps) >= 3 and alike < 0.1):
-        warn_of_columns(f"{where}: {shown} is taken as names of columns; if it is data, put a line of names above it")
+    steps = np.diff(numbers)
+    equal = len(steps) > 0 and steps[0] > 0 and np.allclose(steps, steps[0])
+    equal = equal and float(np.mean(np.isclose(np.diff(rows, axis=1), steps[0]).all(axis=1))) < 0.1
+    line = f"{where}: {','.join(first)[:60]} is taken as"
+    if (years and (named or beyond.all())) or (equal and len(steps) >= 3):
+        warn_of_columns(f"{line} names of columns; if it is data, put a line of names above it")
         return True
-    counted = equal and steps[0] == 1 and (len(steps) >= 2 or not numbers[0]) and first[places[0]].isdecimal()
-    if named or (counted and alike < 0.1) or (years and beyond.any()):
-        warn_of_columns(f"{where}: {shown} is taken as data; if these are names of columns, write them as c0,c1,...")
+    counted = equal and steps[0] == 1 and (len(steps) >= 2 or numbers[0] == 0) and first[places[0]].isdecimal()
+    if named or counted or (years and beyond.any()):
+        warn_of_columns(f"{line} data; if these are names of columns, write them as c0,c1,...")
     return False
 
 

@@ -203,15 +203,6 @@ class TextData:
         The training tokens are cut into windows that do not overlap; the tokens after the last whole one are left out.
         Every epoch goes through all windows in an order of its own, and a batch may lie across two epochs. It is a
         function of seed and step alone: a training that was cut off goes on with the batches that it would have had.
-
-        Args:
-            step: The step of the training.
-            size: How many windows its batch has.
-            context: How many tokens a window has.
-            seed: Decides, with the epoch, the order of the windows.
-
-        Returns:
-            The windows, and for each of their tokens the one that follows, both (size, context) int64.
         """
         return windows(self.train, self.epoch_starts(step, size, context, seed), context)
 
@@ -337,13 +328,7 @@ def checked_shares(
 def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[bytes, bytes, bytes]:
     """The training, validation and test bytes of a text, cut by the shares of the last two or as the literature does.
 
-    Args:
-        path: The file.
-        name: Its name; one in `SPLITS` is cut, and checked, by that.
-        shares: How much of other texts is for validation and testing. No character is cut in two.
-
-    Returns:
-        The three parts.
+    A name in `SPLITS` decides the cut, and is checked by it; of other texts no character is cut in two.
     """
     if path.suffix == ".parquet":
         raise GatelabError(
@@ -483,16 +468,7 @@ def text_parts(text: str, size: int = PART) -> Iterator[str]:
 
 
 def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE:
-    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order).
-
-    Args:
-        encoder: The first of them.
-        vocab: The second.
-        way_out: What errors say is to be done.
-
-    Returns:
-        The tokenizer, with a fingerprint.
-    """
+    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order)."""
     encoder, vocab = Path(encoder), Path(vocab)
     try:
         raw, lines = encoder.read_bytes(), vocab.read_bytes()
@@ -534,13 +510,7 @@ def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -
     The pair of neighbours that is most frequent within words becomes a token, until there are enough; of equally
     frequent ones it is that of the lowest numbers, so that a text and a size have one tokenizer.
 
-    Args:
-        raw: The text, UTF-8.
-        size: How many tokens it is to have, with the 256 bytes; there is no end of text among them.
-        progress: Called with the bytes read and those to be read; when all are read, pairs are still to be chosen.
-
-    Returns:
-        The tokenizer, with a fingerprint.
+    `size` counts the 256 bytes; there is no end of text. `progress` is called with bytes read and to be read.
     """
     key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
     encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))

@@ -42,13 +42,6 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 
     A claim at a place that its paper does not have is an error, and so is a place that is answered twice.
 
-    Args:
-        claims: The claims of each study, by the name of the study.
-        items: What the papers print.
-
-    Returns:
-        The answer to each item that has one.
-
     >>> slope = Claim("slope of the mlp", "-2.13", "-1.72", "differs", "", place="figure 2, MLP against n")
     >>> [(item.printed, answer.study) for item, answer in answers({"scaling/fig2": [slope]}).items()]
     [('-2.13', 'scaling/fig2')]
@@ -71,13 +64,6 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str, ...]:
     """What is wrong with the answers to some items.
 
-    Args:
-        items: The items that should have an answer; those that cannot be measured need none.
-        answered: The answers, as `answers` gives them.
-
-    Returns:
-        A sentence for every item without an answer, or whose claim lacks the printed number on the paper's side.
-
     >>> faults([Item("scaling", "table 9", "a row", "0.5")], {})
     ('scaling, table 9, a row: no claim answers it',)
     """
@@ -96,12 +82,6 @@ def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str,
 def in_quick(item: Item) -> bool:
     """Whether quick studies answer for an item too, or full ones alone.
 
-    Args:
-        item: A place of a paper.
-
-    Returns:
-        False for measured data, for records made on a GPU and for the longest training.
-
     >>> sum(not in_quick(item) for item in ITEMS if item.place.startswith("table 1, airfoil"))
     8
     """
@@ -110,12 +90,6 @@ def in_quick(item: Item) -> bool:
 
 def namesake(item: Item) -> str:
     """The study of the figure or table at which an item stands, for items that no claim answers yet.
-
-    Args:
-        item: A place of a paper.
-
-    Returns:
-        The name of the study; empty where no study has the name of the heading.
 
     >>> namesake(Item("scaling", "figure 2", "MLP against n")), namesake(Item("scaling", "abstract", "L(P)"))
     ('scaling/fig2', '')

@@ -47,21 +47,19 @@ def require_ray() -> Any:
 def answers(address: str, patience: float = PATIENCE) -> bool:
     """Whether something at a host and port speaks as Ray does, within some seconds: Ray itself tries for minutes."""
     place = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d+)", address)
-    if place is None:
-        return True  # not a host and a port: Ray knows at once what it is
     replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
-    def ask() -> None:
-        try:
-            with socket.create_connection((place[1], int(place[2])), timeout=patience) as connection:
-                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-                # gRPC answers with a frame of settings, which is type 4; behind TLS only the connection tells.
-                replies.put(bool(os.environ.get("RAY_USE_TLS")) or connection.recv(9)[3:4] == b"\x04")
-        except (OSError, OverflowError):
-            replies.put(False)
+    def ask(host: str, port: int) -> None:
+        with suppress(OSError, OverflowError), socket.create_connection((host, port), timeout=patience) as connection:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            # gRPC answers with a frame of settings, which is type 4; behind TLS only the connection tells.
+            replies.put(bool(os.environ.get("RAY_USE_TLS")) or connection.recv(9)[3:4] == b"\x04")
+        replies.put(False)
 
-    # A name server may take longer than any timeout of a socket.
-    threading.Thread(target=ask, daemon=True).start()
+    if place is None:
+        return True  # not a host and a port: Ray knows at once what it is
+    # In a thread, since a name server may take longer than any timeout of a socket.
+    threading.Thread(target=ask, args=(place[1], int(place[2])), daemon=True).start()
     with suppress(queue.Empty):
         return replies.get(timeout=patience)
     return False
