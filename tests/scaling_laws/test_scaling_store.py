@@ -10,7 +10,7 @@ import torch
 
 import gatelab as gl
 from gatelab.errors import GatelabError
-from gatelab.feedforward.registry import check_source, describe
+from gatelab.feedforward.registry import describe, restore
 from gatelab.scaling_laws import scaling_runs
 from gatelab.solve import rmse
 from gatelab.sweep import Store, plan
@@ -176,9 +176,9 @@ def test_a_run_of_a_unit_that_has_changed_since_it_was_planned_is_refused(tmp_pa
     (tmp_path / "late_units.py").write_text("def own(z): return z.relu()\n")
     monkeypatch.syspath_prepend(tmp_path)
     description = describe(gl.unit(importlib.import_module("late_units").own))
-    check_source(description)
+    assert restore(description).name == "own"
     with pytest.raises(GatelabError, match="the source of the unit 'own' has changed since this run was planned"):
-        check_source({**description, "source": "0" * 16})
+        restore({**description, "source": "0" * 16})
 
 
 def test_keys_of_named_units_stay_and_compiled_functions_have_no_source():

@@ -164,32 +164,12 @@ class TextData:
         return replace(self, train=self.train[:count])
 
     def starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """Where the windows of `batch` begin in the training tokens.
-
-        Args:
-            step: The step of the training.
-            size: How many windows its batch has.
-            context: How many tokens a window has; one more follows it.
-            seed: Decides, with the step, where they begin.
-
-        Returns:
-            The places, (size,) int64, each of them equally likely.
-        """
+        """Where the windows of `batch` begin in the training tokens."""
         count = self.window_count(self.train, context, "training")
         return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
 
     def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """Where the windows of `epoch_batch` begin in the training tokens.
-
-        Args:
-            step: The step of the training.
-            size: How many windows its batch has.
-            context: How many tokens a window has; one more follows it.
-            seed: Decides, with the epoch, the order of the windows.
-
-        Returns:
-            The places, (size,) int64, multiples of the context.
-        """
+        """Where the windows of `epoch_batch` begin in the training tokens."""
         count = (self.window_count(self.train, context, "training") - 1) // context + 1
         return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 

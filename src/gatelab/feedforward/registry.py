@@ -109,7 +109,7 @@ def source_of(own: Any) -> dict[str, str]:
 
 def check_source(description: Mapping[str, Any]) -> None:
     """Refuse to compute a run of a user's unit that was planned with another source than this process imports."""
-    own = imported(description["import"]) if "source" in description else None
+    own = imported(description["import"]) if description.get("source") else None
     if own is not None and source_of(own) != {"source": description["source"]}:
         raise GatelabError(
             f"the source of the unit {description['name']!r} has changed since this run was planned; start Python "
@@ -118,11 +118,12 @@ def check_source(description: Mapping[str, Any]) -> None:
 
 
 def restore(description: Mapping[str, Any]) -> AnyUnit:
-    """The unit that was described.
+    """The unit that was described, refused where its source is another now; a description without source is taken.
 
     >>> restore(describe(unit("gqu"))) == unit("gqu")
     True
     """
+    check_source(description)
     if "import" in description:
         return unit(imported(description["import"]))
     return Unit(description["gate"], description["factors"], description["name"])

@@ -30,7 +30,6 @@ from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
-from gatelab.feedforward.registry import check_source
 from gatelab.feedforward.registry import describe as describe_unit
 from gatelab.feedforward.registry import restore as restore_unit
 from gatelab.scaling_laws.result import Flag, Point, Scaling
@@ -88,7 +87,6 @@ def fit_one(
     start: Mapping[str, Any] | None = None,
 ) -> RunOutcome:
     """Fit, and keep errors, status and the network, as a file that `gl.load` reads."""
-    check_source(unit)
     target, how = restore_problem(problem), dict(options)
     if start is not None:
         how["start"] = restored_start(start, target)
