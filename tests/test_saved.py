@@ -181,6 +181,13 @@ def test_foreign_files_are_refused_in_a_line(here: Path) -> None:
     assert sorted(here.iterdir()) == before
 
 
+@pytest.mark.parametrize("path", [None, 3, ["a.safetensors"]])
+def test_what_is_no_path_is_refused_in_a_sentence(path: object) -> None:
+    for read in (gl.load, gl.Problem.from_file, gl.sweep.Store):
+        with pytest.raises(gl.GatelabError, match=r"is no path; give (a|the) "):
+            read(path)
+
+
 def test_a_network_that_ran_away_is_not_saved(fit: gl.Fit) -> None:
     problem = gl.problem("x2", n=40)
     broken = gl.fit("mlp", problem, 2)

@@ -20,13 +20,6 @@ def fingerprint(parts: Iterable[str | bytes | AnyArray], digits: int) -> str:
 
     Shapes and types of arrays are no part of it; give them as texts where they matter.
 
-    Args:
-        parts: The content.
-        digits: How many hexadecimal digits the name has, 64 at most.
-
-    Returns:
-        The first digits of a SHA-256 hash.
-
     >>> fingerprint(["x2", np.arange(3)], 12) == fingerprint([b"x2", np.arange(3).tobytes()], 12)
     True
     """

@@ -25,12 +25,6 @@ S = TypeVar("S", bound=Specification)
 def modules_in(folder: str) -> Iterator[ModuleType]:
     """The modules of a package, imported, by their `POSITION` and then by name; those without a position come last.
 
-    Args:
-        folder: the package, by its dotted name.
-
-    Yields:
-        Every module in it; packages within it are left out.
-
     >>> [module.__name__.rpartition(".")[2] for module in modules_in("gatelab.data.named")]
     ['formulas', 'measured']
     """
@@ -41,13 +35,6 @@ def modules_in(folder: str) -> Iterator[ModuleType]:
 
 def specifications(folder: str, kind: type[S]) -> dict[str, S]:
     """Every value of a kind at the top of a module of the package, by its name.
-
-    Args:
-        folder: the package, by its dotted name.
-        kind: the class of the values that are looked for.
-
-    Returns:
-        The values in the order of `modules_in`, and within a module as they are written.
 
     >>> from gatelab.feedforward.specification import UnitSpec
     >>> list(specifications("gatelab.feedforward.named", UnitSpec))[:3]

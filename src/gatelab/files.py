@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +20,13 @@ def either(names: Sequence[str]) -> str:
     '.png, .svg or .pdf'
     """
     return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def as_path(path: object, remedy: str) -> Path:
+    """A path that a user gives; what is none is refused with the remedy."""
+    if isinstance(path, str | PathLike):
+        return Path(path)
+    raise GatelabError(f"{path!r} is no path; {remedy}")
 
 
 def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None]) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatelab.errors import GatelabError
+from gatelab.files import as_path
 from gatelab.solve import Fit
 from gatelab.solve import files as fits
 from gatelab.solve.files import GIVE
@@ -39,7 +40,7 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     >>> again.unit, bool((again.predict([0.1, 0.2]) == fit.predict([0.1, 0.2])).all())
     ('glu', True)
     """
-    path = Path(path)
+    path = as_path(path, GIVE)
     beginning = _beginning(path)
     # Text has no zero bytes; a safetensors file begins with the length of its header, which has.
     if beginning.lstrip().startswith(b"{") and b"\0" not in beginning:

@@ -381,6 +381,23 @@ problems --json=3 | json
 nonsense | nonsense
 --nonsense | nonsense
 results lst | lst
+predict model.safetensors --data good.csv --out good.csv | good.csv is read by this command and would be overwritten
+predict model.safetensors --data link.csv --out good.csv | good.csv is read by this command
+predict model.safetensors --data good.csv --out sub.safetensors/../link.csv | link.csv is read by this command
+predict model.safetensors --data good.csv --out hard.csv | hard.csv is read by this command
+scale glu --data three.csv --csv three.csv | three.csv is read by this command
+scale glu --store fits.csv --csv ./fits.csv | fits.csv is read by this command
+ntk glu --data cube.npy --save cube.npy | cube.npy is read by this command
+gap --record long.json --save long.json | long.json is read by this command
+ladder --record long.json --save long.json | long.json is read by this command
+plan llm --text long.txt --save llm/config.json | config.json is read by this command
+profile llm --text long.json --out long.json | long.json is read by this command
+results show 0 --store model.safetensors --save model.safetensors | is read by this command
+fit foo | no unit is called 'foo'
+scale foo --widths 1:3 | no unit is called 'foo'
+fit paper-1d | no unit is given beside 'paper-1d'
+fit glu --data book.xlsx | book.xlsx is a spreadsheet
+compare | nothing is given to compare on; give --data FILE
 """
 ROWS = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in TABLE.strip().splitlines()]
 
@@ -418,6 +435,12 @@ def folder(tmp_path_factory):
     (home / "long.txt").write_text("a text that is long enough to train on. " * 200)
     (home / "binary.csv").write_bytes(np.random.default_rng(0).bytes(4000))
     (home / "sub.safetensors").mkdir()
+    (home / "llm").mkdir()
+    (home / "llm" / "config.json").write_text("{}")
+    (home / "long.json").write_text("{}")
+    (home / "book.xlsx").write_bytes(b"PK")
+    (home / "link.csv").symlink_to("good.csv")
+    (home / "hard.csv").hardlink_to(home / "good.csv")
     np.save(home / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
     np.savez(home / "objects.npz", x=np.array([{}, []], dtype=object), y=x[:2])
     np.savez(home / "keys.npz", a=x, b=x, c=x)

@@ -8,10 +8,12 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -453,6 +455,40 @@ def test_read_only_folder_is_refused(monkeypatch: pytest.MonkeyPatch, here: Path
     monkeypatch.setattr(os, "access", lambda *_: False)  # for tests that run as root
     with pytest.raises(GatelabError, match="read-only"):
         check_folder(here / "a" / "b")
+
+
+def test_every_path_of_every_command_is_known_as_written_or_read() -> None:
+    """An option with a path that is new and in neither list would not be kept from what the command reads."""
+    paths: set[str] = set()
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    for command in (c for group in groups for c in group.registered_commands):
+        assert command.cls is output.CheckedCommand, command.name
+        assert command.callback is not None
+        hints = typing.get_type_hints(command.callback)
+        paths |= {name for name, hint in hints.items() if hint in (Path, Path | None)}
+    assert paths - {*output.WRITTEN, *output.READ} == {"folder"}  # where trainings keep their state
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "says"),
+    [
+        ({"COLUMNS": "0"}, ("units",), "swiglu"),
+        ({"COLUMNS": "1"}, ("fit", "--help"), "gatelab fit glu"),
+        ({"MPLBACKEND": "foo"}, ("linearize", "gelu", "--degree", "3", "--plot", "a.png"), "wrote a.png"),
+    ],
+)
+def test_an_odd_environment_changes_nothing(here: Path, variables: dict[str, str], words: tuple, says: str) -> None:
+    ended = subprocess.run(command(*words), env={**environment(), **variables}, capture_output=True, text=True)
+    assert ended.returncode == 0 and says in ended.stdout, ended.stderr
+
+
+def test_a_deleted_folder_is_named_and_not_the_disk(here: Path) -> None:
+    (here / "gone").mkdir()
+    words = shlex.join(command("fit", "glu", "--width", "2", "--points", "50", "--save", "m.safetensors"))
+    script = f"cd gone && rmdir ../gone && exec {words}"
+    ended = subprocess.run(["sh", "-c", script], env=environment(), capture_output=True, text=True)
+    message = "gatelab: the folder that this was started in is gone; change to one that is there (cd)\n"
+    assert (ended.returncode, ended.stderr) == (2, message)
 
 
 def test_write_whole_keeps_the_old_file_when_it_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

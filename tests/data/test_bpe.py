@@ -318,3 +318,9 @@ def test_training_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(GatelabError, match=r"needs the library tokenizers.*gatelab\[models\].*'bytes'"):
         trained_tokenizer(b"abc", 300)
+
+
+def test_without_the_library_the_user_is_told_to_install_it_and_not_to_copy_files(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(GatelabError, match=r"^byte-pair encoding needs the library tokenizers, .* pip install"):
+        read_bpe(*_small(tmp_path))

@@ -506,3 +506,16 @@ def test_the_noise_is_kept_where_it_is_known():
     assert p.noise == 0.2
     s = Problem.from_function(np.sin, n=50, noise=0.2, standardise=True)
     assert s.noise == pytest.approx(0.2 / p.train.y.std())
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "polars"])
+def test_tables_of_arrow_and_polars_have_names_and_text_in_them_a_way_out(library):
+    module = pytest.importorskip(library)
+    table = module.table if library == "pyarrow" else module.DataFrame
+    x = np.linspace(0, 1, 30)
+    problem = Problem.from_arrays(table({"a": x, "b": x**2}), x + x**2)
+    assert problem.columns == ("a", "b") and problem.train.n == 24
+    with pytest.raises(
+        GatelabError, match=r"could not convert .*; give a numeric array .*, dates and gaps to gl.Gated"
+    ):
+        Problem.from_arrays(table({"a": x, "t": ["u", "v"] * 15}), x)

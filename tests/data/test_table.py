@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gzip
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -377,3 +378,58 @@ def test_an_index_alone_is_no_problem_to_fit(tmp_path):
     with pytest.raises(GatelabError, match="'column 0' labels the rows and nothing else is left as input; give it as"):
         read_table(path)
     assert read_table(path, inputs=0).x.shape == (9, 1)
+
+
+DRAWS = np.random.default_rng(1).normal(size=(40, 5)).round(6)
+YEARS = (DRAWS * 100).round(3)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "names", "says"),
+    [
+        ("2019,2020,2021", YEARS[:, :3], True, "line 1: 2019,2020,2021 is taken as names of columns; if it is data, "),
+        ("1990,2000", YEARS[:, :2] * 0.01, True, "taken as names"),
+        ("id,2019,2020", YEARS[:, :3] + 2000, True, "taken as names"),
+        (",2019,2020,2021", np.c_[np.arange(40), YEARS[:, :3]], True, "taken as names"),
+        ("0,1,2,3,4", DRAWS, True, "taken as names"),
+        ("400.5,401,401.5,402,402.5", DRAWS, True, "taken as names"),
+        ("0,1", DRAWS[:, :2], False, "line 1: 0,1 is taken as data; if these are names of columns, write them"),
+        ("1,2,3", DRAWS[:, :3], False, "taken as data"),
+        ("2019,2020,5", DRAWS[:, :3], False, None),
+        ("1990,2000", np.c_[np.arange(1991, 2031), np.arange(2001, 2041)], False, None),
+        ("1,2,3,4", np.arange(5, 165).reshape(40, 4), False, None),
+        ("0.0,1.0", DRAWS[:, :2], False, None),
+        ("128,256", np.c_[2.0 ** -np.arange(40), 2.0 ** -np.arange(40)], False, None),
+    ],
+)
+def test_a_header_of_numbers_is_told_from_data_and_said(tmp_path, header, rows, names, says):
+    """Before, every first row with a number was data, and 2019,2020,2021 a row of a table."""
+    path = tmp_path / "d.csv"
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows.tolist())]) + "\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = read_table(path)
+    assert len(table.y) == len(rows) + (not names)
+    assert table.targets == ((header.rpartition(",")[2],) if names else ())
+    messages = [str(w.message) for w in caught if "taken as" in str(w.message)]
+    assert len(messages) == (says is not None) and all(says in message for message in messages)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_no_handle_of_a_csv_file_stays_open(tmp_path, ending):
+    path = tmp_path / f"d.{ending}"
+    content = lines().encode()
+    path.write_bytes(gzip.compress(content) if ending == "csv.gz" else content)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_table(path)
+        path.write_bytes(content[:300].replace(b"0", b"oops") if ending == "csv" else b"no gzip")
+        with pytest.raises(GatelabError):
+            read_table(path)
+    assert not [w for w in caught if w.category is ResourceWarning]
+
+
+def test_a_spreadsheet_is_called_one(tmp_path):
+    (tmp_path / "d.xlsx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(GatelabError, match=r"d.xlsx is a spreadsheet, .*; save its sheet as a CSV file"):
+        read_table(tmp_path / "d.xlsx")

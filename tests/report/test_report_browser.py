@@ -15,7 +15,7 @@ from report_records import EVIL, ITEMS, write_records
 import gatelab as gl
 from gatelab.report import build
 from gatelab.report.builders import demo_page, scorecard_page
-from gatelab.report.pages import Section, page
+from gatelab.report.pages import Section, page, table
 from gatelab.studies import demo, take_record
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'gatelab[browser]'")
@@ -520,6 +520,15 @@ def test_a_page_of_one_section_has_the_whole_width(visit: Any, tmp_path: Path) -
     lone.write_text(page("One", "Alone.", [Section("only", "Only", body="<p>here</p>")]))
     width = "document.querySelector('.sections').offsetWidth"
     assert visit(width=1300, where=lone.as_uri()).evaluate(width) > 1000
+
+
+def test_a_long_label_on_a_phone_takes_two_lines_and_pushes_the_next_one_down(visit: Any, tmp_path: Path) -> None:
+    body = table(("unit", "over the limit", "test RMSE"), [("glu", "0.35", "9.2e-04")], right=(1, 2))
+    phone = tmp_path / "phone.html"
+    phone.write_text(page("Labels", "", [Section("only", "Only", body=body)]))
+    heights = "[...document.querySelectorAll('.cards td[data-label]')].map(cell => cell.offsetHeight)"
+    long, short = visit(width=390, where=phone.as_uri()).evaluate(heights)
+    assert long > 1.6 * short
 
 
 @pytest.mark.slow

@@ -1,10 +1,16 @@
 """Studies through a store: computed once, kept, resumed."""
 
+import importlib
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
 
 import gatelab as gl
+from gatelab.errors import GatelabError
+from gatelab.feedforward.registry import describe, restore
 from gatelab.scaling_laws import scaling_runs
 from gatelab.solve import rmse
 from gatelab.sweep import Store, plan
@@ -120,3 +126,69 @@ def test_a_study_with_failures_is_drawn(tmp_path):
     study.plot(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").exists()
     assert len(study.best("failing")[0]) == 0
+
+
+OWN = """from helpers_of_the_unit import POWER
+SCALE = 1.0
+def helper(z): return SCALE * z.relu() ** POWER
+def own(z): return helper(z)  # a remark
+def other(z): return z.tanh()
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "again"),
+    [
+        ("units", "return helper(z)", "return 2 + helper(z).sin()", True),
+        ("units", "SCALE * z.relu()", "(SCALE * z).sin()", True),
+        ("units", "SCALE = 1.0", "SCALE = 5.0", True),
+        ("helpers", "POWER = 2", "POWER = 3", True),
+        ("units", "# a remark", "#  another", False),
+        ("units", "z.tanh()", "z.sin()", False),
+    ],
+    ids=["itself", "its helper", "its constant", "what it imports", "a remark", "another unit"],
+)
+def test_a_store_knows_a_unit_of_ones_own_by_its_source(tmp_path, monkeypatch, file, old, new, again):
+    """A changed unit is computed again, not answered with what the store has of the one that it was."""
+    files = {"units": tmp_path / "units_of_mine.py", "helpers": tmp_path / "helpers_of_the_unit.py"}
+    files["units"].write_text(OWN)
+    files["helpers"].write_text("POWER = 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def study():
+        for name in ("helpers_of_the_unit", "units_of_mine"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        own = importlib.import_module("units_of_mine").own
+        result = gl.scaling([own], gl.problem("sin4x", n=60), [2], jobs=1, store=tmp_path / "runs.db", steps=3)
+        with Store(tmp_path / "runs.db") as store:
+            return result.points[0].test_rmse, store.count()
+
+    first = study()
+    files[file].write_text(files[file].read_text().replace(old, new))
+    second = study()
+    assert (second != first) == again and second[1] == 1 + again
+    assert (second[0] != first[0]) == again
+
+
+def test_a_run_of_a_unit_that_has_changed_since_it_was_planned_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "late_units.py").write_text("def own(z): return z.relu()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    description = describe(gl.unit(importlib.import_module("late_units").own))
+    assert restore(description).name == "own"
+    with pytest.raises(GatelabError, match="the source of the unit 'own' has changed since this run was planned"):
+        restore({**description, "source": "0" * 16})
+
+
+def test_keys_of_named_units_stay_and_compiled_functions_have_no_source():
+    assert describe(gl.unit("swiglu")) == {"name": "swiglu", "gate": "silu", "factors": 1}
+    assert describe(gl.unit(torch.nn.functional.gelu)).keys() == {"name", "import"}
+
+
+def test_a_unit_without_source_is_refused_with_a_store(monkeypatch):
+    module = types.ModuleType("typed_in")
+    exec("def own(z): return z.relu()", module.__dict__)
+    monkeypatch.setitem(sys.modules, "typed_in", module)
+    with pytest.raises(GatelabError, match="the source of the unit 'own' cannot be read"):
+        describe(gl.unit(module.own))

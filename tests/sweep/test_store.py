@@ -392,10 +392,18 @@ def test_places_where_no_file_can_be(tmp_path: Path, path: str) -> None:
 
 
 def test_read_only_folder_and_file(tmp_path: Path) -> None:
-    """For real: as a user who has no rights there, for root may write anywhere."""
-    path = tmp_path / "folder" / "runs.db"
+    """For real: as a user who has no rights there, for root may write anywhere. Stores can be read and copied."""
+    path, copy = tmp_path / "folder" / "runs #1.db", tmp_path / "out" / "copy.db"
     with Store(path) as store:
-        store.put(record(1))
+        store.put(record(1), {"G": np.ones(2)})
+    copy.parent.mkdir()
+    copy.parent.chmod(0o777)
+
+    def read_and_copy() -> None:
+        with Store(path) as store:
+            assert [r.arguments["n"] for r in store.records()] == [1] and store.check().networks == 1
+            store.copy(copy)
+
     for p, mode in ((path, 0o444), (path.parent, 0o555)):
         p.chmod(mode)
     outer = [p for p in tmp_path.parents if p.stat().st_uid == os.getuid() and not p.stat().st_mode & 0o001]
@@ -403,14 +411,22 @@ def test_read_only_folder_and_file(tmp_path: Path) -> None:
     for p, mode in modes:
         p.chmod(mode | 0o011)
     try:
+        _as_nobody(read_and_copy)
         for wanted in (path, path.parent / "new.db"):
             with pytest.raises(GatelabError, match=r"cannot be written.*folder that you may write to"):
                 _as_nobody(lambda wanted=wanted: Store(wanted).put(record(2)))
+        log = path.with_name("runs #1.db-wal")
+        log.write_bytes(b"records that a killed sweep left")
+        with pytest.raises(GatelabError, match=r"its last records are still in runs #1.db-wal; copy both files"):
+            _as_nobody(lambda: Store(path))
+        log.unlink()
     finally:
         for p, mode in modes:
             p.chmod(mode)
         path.parent.chmod(0o755)
     path.chmod(0o644)
+    with Store(copy) as store:
+        assert (store.get_arrays(record(1).key) or {})["G"].tolist() == [1, 1]
     with Store(path) as store:
         assert [r.arguments["n"] for r in store.records()] == [1]
 

@@ -26,6 +26,7 @@ def main() -> None:
         from gatelab.cli import interrupts
 
         _open_streams()
+        _settle_environment()
         interrupts.listen()
     except KeyboardInterrupt:
         os.write(2, b"gatelab: interrupted; nothing was written\n")
@@ -63,3 +64,11 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A console that cannot show a character shows a question mark; it does not end the command.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
+
+
+def _settle_environment() -> None:
+    """Figures go into files, whatever draws elsewhere, and lines of less than 20 characters would show nothing."""
+    os.environ["MPLBACKEND"] = "agg"
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) < 20:
+        del os.environ["COLUMNS"]

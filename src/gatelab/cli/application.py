@@ -27,6 +27,7 @@ from gatelab.cli import (
     linearize,
     lists,
     ntk,
+    output,
     plan,
     predict,
     profile,
@@ -80,12 +81,15 @@ class Shell(TyperGroup):
             if error.errno == errno.EPIPE:
                 _drop_stdout()
                 raise typer.Exit(PIPE) from error
-            if error.errno == errno.ENOSPC:
-                _drop_stdout()
-            reason = str(error.strerror or error)
+            reason, remedy = str(error.strerror or error), "give another path"
             if error.filename:
                 reason = f"{error.filename}: {error.strerror}"
-            raise _end(f"{reason}; free some space or give another path", WRONG) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                _drop_stdout()
+                remedy = "free some space or give another path"
+            elif error.errno == errno.ENOENT and not error.filename:  # as where nobody asked for a file
+                reason, remedy = "the folder that this was started in is gone", "change to one that is there (cd)"
+            raise _end(f"{reason}; {remedy}", WRONG) from error
 
 
 def _interrupted() -> typer.Exit:
@@ -115,7 +119,7 @@ def _drop_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-app = typer.Typer(
+app = output.Application(
     name="gatelab",
     cls=Shell,
     no_args_is_help=True,

@@ -13,6 +13,7 @@ import typer
 from gatelab.cli import output, reading
 from gatelab.cli.options import Json, SampleOptions, Words, grouped, unit_option
 from gatelab.cli.output import check_file
+from gatelab.errors import GatelabError
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
@@ -58,12 +59,16 @@ def compare_command(
     names, word = reading.units(words, unit)
     from gatelab.scorecard import UNITS, compare
     from gatelab.scorecard.fits import POINTS
+    from gatelab.scorecard.measurements import check_loss
 
     sampled = source
     if source.points is None and source.data is None:
         sampled = replace(source, points=POINTS)
     problem = sampled.problem(word)
     sizes = None if widths is None else reading.widths(widths)
+    if not names and word is None and source.data is None:
+        check_loss(loss)
+        raise GatelabError("nothing is given to compare on; give --data FILE, a problem or a formula, or some units")
     with output.progress("comparing") as report:
         card = compare(
             names or UNITS,

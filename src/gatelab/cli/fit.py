@@ -54,7 +54,7 @@ def fit_command(
     """Train one network and say how near it is to the limit."""
     check_file(save, (".safetensors",))
     names, word = reading.units(words, units)
-    unit = reading.one_unit(names, "fit")
+    unit = reading.one_unit(names, "fit", word)
     solver.check()
     problem = source.problem(word)
     from gatelab.solve import fit

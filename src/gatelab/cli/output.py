@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,46 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from gatelab.cli import interrupts
 from gatelab.display import Listener, reporting
 from gatelab.errors import GatelabError
 from gatelab.files import either
+
+# What the parameters of all commands are called that name a file to write, and those that name one to read.
+WRITTEN = ("out", "csv", "save", "plot", "export", "to")
+READ = ("data", "model", "path", "text", "table", "tokenizer", "record", "store", "other")
+
+
+class CheckedCommand(TyperCommand):
+    """A command that does not write over a file that it reads."""
+
+    def invoke(self, ctx: Any) -> Any:
+        targets, sources = (
+            [Path(str(ctx.params[name])) for name in names if ctx.params.get(name)] for names in (WRITTEN, READ)
+        )
+        for target in targets:
+            if any(is_part(target, source.expanduser()) for source in sources):
+                raise GatelabError(f"{target} is read by this command and would be overwritten; give another path")
+        return super().invoke(ctx)
+
+
+class Application(typer.Typer):
+    """Commands that are all checked."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        return super().command(name, cls=CheckedCommand, **options)
+
+
+def is_part(target: Path, source: Path) -> bool:
+    """Whether a path is that of a file which is read, also by links, or of one in the folder of a model."""
+    with suppress(OSError, ValueError):  # a file that is not there, or a text that is no path
+        if target.resolve() == source.resolve():
+            return True
+        inside = target.is_file() and (source / "config.json").is_file() and target.resolve().parent == source.resolve()
+        return inside or target.samefile(source)
+    return False
 
 
 def check_file(path: Path | None, suffixes: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.catalogue import ALIASES, CATALOGUE, unit_name
 
 if TYPE_CHECKING:
@@ -108,18 +108,23 @@ def units(words: list[str] | None, options: list[str] | None) -> tuple[list[str]
     return names, (others or [None])[0]
 
 
-def one_unit(names: list[str], command: str) -> str:
-    """The unit of a command that takes one."""
-    some_unit(names, command)
+def one_unit(names: list[str], command: str, word: str | None = None) -> str:
+    """The unit of a command that takes one; `word` is what was given and is no unit."""
+    some_unit(names, command, word)
     if len(names) > 1:
         raise GatelabError(f"{', '.join(names)} are given and gatelab {command} takes one unit; leave the others out")
     return names[0]
 
 
-def some_unit(names: list[str], command: str) -> None:
+def some_unit(names: list[str], command: str, word: str | None = None) -> None:
     """Refuse a command without a unit that has none by default."""
+    from gatelab.data.catalogue import CATALOGUE as PROBLEMS
+
+    if not names and word not in PROBLEMS and _NAME.fullmatch(word or ""):
+        raise unknown_name("unit", word or "", CATALOGUE)
     if not names:
-        raise GatelabError(f"no unit is given; name one, such as glu; 'gatelab {command} --help' for help")
+        beside = f" beside {word!r}" * bool(word)
+        raise GatelabError(f"no unit is given{beside}; name one, such as glu; 'gatelab {command} --help' for help")
 
 
 def _near_unit(word: str) -> bool:

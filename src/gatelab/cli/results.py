@@ -20,6 +20,7 @@ from gatelab.cli import output
 from gatelab.cli.options import Json, grouped
 from gatelab.cli.output import check_file, check_folder, check_pyarrow
 from gatelab.cli.reading import split_names
+from gatelab.display import counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
 
@@ -52,7 +53,7 @@ LOST = {
     "unknown": "not here: the record is from an older gatelab, which kept networks in a folder beside the store",
 }
 
-app = typer.Typer(
+app = output.Application(
     name="results",
     help="List, show, check, copy, export, compare and prune what a store holds.",
     epilog="Example: gatelab results list --store runs.db",
@@ -145,7 +146,7 @@ def list_command(
         cells.append([r.key[:SHORT], *run_cells(r), error_cell(r), f"{r.seconds:.2f}", ended])
     headings = ("key", "unit", "problem", "width", "seed", "RMSE", "s", "time (UTC)")
     output.table(headings, cells, right=(3, 4, 5, 6), wrap=(2,))
-    total = f"{len(first)} of {counted(len(records))}"
+    total = f"{len(first)} of {counted(len(records), 'record')}"
     if failed := sum(not r.ok for r in records):
         total += f", of which {failed} failed"
     output.say("", total)
@@ -210,17 +211,19 @@ def prune_command(
         if records and not dry_run:
             if not yes and not on_terminal():
                 raise GatelabError(
-                    f"{counted(len(records))} would be removed from {store} for good; give --yes to do it"
+                    f"{counted(len(records), 'record')} would be removed from {store} for good; give --yes to do it"
                 )
-            if yes or typer.confirm(f"Remove {counted(len(records))} from {store} for good?", err=True):
+            if yes or typer.confirm(f"Remove {counted(len(records), 'record')} from {store} for good?", err=True):
                 removed = file.delete([r.key for r in records])
         left = file.count()
     if as_json:
         output.document({"store": store, "found": len(records), "removed": removed, "left": left})
     elif dry_run:
-        output.say(f"{counted(len(records))} would be removed from {store}, {left - len(records)} would be left")
+        output.say(
+            f"{counted(len(records), 'record')} would be removed from {store}, {left - len(records)} would be left"
+        )
     else:
-        output.say(f"{counted(removed)} removed from {store}, {left} left")
+        output.say(f"{counted(removed, 'record')} removed from {store}, {left} left")
 
 
 def on_terminal() -> bool:
@@ -237,7 +240,7 @@ def check_command(store: StoreFile = STORE, as_json: Json = False) -> None:
     if as_json:
         output.document({"store": store, "sound": not wrong, **asdict(report)})
     else:
-        counts = f"{counted(report.records)}, of which {report.failed} failed, and {report.networks} networks"
+        counts = f"{counted(report.records, 'record')}, of which {report.failed} failed, and {report.networks} networks"
         output.say(f"{store}: {counts}")
         output.points(wrong or ["the file is sound, and every network is there"])
     if wrong:
@@ -259,7 +262,7 @@ def copy_command(
     if as_json:
         output.document({"store": store, "records": total, "networks": networks, "files": [to]})
     else:
-        output.say(f"wrote {to}, {counted(total)} and {networks} networks", wrap=False)
+        output.say(f"wrote {to}, {counted(total, 'record')} and {networks} networks", wrap=False)
 
 
 @app.command("export", epilog=EXPORT)
@@ -287,7 +290,7 @@ def export_command(
     if as_json:
         output.document({"store": options.store, "records": len(records), "files": [out]})
     else:
-        output.say(f"wrote {out}, {counted(len(records))}", wrap=False)
+        output.say(f"wrote {out}, {counted(len(records), 'record')}", wrap=False)
 
 
 def _content(records: list[Record], kind: str) -> bytes:
@@ -462,12 +465,3 @@ def full(record: Record) -> dict[str, Any]:
         "error": record.error,
         "history": record.history,
     }
-
-
-def counted(records: int) -> str:
-    """So many records, in words.
-
-    >>> counted(1), counted(2)
-    ('1 record', '2 records')
-    """
-    return "1 record" if records == 1 else f"{records} records"

@@ -71,7 +71,7 @@ def scale_command(
     """Fit units at many widths and measure the slopes of the error."""
     sizes = reading.widths(widths)
     units, word = reading.units(words, unit)
-    reading.some_unit(units, "scale")
+    reading.some_unit(units, "scale", word)
     if problem is None:
         problem = word
     elif word is not None:

@@ -52,15 +52,6 @@ def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
 
     A batch begins where the one before it ended, so that it may lie across epochs, or hold several where n is small.
 
-    Args:
-        n: How many rows there are.
-        size: How many of them a batch has.
-        step: Which batch, from 0 on.
-        seed: Decides the orders.
-
-    Returns:
-        The numbers of the rows, (size,) int64.
-
     >>> rows = torch.cat([consecutive_rows(6, 4, step, seed=0) for step in range(3)])
     >>> sorted(rows[:6].tolist()), sorted(rows[6:].tolist())
     ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])

@@ -60,7 +60,10 @@ def matrix(value: Any, what: str) -> Array:
             raise TypeError(f"its type is {raw.dtype}")
         rows = np.array(raw, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise GatelabError(f"{what} cannot be read as real numbers ({error}); give a numeric array") from error
+        raise GatelabError(
+            f"{what} cannot be read as real numbers ({error}); give a numeric array (of a lazy table, collect() it"
+            " first), or columns of text, dates and gaps to gl.GatedRegressor"
+        ) from error
     if rows.ndim == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] == 0:
@@ -77,16 +80,17 @@ def matrix(value: Any, what: str) -> Array:
 
 
 def names_of(value: Any) -> tuple[str, ...]:
-    """The names of the columns of a table, of pandas or polars, or of a single column; none unless all are text.
+    """The names of the columns of a table, of pandas, polars or pyarrow, or of one column; none unless all are text.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"a": [1.0], "b": [2.0]})
     >>> names_of(table), names_of(table["b"]), names_of(table.to_numpy())
     (('a', 'b'), ('b',), ())
     """
-    if not hasattr(value, "to_numpy"):
+    names: list[Any] = list(getattr(value, "column_names", ()))  # of pyarrow, whose columns are arrays
+    if not names and not hasattr(value, "to_numpy"):
         return ()
-    names: list[Any] = list(getattr(value, "columns", ()))
+    names = names or list(getattr(value, "columns", ()))
     if not names and len(getattr(value, "shape", ())) == 1:
         names = [getattr(value, "name", None)]
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
@@ -137,12 +141,12 @@ def without_row_labels(value: Any, what: str) -> Any:
     if not labels:
         return value
     names = ", ".join(repr(value.columns[i]) for i in labels)
-    warn_of_labels(f"{what}: the column {names} labels the rows and is left out; rename it to use it")
+    warn_of_columns(f"{what}: the column {names} labels the rows and is left out; rename it to use it")
     return value.iloc[:, [i for i in range(value.shape[1]) if i not in labels]]
 
 
-def warn_of_labels(message: str) -> None:
-    """Warn of a column that is left out."""
+def warn_of_columns(message: str) -> None:
+    """Warn of how the columns of a table are read."""
     # The level of whoever called from_arrays, from_file or fit is not one number, so that it points at gatelab.
     warnings.warn(message, UserWarning, stacklevel=2)
 

@@ -42,9 +42,10 @@ from gatelab.data.rows import (
     standardised,
     values,
 )
-from gatelab.data.tables import Selector, read_table
+from gatelab.data.tables import FILES, Selector, read_table
 from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError, whole_number
+from gatelab.files import as_path
 from gatelab.memory import check_memory
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class Problem:
         >>> p.name, p.columns, p.train.n, p.test.n
         ('sums.csv', ('a', 'b'), 8, 2)
         """
-        path = Path(path)
+        path = as_path(path, FILES)
         table = read_table(path, target=target, inputs=inputs)
         try:
             return cls.from_arrays(

@@ -286,12 +286,6 @@ def friedman(
 def describe(problem: Problem) -> dict[str, Any]:
     """The problem in plain values; `restore` makes it again.
 
-    Args:
-        problem: the problem; data of a user's own are put into the cache.
-
-    Returns:
-        Its recipe, or the hash of its data.
-
     >>> from gatelab.data import problem
     >>> describe(problem("x2", n=50))["spec"]
     'x2'
@@ -321,12 +315,6 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 def restore(description: Mapping[str, Any]) -> Problem:
     """The problem that was described; the last few are kept, since a sweep asks for the same one again and again.
-
-    Args:
-        description: what `describe` gave.
-
-    Returns:
-        The problem, from its recipe or from the data in the cache.
 
     >>> from gatelab.data import problem
     >>> restore(describe(problem("x2", n=50))).train.n

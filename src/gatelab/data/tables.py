@@ -25,11 +25,13 @@ from typing import IO, Any
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.data.checks import are_row_labels, unnamed, warn_of_labels
+from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.files import as_path
 
 PART = 2**20  # numbers that are read at once
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+FILES = "give a CSV, Parquet, .npy or .npz file"
 WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
 Selector = str | int
 Parts = Iterator[tuple[Array, float]]
@@ -90,16 +92,9 @@ def label_of(names: Sequence[str], i: int) -> str:
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
     """The columns of a file as inputs and targets.
 
-    Columns are given by name or by number, counted from 0, one or several. A column that labels the rows, such as the
+    Columns are given by name or by number, counted from 0, one or several; the target is the last column, or what the
+    file calls y, and the inputs are all others, unless given. A column that labels the rows, such as the
     index that a data frame writes along, is no input unless it is given; a warning says so.
-
-    Args:
-        path: a CSV, Parquet, .npy or .npz file.
-        target: the target columns; the last one, or what the file calls y, unless given.
-        inputs: the input columns; all others unless given.
-
-    Returns:
-        A `Table`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -109,9 +104,9 @@ def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> T
     >>> table.columns, table.y.ravel()
     (('when', 'speed'), array([1., 3.]))
     """
-    path = Path(path)
+    path = as_path(path, FILES)
     if not path.is_file():
-        raise GatelabError(f"there is no file {path}; give a CSV, Parquet, .npy or .npz file")
+        raise GatelabError(f"there is no file {path}; {FILES}")
     source = open_columns(path)
     if source.count < 2:
         raise GatelabError(
@@ -144,7 +139,7 @@ def other_columns(source: Columns, outs: Sequence[int], path: Path) -> list[int]
         return others
     if all(i in source.labels for i in others):
         raise GatelabError(f"{path}: {labels} labels the rows and nothing else is left as input; give it as inputs")
-    warn_of_labels(f"{path}: {labels} labels the rows and is left out; give the inputs by name to use it")
+    warn_of_columns(f"{path}: {labels} labels the rows and is left out; give the inputs by name to use it")
     return [i for i in others if i not in source.labels]
 
 
@@ -190,6 +185,8 @@ def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
 
 def open_columns(path: Path) -> Columns:
     """The columns of a file, by its ending; whatever has no ending of ours is read as text."""
+    if path.suffix.lower() in (".xlsx", ".xlsm", ".xls", ".ods"):
+        raise GatelabError(f"{path} is a spreadsheet, which is not read; save its sheet as a CSV file and give that")
     readers = {".parquet": open_parquet, ".pq": open_parquet, ".npy": open_npy, ".npz": open_npz}
     try:
         return readers.get(path.suffix.lower(), open_text)(path)
@@ -229,12 +226,12 @@ class TextTable:
         delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
         text = cls(path, delimiter)
         with path.open("rb") as raw:
-            first = next(text.rows(raw), None)
-        if first is None:
+            rows = list(islice(text.rows(raw), 1000))
+        if not rows:
             raise GatelabError(f"{path} has no rows; give a CSV file with one example a line")
-        line, cells = first
+        line, cells = rows[0]
         names: tuple[str, ...] = ()
-        if not any(is_number(cell) for cell in cells):
+        if is_header(cells, [row for _, row in rows[1:] if len(row) == len(cells)], f"{path} line {line}"):
             names = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(cells))
         return cls(path, delimiter, line, tuple(cells), names)
 
@@ -244,7 +241,8 @@ class TextTable:
         if self.path.suffix.lower() == ".gz":
             binary = gzip.GzipFile(fileobj=raw)
         try:
-            yield from io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None)
+            with io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None) as text:
+                yield from text
         except UnicodeDecodeError:
             raise GatelabError(
                 f"{self.path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz"
@@ -308,6 +306,42 @@ class TextTable:
             raise GatelabError(f"{where}: the value in {label} is infinite ({cell!r}); {WAY_OUT}")
         comma = " with a decimal point," * bool(re.fullmatch(r"[-+]?[0-9]+,[0-9]+", cell))
         raise GatelabError(f"{where}: {cell!r} in {label} is not a number; write numbers{comma} or {WAY_OUT}")
+
+
+def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
+    """Whether a first row names the columns.
+
+    It does if it has no numbers. Numbers do if they are years, or four or more in equal steps, and the rows below are
+    unlike them, or have numbers below a text beside the years. A warning says so, and also where numbers that may be
+    names are taken as data.
+
+    >>> is_header(["2019", "2020"], [["1.5", "3"], ["0.5", "2"]], "a.csv line 1")
+    True
+    """
+    places = [i for i, cell in enumerate(first) if is_number(cell)]
+    if not places:
+        return True
+    if not body or not all(re.fullmatch(r"[0-9.]+", first[i].strip()) for i in places):
+        return False
+    texts = [i for i in range(len(first)) if i not in places and first[i].strip().lower() not in MISSING]
+    named = any(all(is_number(row[i]) for row in body) for i in texts)
+    numbers = np.array([float(first[i]) for i in places])
+    rows = np.array([[float(row[i]) if is_number(row[i]) else np.nan for i in places] for row in body])
+    low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)  # which pass over gaps
+    with np.errstate(all="ignore"):
+        beyond = (numbers < 2 * low - high) | (numbers > 2 * high - low)
+    years = bool(((numbers >= 1800) & (numbers <= 2100) & (numbers % 1 == 0)).all())
+    steps = np.diff(numbers)
+    equal = len(steps) > 0 and steps[0] > 0 and np.allclose(steps, steps[0])
+    equal = equal and float(np.mean(np.isclose(np.diff(rows, axis=1), steps[0]).all(axis=1))) < 0.1
+    line = f"{where}: {','.join(first)[:60]} is taken as"
+    if (years and (named or beyond.all())) or (equal and len(steps) >= 3):
+        warn_of_columns(f"{line} names of columns; if it is data, put a line of names above it")
+        return True
+    counted = equal and steps[0] == 1 and (len(steps) >= 2 or numbers[0] == 0) and first[places[0]].isdecimal()
+    if named or counted or (years and beyond.any()):
+        warn_of_columns(f"{line} data; if these are names of columns, write them as c0,c1,...")
+    return False
 
 
 def is_number(cell: str) -> bool:

@@ -164,32 +164,12 @@ class TextData:
         return replace(self, train=self.train[:count])
 
     def starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """Where the windows of `batch` begin in the training tokens.
-
-        Args:
-            step: The step of the training.
-            size: How many windows its batch has.
-            context: How many tokens a window has; one more follows it.
-            seed: Decides, with the step, where they begin.
-
-        Returns:
-            The places, (size,) int64, each of them equally likely.
-        """
+        """Where the windows of `batch` begin in the training tokens."""
         count = self.window_count(self.train, context, "training")
         return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
 
     def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """Where the windows of `epoch_batch` begin in the training tokens.
-
-        Args:
-            step: The step of the training.
-            size: How many windows its batch has.
-            context: How many tokens a window has; one more follows it.
-            seed: Decides, with the epoch, the order of the windows.
-
-        Returns:
-            The places, (size,) int64, multiples of the context.
-        """
+        """Where the windows of `epoch_batch` begin in the training tokens."""
         count = (self.window_count(self.train, context, "training") - 1) // context + 1
         return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 
@@ -203,15 +183,6 @@ class TextData:
         The training tokens are cut into windows that do not overlap; the tokens after the last whole one are left out.
         Every epoch goes through all windows in an order of its own, and a batch may lie across two epochs. It is a
         function of seed and step alone: a training that was cut off goes on with the batches that it would have had.
-
-        Args:
-            step: The step of the training.
-            size: How many windows its batch has.
-            context: How many tokens a window has.
-            seed: Decides, with the epoch, the order of the windows.
-
-        Returns:
-            The windows, and for each of their tokens the one that follows, both (size, context) int64.
         """
         return windows(self.train, self.epoch_starts(step, size, context, seed), context)
 
@@ -337,13 +308,7 @@ def checked_shares(
 def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[bytes, bytes, bytes]:
     """The training, validation and test bytes of a text, cut by the shares of the last two or as the literature does.
 
-    Args:
-        path: The file.
-        name: Its name; one in `SPLITS` is cut, and checked, by that.
-        shares: How much of other texts is for validation and testing. No character is cut in two.
-
-    Returns:
-        The three parts.
+    A name in `SPLITS` decides the cut, and is checked by it; of other texts no character is cut in two.
     """
     if path.suffix == ".parquet":
         raise GatelabError(
@@ -483,16 +448,7 @@ def text_parts(text: str, size: int = PART) -> Iterator[str]:
 
 
 def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE:
-    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order).
-
-    Args:
-        encoder: The first of them.
-        vocab: The second.
-        way_out: What errors say is to be done.
-
-    Returns:
-        The tokenizer, with a fingerprint.
-    """
+    """The tokenizer of GPT-2's two files: encoder.json (token -> number) and vocab.bpe (the merges in order)."""
     encoder, vocab = Path(encoder), Path(vocab)
     try:
         raw, lines = encoder.read_bytes(), vocab.read_bytes()
@@ -503,12 +459,13 @@ def read_bpe(encoder: str | Path, vocab: str | Path, way_out: str = COPY) -> BPE
     if not isinstance(table, dict) or sorted(table.values()) != list(range(len(table))) or len(table) > 2**16:
         raise GatelabError(f"{encoder} does not number its tokens 0, 1, 2, ... up to 65535; {way_out}")
     end = table.pop(END, None)
+    alphabet = import_tokenizers().pre_tokenizers.ByteLevel.alphabet()
     # The library would not say which of its tokens a list of merges lacks, and would leave out bytes without a word.
     try:
         merges = [(left, right) for left, right in pairs]
         for left, right in merges:
             _ = table[left], table[right], table[left + right]
-        for letter in import_tokenizers().pre_tokenizers.ByteLevel.alphabet():
+        for letter in alphabet:
             table[letter]
     except (KeyError, ValueError) as error:
         raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {way_out}") from error
@@ -533,13 +490,7 @@ def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -
     The pair of neighbours that is most frequent within words becomes a token, until there are enough; of equally
     frequent ones it is that of the lowest numbers, so that a text and a size have one tokenizer.
 
-    Args:
-        raw: The text, UTF-8.
-        size: How many tokens it is to have, with the 256 bytes; there is no end of text among them.
-        progress: Called with the bytes read and those to be read; when all are read, pairs are still to be chosen.
-
-    Returns:
-        The tokenizer, with a fingerprint.
+    `size` counts the 256 bytes; there is no end of text. `progress` is called with bytes read and to be read.
     """
     key = fingerprint([f"trained {size} {hashlib.sha256(raw).hexdigest()}"], 24)
     encoder, vocab = (cache_folder() / "tokenizers" / f"{key}.{file}" for file in ("encoder.json", "vocab.bpe"))

@@ -13,12 +13,6 @@ ALIASES = {alias: spec.name for spec in CATALOGUE.values() for alias in spec.ali
 def unit_name(name: str) -> str:
     """The name under which a unit is registered.
 
-    Args:
-        name: the name or an alias of a unit, in any case.
-
-    Returns:
-        The unit's own name, in small letters.
-
     >>> unit_name("ReGLU")
     'glu'
     """

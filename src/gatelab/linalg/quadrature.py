@@ -33,15 +33,6 @@ MOST_DEGREES = 24 * _ARCS  # the highest degree that `cosine_rule` resolves
 def on_intervals(start: Values, end: Values, nodes: Values, weights: Values) -> tuple[Values, Values]:
     """A rule on [-1, 1] laid on every interval.
 
-    Args:
-        start: the lower ends of the intervals, (..., intervals).
-        end: the upper ends.
-        nodes: the nodes of the rule on [-1, 1].
-        weights: its weights.
-
-    Returns:
-        Nodes and weights, each (..., intervals, nodes).
-
     >>> z, lengths = on_intervals(np.array([0.0, 1.0]), np.array([1.0, 3.0]), *leggauss(2))
     >>> float((lengths * z**3).sum().round(9))  # 81 / 4
     20.25
@@ -63,13 +54,6 @@ def panel_rule(edges: Array, points: int) -> tuple[Array, Array]:
 
 def gauss_rule(diagonal: Array, beside: Array) -> tuple[Array, Array]:
     """The Gauss rule of a density of mass one, from the recurrence of its orthonormal polynomials.
-
-    Args:
-        diagonal: a_1 .. a_n.
-        beside: b_1 .. b_(n-1).
-
-    Returns:
-        n nodes, rising, and n masses.
 
     >>> nodes, masses = gauss_rule(np.zeros(3), np.sqrt([1.0, 2.0]))  # Hermite's: N(0, 1)
     >>> nodes.round(6), float((masses * nodes**4).sum().round(9))

@@ -357,12 +357,6 @@ def layout_of(layer: nn.Module) -> Layout | None:
 def layers_of(model: nn.Module) -> list[Layer]:
     """The layers of a model that hold a feed-forward block, in their order.
 
-    Args:
-        model: a model of Transformers in one of the layouts, or gatelab's GPT2 or ViT.
-
-    Returns:
-        A `Layer` for each.
-
     >>> from gatelab.models import GPT2
     >>> layers_of(GPT2("tiny", "swiglu"))
     [Layer(blocks.0, own), Layer(blocks.1, own)]

@@ -378,14 +378,7 @@ class Pretrained:
 
 
 def read_pretrained(path: str | Path) -> Pretrained:
-    """A model with its tokenizer.
-
-    Args:
-        path: whatever `load_model` takes; a tokenizer must lie beside the model.
-
-    Returns:
-        A `Pretrained`.
-    """
+    """A model with its tokenizer."""
     model, tokenizer = load_model(path)
     if tokenizer is None:
         raise GatelabError(f"there is no tokenizer beside the model {path}; give a folder that holds both")

@@ -381,18 +381,6 @@ def ladder_figure(
 
     Points of one rung stand a little beside each other, so that their intervals can be told apart. Hollow points lie
     beyond the sizes of the reference.
-
-    Args:
-        curves: A curve a unit.
-        against: What size is counted in.
-        loss_label: The label of the y-axis of losses.
-        floor: The E of the laws, named in the legend.
-        reference: The name of the unit that others are held against.
-        title: A line above both panels.
-        ax: Two axes of the caller's to draw into.
-
-    Returns:
-        The figure that holds the panels.
     """
     appearance = looks([curve.label for curve in curves])
     sizes = np.concatenate([curve.sizes for curve in curves])
@@ -433,16 +421,7 @@ def ladder_figure(
 
 
 def means_figure(means: Mapping[str, tuple[Array, Array]], *, loss_label: str, title: str) -> Figure:
-    """Mean losses of a ladder against parameters where there is no law to draw with them.
-
-    Args:
-        means: The parameters and mean losses of each unit.
-        loss_label: The label of the y-axis.
-        title: A line above the panel.
-
-    Returns:
-        The figure that holds the panel.
-    """
+    """Mean losses of a ladder against parameters where there is no law to draw with them."""
     losses = np.concatenate([own for _, own in means.values()])
     with style():
         place = canvas(4.6, 4.2)

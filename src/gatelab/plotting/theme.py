@@ -223,14 +223,7 @@ def _row(kind: str, cells: Iterable[str]) -> str:
 
 
 def picture_address(figure: Figure) -> str:
-    """The figure as a small PNG within a `data:` address, for a notebook or a page.
-
-    Args:
-        figure: What to draw.
-
-    Returns:
-        The address, which holds the whole picture.
-    """
+    """The figure as a small PNG within a `data:` address, for a notebook or a page."""
     buffer, small = BytesIO(), BytesIO()
     with style():
         figure.savefig(buffer, format="png", dpi=NOTEBOOK_DPI)

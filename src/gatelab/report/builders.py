@@ -172,13 +172,6 @@ def _axis(row: dict[Any, Any], axis: str) -> tuple[str, str]:
 def number(value: float, digits: str) -> str:
     """The value in the format, or a hyphen where there is none.
 
-    Args:
-        value: The number; NaN stands for none.
-        digits: How Python's `format` writes it.
-
-    Returns:
-        The text.
-
     >>> number(-2.5, ".2f"), number(math.nan, ".2f")
     ('-2.50', '-')
     """
@@ -189,15 +182,6 @@ def number(value: float, digits: str) -> str:
 
 def with_interval(value: float, low: float, high: float, digits: str) -> str:
     """The value with its interval behind it, where it has one.
-
-    Args:
-        value: The number; NaN stands for none.
-        low: The lower end; NaN where there is no interval.
-        high: The upper end.
-        digits: How Python's `format` writes each of them.
-
-    Returns:
-        The text.
 
     >>> with_interval(-2.5, -2.7, -2.4, ".1f"), with_interval(-2.5, math.nan, math.nan, ".1f")
     ('-2.5 [-2.7, -2.4]', '-2.5')
@@ -344,15 +328,7 @@ def _networks(card: Scorecard) -> Section:
 
 
 def profile_page(profile: Profile, command: str = "") -> str:
-    """The profile of a model as one HTML document that needs nothing else.
-
-    Args:
-        profile: What `gatelab.anatomy.profile` gives.
-        command: The command that makes the page again.
-
-    Returns:
-        The page as text.
-    """
+    """The profile of a model as one HTML document that needs nothing else."""
     fitted, chosen, measured = profile.tokens
     figure = profile.plot()
     losses = "nats a token" if math.isfinite(profile.loss) else "shares of the variance of the model's output"

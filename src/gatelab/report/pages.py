@@ -54,14 +54,6 @@ def escape(value: object) -> Markup:
 def between(before: str, text: object, after: str) -> Markup:
     """Text, escaped, between two pieces of HTML; nothing where there is no text.
 
-    Args:
-        before: HTML that stands before it.
-        text: The text, or HTML that says so of itself.
-        after: HTML that stands behind it.
-
-    Returns:
-        The three together, or an empty text.
-
     >>> between("<b>", "a & b", "</b>"), between("<b>", "", "</b>")
     ('<b>a &amp; b</b>', '')
     """
@@ -155,15 +147,7 @@ def points(lines: Iterable[object]) -> Markup:
 
 
 def small_picture(image: bytes, width: int = 720) -> str:
-    """A picture as an address that holds it, made small: it stands in a page only for browsers that run no scripts.
-
-    Args:
-        image: A file of a format that Pillow reads.
-        width: The greatest width in pixels.
-
-    Returns:
-        A `data:` address; empty where the file is no picture.
-    """
+    """A picture as an address that holds it, made small: it stands in a page only for browsers that run no scripts."""
     file = BytesIO()
     try:
         with Image.open(BytesIO(image)) as opened:

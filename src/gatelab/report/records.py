@@ -149,11 +149,7 @@ def _duration(seconds: float) -> str:
 def distinct(records: Iterable[StudyRecord]) -> dict[str, tuple[Claim, ...]]:
     """The claims of each study that no study before it has made: what two studies of a paper show is one claim.
 
-    Args:
-        records: The studies, in the order of the page.
-
-    Returns:
-        The claims by the name of the study. Two are one where the title, what the paper says and what we say agree.
+    Two are one where the title, what the paper says and what we say agree.
     """
     earlier: set[tuple[str, ...]] = set()
     claims: dict[str, tuple[Claim, ...]] = {}

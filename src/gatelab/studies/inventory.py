@@ -96,12 +96,6 @@ def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str,
 def in_quick(item: Item) -> bool:
     """Whether quick studies answer for an item too, or full ones alone.
 
-    Args:
-        item: A place of a paper.
-
-    Returns:
-        False for measured data, for records made on a GPU and for the longest training.
-
     >>> sum(not in_quick(item) for item in ITEMS if item.place.startswith("table 1, airfoil"))
     8
     """
@@ -110,12 +104,6 @@ def in_quick(item: Item) -> bool:
 
 def namesake(item: Item) -> str:
     """The study of the figure or table at which an item stands, for items that no claim answers yet.
-
-    Args:
-        item: A place of a paper.
-
-    Returns:
-        The name of the study; empty where no study has the name of the heading.
 
     >>> namesake(Item("scaling", "figure 2", "MLP against n")), namesake(Item("scaling", "abstract", "L(P)"))
     ('scaling/fig2', '')

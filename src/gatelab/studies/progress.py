@@ -10,13 +10,6 @@ from gatelab.studies.definition import Request
 def ticker(request: Request, total: int) -> Callable[..., None]:
     """Count what is finished and report it to whoever asked for the study.
 
-    Args:
-        request: How the study was asked for; its `progress` is called with the count so far and `total`.
-        total: How many fits, or other steps, the study has.
-
-    Returns:
-        A callable for the end of each step, which takes any arguments and ignores them.
-
     >>> tick = ticker(Request(progress=lambda done, total: print(f"{done} of {total}")), 2)
     >>> tick()
     1 of 2

@@ -55,31 +55,54 @@ VERSION = len(MIGRATIONS)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it, and bring it to the present schema."""
+    """Open the file, or make it, and bring it to the present schema; what cannot be written is opened to be read."""
     with explained(path):
         if path.is_dir():
             raise GatelabError(f"{path} is a folder; give the path of a file in it, such as {path / 'runs.db'}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
-            tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-            if tables and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            return _opened(path, str(path))
+        except sqlite3.OperationalError as error:
+            if _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or not path.is_file():
+                raise
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        try:
+            return _opened(path, address)
+        except sqlite3.OperationalError:
+            log = path.with_name(f"{path.name}-wal")
+            if log.exists() and log.stat().st_size:
                 raise GatelabError(
-                    f"{path} is the database of another program; give the path of a new file or of a gatelab store"
-                )
-            _known_version(db, path)
+                    f"{path} is read-only and its last records are still in {log.name}; copy both files to a folder "
+                    "that you may write to, and open the copy"
+                ) from None
+            # Nobody writes to it: SQLite need not ask for locks, which it cannot have here.
+            return _opened(path, f"{address}&immutable=1")
+
+
+def _opened(path: Path, address: str) -> sqlite3.Connection:
+    """The connection to a path, or to an address of a file that is only read, refused if it is no store of ours."""
+    uri = address.startswith("file:")
+    db = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri)
+    try:
+        tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if tables and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            raise GatelabError(
+                f"{path} is the database of another program; give the path of a new file or of a gatelab store"
+            )
+        _known_version(db, path)
+        if not uri:
             _use_wal(db)
-            # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
-            db.execute("PRAGMA synchronous = NORMAL")
-            _migrate(db, path)
-            # What a killed sweep left in the log goes into the file now: then the file alone is all of it. On a full
-            # disk it stays in the log, from which it is read just as well.
-            with suppress(sqlite3.OperationalError):
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        except BaseException:
-            db.close()
-            raise
-        return db
+        # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
+        db.execute("PRAGMA synchronous = NORMAL")
+        _migrate(db, path)
+        # What a killed sweep left in the log goes into the file now: then the file alone is all of it. On a full
+        # disk it stays in the log, from which it is read just as well.
+        with suppress(sqlite3.OperationalError):
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def _known_version(db: sqlite3.Connection, path: Path) -> int:

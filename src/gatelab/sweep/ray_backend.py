@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
+import re
+import socket
 import sys
+import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +27,7 @@ from gatelab.sweep.worker import ONE_THREAD, Computed, compute, failed, one_thre
 
 _SPAN, _MOST = 1.0, 256  # seconds of work, and runs, in a batch: a Ray task costs milliseconds
 _DEATHS = 2
+PATIENCE = 10.0  # seconds until a cluster has answered
 
 _pools: dict[tuple[float | None, int | None], ProcessPool] = {}
 """In a Ray worker: the process that keeps the limits, left running for the next batch."""
@@ -37,6 +42,27 @@ def require_ray() -> Any:
             "backend='ray' needs Ray, which is not installed; pip install 'gatelab[ray]', or give backend='processes'"
         ) from error
     return ray
+
+
+def answers(address: str, patience: float = PATIENCE) -> bool:
+    """Whether something at a host and port speaks as Ray does, within some seconds: Ray itself tries for minutes."""
+    place = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d+)", address)
+    replies: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def ask(host: str, port: int) -> None:
+        with suppress(OSError, OverflowError), socket.create_connection((host, port), timeout=patience) as connection:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            # gRPC answers with a frame of settings, which is type 4; behind TLS only the connection tells.
+            replies.put(bool(os.environ.get("RAY_USE_TLS")) or connection.recv(9)[3:4] == b"\x04")
+        replies.put(False)
+
+    if place is None:
+        return True  # not a host and a port: Ray knows at once what it is
+    # In a thread, since a name server may take longer than any timeout of a socket.
+    threading.Thread(target=ask, args=(place[1], int(place[2])), daemon=True).start()
+    with suppress(queue.Empty):
+        return replies.get(timeout=patience)
+    return False
 
 
 def compute_batch(
@@ -107,6 +133,8 @@ class RayPool:
             if self._jobs is not None:
                 options["num_cpus"] = max(1, round(self._jobs * max(1.0, self._cpus)))
         try:
+            if not answers(options["address"]):
+                raise ConnectionError("nothing there answers as Ray does")
             self._ray.init(**options, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise GatelabError(

@@ -340,13 +340,7 @@ def compare_records(
 ) -> RecordComparison:
     """Find the records of the same runs in two sets, in the order of the first set.
 
-    Args:
-        first: Records, each of another run.
-        second: The records that are set beside them.
-        ignoring: An argument by which the runs may differ, such as "unit"; None for runs that are equal in all.
-
-    Returns:
-        The pairs, and what is left on either side.
+    `ignoring` is an argument by which the runs may differ, such as "unit".
 
     >>> from gatelab.sweep import Run
     >>> glu = Record(Run("lab:fit", {"unit": "glu", "width": 8}), "done", {"rmse": 0.1})
@@ -375,12 +369,6 @@ def records_table(records: Iterable[Record]) -> pd.DataFrame:
     """Make a table with a row a record and the columns of `Record.row`.
 
     Columns keep their type where some records lack them; those of several types become text.
-
-    Args:
-        records: The records.
-
-    Returns:
-        The table; without records it has the columns key, task and status.
     """
     import pandas as pd
 

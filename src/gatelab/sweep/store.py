@@ -18,7 +18,7 @@ import numpy as np
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
-from gatelab.files import write_whole
+from gatelab.files import as_path, write_whole
 from gatelab.sweep.database import (
     COLUMNS,
     INDEXES,
@@ -93,7 +93,7 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = as_path(path, "give the file of a store")
         self._lock = threading.RLock()
         self._db = connect(self.path)
         try:
@@ -345,7 +345,7 @@ class Store:
             raise GatelabError(f"{target} is there already; give the path of a new file")
 
         def fill(part: Path) -> None:
-            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(part)) as copied:
+            with closing(connect(self.path)) as source, closing(sqlite3.connect(part)) as copied:
                 # A read that stays open: whatever others write meanwhile, all pages are of this moment.
                 source.execute("BEGIN")
                 source.execute("SELECT count(*) FROM claims").fetchone()

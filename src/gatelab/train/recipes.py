@@ -161,7 +161,8 @@ class Recipe:
         values = {"sampling": SAMPLINGS[0], "average": 0.0, **values}
         if set(values) != known:
             raise GatelabError(f"a recipe has the values {', '.join(sorted(known))}, not {', '.join(sorted(values))}")
-        return Recipe(**{**values, "unit": restore(values["unit"]), "options": tuple(values["options"].items())})
+        unit = restore({**values["unit"], "source": None})  # what was trained once is read, whatever the unit is now
+        return Recipe(**{**values, "unit": unit, "options": tuple(values["options"].items())})
 
     def key(self) -> str:
         """Twelve hexadecimal digits that tell recipes apart."""

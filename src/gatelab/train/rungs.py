@@ -28,6 +28,7 @@ from gatelab.data.text import TextData, text_data
 from gatelab.display import Listener, ProgressLike, one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import unit as as_unit
+from gatelab.feedforward.registry import check_source
 from gatelab.models import DecoderConfig, GPT2Config
 from gatelab.models.block import named
 from gatelab.sweep import Run, RunOutcome
@@ -206,6 +207,7 @@ def train_rung(
     Returns:
         Test losses in nats a token at the end and along the way, and what the training took.
     """
+    check_source(recipe["unit"])
     rung = Rung(Recipe.from_plain(recipe), tuple(lrs), tuple(seeds), repeats, purpose)
     whole = read_text(rung.recipe.data, rung.recipe.tokenizer)
     if data_fingerprint(whole) != text:

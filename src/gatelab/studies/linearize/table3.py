@@ -123,16 +123,7 @@ def derivative_claim() -> Claim:
 
 
 def reference_maps(W: np.ndarray, centre: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Phi(W) Psi(x) of section 3.3.1: tanh-GELU and its slope at W times the reference point, as printed.
-
-    Args:
-        W: The weights, (outputs, inputs).
-        centre: The reference point.
-        x: Inputs, in rows.
-
-    Returns:
-        The products, a row for each input.
-    """
+    """Phi(W) Psi(x) of section 3.3.1: tanh-GELU and its slope at W times the reference point, as printed."""
     z = W @ centre
     phi = np.column_stack([derivative(z)[:, None] * W, gelu(z, "gelu-tanh")])
     psi = np.column_stack([x - centre, np.ones(len(x))])

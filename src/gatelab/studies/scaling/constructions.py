@@ -207,14 +207,7 @@ Remainder = Callable[[CellTarget, Array, float], Array]
 
 
 def cell_order(remainder: Remainder) -> Interval:
-    """The power of h with which the largest |remainder(target, x, h)| on the first cell falls.
-
-    Args:
-        remainder: What is left of an error, of a target, places x on the cell and its size h.
-
-    Returns:
-        The mean of the targets' powers with its t-interval.
-    """
+    """The power of h with which the largest |remainder(target, x, h)| on the first cell falls."""
     largest = [[np.abs(remainder(target, h * WITHIN, h)).max() for target in CELL_TARGETS] for h in CELLS]
     return mean_power(np.array(largest))
 
