@@ -45,6 +45,7 @@ from gatelab.anatomy.texts import (
     is_language_model,
     log_perplexity,
     split,
+    window_length,
     windows,
 )
 from gatelab.display import ProgressLike, one_line, reporting, shorten
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METHODS = ("ours", *ORDERS)
+LENGTH = 256  # tokens of a window, where the model reads as many
 DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
 HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
@@ -215,7 +217,7 @@ def shrink(
     *,
     method: str = "ours",
     tokenizer: Any = None,
-    length: int = 256,
+    length: int | None = None,
     most: int | None = None,
     distil: int | Distillation = 0,
     unit: Any = None,
@@ -234,8 +236,8 @@ def shrink(
             such texts (calibration, test) that share no window. Images for a ViT.
         method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
         tokenizer: of the model, where the text is a text and the model is given as such.
-        length: tokens a window.
-        most: windows at most.
+        length: tokens a window; None for 256, or for what the model reads where that is less.
+        most: windows at most; of a pair of texts so many of each.
         distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
             end; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and as many
             tokens besides that the given model writes itself. No part of any published method here.
@@ -258,7 +260,7 @@ def shrink(
     check_layers(layers)
     check_biases(model, layers, method)
     widths = widths_of(keep, layers)
-    rows = parted(text, tokenizer, length, most)
+    rows = parted(model, text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
     if terms is not None:
@@ -312,7 +314,7 @@ def balanced_widths(
     text: Any = None,
     *,
     tokenizer: Any = None,
-    length: int = 256,
+    length: int | None = None,
     most: int | None = None,
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
@@ -328,8 +330,8 @@ def balanced_widths(
         keep: the share of all neurons that stay.
         text: for calibration, and for the test of `shrink`, which does not enter here.
         tokenizer: of the model, where the text is a text and the model is given as such.
-        length: tokens a window.
-        most: windows at most.
+        length: as in `shrink`.
+        most: likewise.
         device: where to compute; None for where the model is.
         progress: what to show, see `gatelab.display`.
 
@@ -341,7 +343,7 @@ def balanced_widths(
         model, tokenizer = load_model(model)
     layers = layers_of(model)
     check_layers(layers)
-    rows = parted(text, tokenizer, length, most)
+    rows = parted(model, text, tokenizer, length, most)
     check_tokens(model, rows.calibration)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
@@ -722,24 +724,19 @@ def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
         )
 
 
-def parted(text: Any, tokenizer: Any, length: int, most: int | None) -> Parts:
+def parted(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> Parts:
     """Windows for calibration and for the test."""
     if text is None:
         raise GatelabError(
             "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
         )
     if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
-        parts = Parts(*(windows(part, tokenizer, length_of(part, length)) for part in text))
+        # Parts that are windows already keep their lengths, which may differ.
+        lengths = (window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
+        parts = Parts(*(windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
         check_apart("the calibration part", *parts)
         return parts
-    return split(windows(text, tokenizer, length, most=most))
-
-
-def length_of(part: Any, length: int) -> int:
-    """Tokens a window of what is windows already, or as many as are asked for."""
-    if getattr(part, "ndim", 1) == 2:
-        return part.shape[1]
-    return length
+    return split(windows(text, tokenizer, window_length(model, text, length, LENGTH), most=most))
 
 
 def check_own_text(model: nn.Module, terms: Distillation, rows: Parts) -> None:

@@ -168,7 +168,7 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
             tokenizer.model_max_length = 10**12
     except Exception as error:
         # Damaged files end in errors of every kind: of safetensors, of gguf, of struct, of torch.
-        raise unreadable(folder, error) from error
+        raise unreadable(folder / options.get("gguf_file", ""), error) from error
     finally:
         logging.set_verbosity(verbosity)
         if bars:
