@@ -507,9 +507,14 @@ def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(GatelabError, match=r"the error of model.layers.0 is nan; .* give a larger keep"):
         shrink(tiny("llama"), 0.5, rows_for("llama"), method="surgeon", length=32)
     model = tiny("llama")
-    model.model.norm.weight.data[0] = math.nan
+    model.model.norm.weight.data[:] = 3e38  # finite, unlike what comes of it
     with pytest.raises(GatelabError, match="the log perplexity of the given model is nan"):
         shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
+    for name, value in (("model.norm.weight", math.nan), ("model.layers.1.mlp.down_proj.weight", -math.inf)):
+        model = tiny("llama")
+        model.get_parameter(name).data[..., 0] = value
+        with pytest.raises(GatelabError, match=f"the weights {name} contain NaN or infinity"):
+            shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
 
 
 def test_what_the_loss_feels() -> None:
@@ -721,6 +726,9 @@ def test_a_pair_of_texts_is_checked_as_any_text() -> None:
         (calibration.flatten(), test.flatten().tolist()),
     ):
         assert shrink(model, 0.5, same, method="wanda", length=32).after == small.after
+    few = shrink(model, 0.5, (calibration, test), method="wanda", most=3)
+    same_few = shrink(model, 0.5, (calibration.flatten()[: 3 * 32], test[:3]), method="wanda", length=32)
+    assert few.after == same_few.after != small.after and few.before == same_few.before != small.before
     for wrong, words in (
         ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),
         ((calibration.float(), test), "give whole token numbers"),
@@ -802,10 +810,24 @@ def test_widths_of_each_block(tmp_path: Path) -> None:
         balanced_widths(model, (20, 8), rows, length=32)  # type: ignore[arg-type]
 
 
+def test_windows_are_no_longer_than_the_model_reads() -> None:
+    model, text = tiny("llama"), rows_for("llama").flatten()
+    assert model.config.max_position_embeddings == 64
+    small, given = (shrink(model, 0.5, text, method="wanda", length=length) for length in (None, 64))
+    assert small.after == given.after and small.before == given.before
+    assert shrink(model, 0.5, (text[:256], text[256:]), method="wanda").layers
+    assert balanced_widths(model, 0.5, text, progress=False) == balanced_widths(model, 0.5, text, length=64)
+    assert shrink(model, 0.5, rows_for("llama"), method="wanda").layers[0].width == 12  # windows as they are
+
+
 def test_bad_input(tmp_path: Path) -> None:
     model = tiny("llama")
-    with pytest.raises(GatelabError, match="method"):
-        shrink(model, 0.5, rows_for("llama"), method="wnda")
+    for method in ("wnda", None, 3, ["wanda"]):
+        with pytest.raises(GatelabError, match=r"no method is called .* Known: flap, magnitude, ours, surgeon, wanda"):
+            shrink(model, 0.5, rows_for("llama"), method=method)  # type: ignore[arg-type]
+    for none in (None, 3.5, [model]):
+        with pytest.raises(GatelabError, match=r"the model is .*; give a module of torch"):
+            shrink(none, 0.5, rows_for("llama"))
     with pytest.raises(GatelabError, match="longer text"):
         shrink(model, 0.5, range(20), length=32)
     with pytest.raises(GatelabError, match="no text"):
@@ -890,6 +912,15 @@ def test_the_command(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2
         assert message in result.stderr
+    shorter = CliRunner().invoke(app, [*words[:4], "--keep", "0.5", "--method", "wanda", "--json"])
+    assert shorter.exit_code == 0, shorter.stderr  # windows of 64, which the model reads
+
+
+def test_a_damaged_gguf_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gguf").write_bytes(b"GGUF" + bytes(64))
+    result = CliRunner().invoke(app, ["shrink", "m.gguf", "--text", "m.txt"])
+    assert result.exit_code == 2 and "m.gguf cannot be read as a model of Transformers" in result.stderr
 
 
 def test_cells_of_the_table_are_asked_for_by_their_names() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.display import one_line, shorten
+from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FeedForward, Unit
 from gatelab.feedforward.network import factor_names
@@ -378,9 +378,8 @@ def layers_of(model: nn.Module) -> list[Layer]:
 def check_module(model: Any) -> None:
     """Refuse what is no module of torch."""
     if not isinstance(model, nn.Module):
-        raise GatelabError(
-            f"the model is {shorten(repr(model))}; give a module of torch, such as gl.anatomy.load_model(path) reads"
-        )
+        kind = type(model).__name__
+        raise GatelabError(f"the model is a {kind}; give a module of torch, such as gl.anatomy.load_model(path) reads")
 
 
 def unknown_layout(model: nn.Module) -> str:
