@@ -558,7 +558,7 @@ def test_what_the_page_says_of_smollm2_is_in_its_record():
         f"{blocks_of[11]['linearised']['value']:.2g}" == "1.9" and round(blocks_of[11]["statistics"]["largest"]) == 458
     )
     assert sum(record["tokens"][:2]) == 6144 and record["tokens"][2] == 512
-    assert f"SmolLM2-135M takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
+    assert f"SmolLM2-135M-Instruct takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
     printed = " ".join((root / "results" / "anatomy" / "smollm2-h200.txt").read_text(encoding="utf-8").split())
     assert all(" ".join(words.split()) in printed for words in record["sentences"])
     seconds = re.search(r"others in (\d+) s\..* real 1m(\d+)\.", printed)

@@ -6,6 +6,7 @@ import copy
 import importlib
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -953,38 +954,42 @@ def test_what_the_page_says_beside_its_tables() -> None:
     more = records["shrink-more-text"]
     excess = {key: cell["after"] - cell["before"] for key, cell in more["cells"].items()}
     assert more["settings"]["calibration_tokens"] == 49152
-    published, ours = excess["smollm2:0.8:surgeon"], excess["smollm2:0.8:ours"]
-    assert f"the best published method leaves {published:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
+    rival, ours = excess["smollm2:0.8:surgeon"], excess["smollm2:0.8:ours"]
+    assert f"surgeon leaves {rival:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
     cells = records["shrink"]["cells"]
     lost = {key: cell["after"] - cell["before"] for key, cell in cells.items()}
     wide = {key: cell["wide"]["value"] for key, cell in cells.items() if "wide" in cell}
+    published = ("magnitude", "wanda", "flap")
+    best = {keep: min(wide[f"smollm2:{keep}:{method}"] for method in published) for keep in (0.9, 0.8, 0.7, 0.6)}
     shares = {
         written: [
-            f"{loss[f'smollm2:{keep}:ours + {written} own text'] / loss[f'smollm2:{keep}:surgeon']:.2f}"
-            for loss in (wide, lost)
+            f"{wide[f'smollm2:{keep}:ours + {written} own text'] / rival[keep]:.2f}"
+            for rival in ({keep: wide[f"smollm2:{keep}:surgeon"] for keep in best}, best)
             for keep in (0.8, 0.6)
         ]
         for written in ("4M", "12M")
     }
     much, less = shares["12M"], shares["4M"]
-    assert f"million tokens of it {much[0]} is left at keep 0.8 and {much[1]} at keep 0.6 on the larger" in page
-    assert f"texts, {much[2]} and {much[3]} on the 4 096 tokens at the end of the sample" in page
-    assert f"Four million tokens leave {less[0]} and {less[1]}, and {less[2]} and {less[3]}." in page
+    assert (
+        f"after ours, {much[0]} and {much[1]} of what surgeon loses without it and {much[2]} and {much[3]} of" in page
+    )
+    assert f"with four million tokens {less[0]} and {less[1]}, and {less[2]} and {less[3]}." in page
     own, small = (
         [
             f"{loss[f'smollm2:{keep}:{start} + 12M own text']:.3f}"
             for keep in (0.8, 0.6)
-            for start in ("ours", "surgeon")
+            for start in ("surgeon", "ours")
         ]
         for loss in (wide, lost)
     )
-    assert f"ours leaves {own[0]} and surgeon {own[1]} at keep 0.8, {own[2]} and {own[3]} at keep 0.6 on the" in page
-    assert f"smaller one it is {small[0]} and {small[1]}, {small[2]} and {small[3]}." in page
-    plain = [
-        wide[f"smollm2:{keep}:ours"] / min(wide[f"smollm2:{keep}:{method}"] for method in ("wanda", "flap", "surgeon"))
-        for keep in (0.9, 0.8, 0.7, 0.6)
-    ]
-    assert f"own text ours leaves {min(plain):.2f} to {max(plain):.2f} of the best published loss" in page
+    assert (
+        f"ends at {own[0]} and ours at {own[1]} nats at keep 0.8, at {own[2]} and {own[3]} at keep 0.6 on the" in page
+    )
+    assert f"end of the sample it is {small[0]} and {small[1]}, {small[2]} and {small[3]}." in page
+    plain = [wide[f"smollm2:{keep}:ours"] / wide[f"smollm2:{keep}:surgeon"] for keep in best]
+    assert f"Without a distillation ours leaves {min(plain):.2f} to {max(plain):.2f} of surgeon's loss" in page
+    plain = [wide[f"smollm2:{keep}:ours"] / value for keep, value in best.items()]
+    assert f"and {min(plain):.2f} to {max(plain):.2f} of the best published on the larger text" in page
     four, four_wide, twelve, twelve_wide = (
         f"{100 * (1 - loss[f'smollm2:0.8:ours + {written} own text'] / loss['smollm2:0.8:ours']):.0f} %"
         for written in ("4M", "12M")
@@ -1009,13 +1014,9 @@ def test_what_the_page_says_beside_its_tables() -> None:
     assert f"have lose {values[' as relu2']} and {values[' as gqu']} nats, distilled" in page
     assert f"distilled {values[' as relu2 + distilled']} and {values[' as gqu + distilled']}, where" in page
     assert f"SwiGLU blocks lose {values['']}, distilled {values[' + distilled']}." in page
-    published = ("magnitude", "wanda", "flap", "surgeon")
     for measure, words in (("sentences", "cosine of sentences it has"), ("after", "that of the test windows")):
         gone = {key: 1 - cell[measure] for key, cell in cells.items() if key.startswith("minilm")}
-        ratios = [
-            gone[f"minilm:{keep}:ours"] / min(gone[f"minilm:{keep}:{method}"] for method in published)
-            for keep in (0.9, 0.8, 0.7, 0.6)
-        ]
+        ratios = [gone[f"minilm:{keep}:ours"] / gone[f"minilm:{keep}:surgeon"] for keep in (0.9, 0.8, 0.7, 0.6)]
         assert f"{words} {min(ratios):.2f} to {max(ratios):.2f}" in page
     cores = json.loads((ROOT / "results/anatomy/shrink-two-cores.json").read_text())
     assert abs(cores["loaded_again"] - cores["after"]) < 1e-4
@@ -1031,3 +1032,30 @@ def test_what_the_page_says_beside_its_tables() -> None:
     assert all(cell["saved_difference"] < 1e-4 for cell in everything if "saved_difference" in cell)
     seconds = seconds_of(cells)
     assert f"ours took {min(seconds):.0f} to {max(seconds):.0f} seconds for SmolLM2" in page
+
+
+def test_the_model_and_the_methods_are_called_what_they_are() -> None:
+    """The weights are those of an instruct model in 4 bits; surgeon is our combination, not a published method."""
+    pages = (
+        "README.md",
+        "docs/rooms/shrink.md",
+        "docs/rooms/anatomy.md",
+        "results/README.md",
+        "benchmarks/shrinking.py",
+    )
+    for name in pages:
+        text = " ".join((ROOT / name).read_text().split())
+        assert "SmolLM2-135M-Instruct" in text and "4-bit weights" in text, name
+        assert not re.search(r"SmolLM2-135M(?!-Instruct)", text), name
+        assert not re.search(r"published methods?( here)? \(surgeon|published ones: [^.]*surgeon", text), name
+    for name in ("README.md", "docs/rooms/shrink.md"):
+        text = " ".join((ROOT / name).read_text().split())
+        assert "2410.17711" in text and "2410.09982" in text and "our combination of" in text, name
+
+
+def test_cells_keep_their_windows_for_paired_differences() -> None:
+    benchmark = importlib.import_module("benchmarks.shrinking")
+    model, rows = tiny("llama"), rows_for("llama")
+    small = shrink(model, 0.5, (rows[:14], rows[14:]), method="wanda")
+    each = benchmark.window_excess(model, small.model, rows[14:])
+    assert len(each) == 6 and float(each.mean()) == pytest.approx(small.after - small.before, abs=1e-6)

@@ -58,15 +58,7 @@ class Flow:
 
 
 def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]:
-    """Where the blocks of a model are.
-
-    Args:
-        model: the model.
-        modules: names of modules, or of layers that hold a block; None for every block of a known layout.
-
-    Returns:
-        A `Tap` for each.
-    """
+    """Where the blocks of a model are: by names of modules or of layers, or every block of a known layout."""
     check_module(model)
     if modules is None:
         return [layer_tap(layer, i) for i, layer in enumerate(layers_of(model))]
@@ -130,15 +122,7 @@ def not_called_once(name: str) -> GatelabError:
 
 @contextmanager
 def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator[None]:
-    """Whoever listens is called with the number of a block and its rows, each time that the model calls the block.
-
-    Args:
-        taps: where the blocks are.
-        listen: called with the number of the tap and a `Flow`.
-
-    Yields:
-        Nothing: the model is tapped within the block.
-    """
+    """Whoever listens is called with the number of a tap and its rows, each time that the model calls the block."""
     parts: list[dict[str, Tensor]] = [{} for _ in taps]
     hooks = []
 

@@ -5,7 +5,7 @@
     small.before, small.after          log perplexity on windows that nothing was fitted to
     small.save("smaller")              a folder that plain Transformers loads
 
-Each layer gets the inputs that it will have in the smaller model. Published methods ask its block for the outputs of
+Each layer gets the inputs that it will have in the smaller model. The other methods ask its block for the outputs of
 the old one there; ours for the state that the given model has after the layer, so that what earlier layers lost is made
 good where it can be, and measures errors as the loss feels them (`felt_directions`).
 """
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 METHODS = ("ours", *ORDERS)
 LENGTH = 256  # tokens of a window, where the model reads as many
-DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
+DAMPING = 1e-2  # of surgeon's refit, as SparseGPT, ZipLM and FASP have it
 HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
@@ -80,7 +80,7 @@ class ShrunkLayer:
         width: neurons now.
         before: neurons there were.
         error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: nothing
-            is fitted to these but by published methods that no distillation follows.
+            is fitted to these but by methods other than ours that no distillation follows.
         dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
         seconds: how long it took.
     """
@@ -234,13 +234,14 @@ def shrink(
             as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
         text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
             such texts (calibration, test) that share no window. Images for a ViT.
-        method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
+        method: "ours"; "magnitude", "wanda" or "flap", which are published; or "surgeon", our combination of the order
+            of ZipLM and the refit of FASP.
         tokenizer: of the model, where the text is a text and the model is given as such.
         length: tokens a window; None for 256, or for what the model reads where that is less.
         most: windows at most; of a pair of texts so many of each.
         distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
             end; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and as many
-            tokens besides that the given model writes itself. No part of any published method here.
+            tokens besides that the given model writes itself. No part of any other method here.
         unit: another unit for all blocks, such as "relu2" or "gqu", with as many weights as `keep` of the neurons have;
             for method "ours". Such a model is used as it is: the usual format has no place for it.
         store: a folder that keeps layers that are done: the same call goes on from there.
@@ -479,7 +480,7 @@ def gathered(
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer, or what its block gives there where outputs are not added as they are. Published methods have no such stream:
+    layer, or what its block gives there where outputs are not added as they are. Other methods have no such stream:
     theirs is the output of the old block on the same inputs. Where nothing is decided all rows are to be fitted.
     """
     bias = old.read().b2
@@ -570,7 +571,7 @@ def flap_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: 
 
 
 def surgeon_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
-    """Optimal brain surgeon by neurons, and the last map refitted: FASP, ZipLM."""
+    """Optimal brain surgeon by neurons, as in ZipLM, and the last map refitted, as in FASP: our combination."""
     sums = moments(block, fitted.inputs, fitted.targets)
     chosen = ORDERS["surgeon"](block, sums, width)
     small = narrowed(block, chosen)

@@ -283,16 +283,7 @@ def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = F
 
 @torch.no_grad()
 def token_losses(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> Tensor:
-    """The loss of each next token in nats, (windows, length - 1), on the CPU.
-
-    Args:
-        model: a model that gives logits, of Transformers or gatelab's own.
-        rows: (windows, length) tokens; the first token of a window is not predicted.
-        progress: what to show, see `gatelab.display`.
-
-    Returns:
-        A loss for each token but the first of each window.
-    """
+    """The loss of each token but the first of a window in nats, (windows, length - 1), on the CPU."""
     check_tokens(model, rows)
     place = next(model.parameters())
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None) or 2**16
