@@ -368,6 +368,7 @@ def test_texts_that_are_too_short_are_refused():
         (None, {}, "the model is a NoneType; give a module of torch"),
         ("smollm2", {"modules": ["mlp"]}, "the model is a str; give a module of torch"),
         ("llama", {"steps": -1, "widths": ()}, "steps is -1; give a whole number, 0 or more"),
+        ("llama", {"widths": None}, "widths is None; give a whole number of neurons, 1 or more"),
         ("llama", {"length": "16"}, "length is '16'; give a whole number of tokens"),
         ("llama", {"modules": [1]}, r"modules is \[1\]; give a list of names"),
         ("nan", {}, r"the weights model.layers.1.mlp.up_proj.weight contain NaN or infinity"),

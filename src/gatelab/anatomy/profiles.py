@@ -258,7 +258,7 @@ def profile(
         A `Profile`.
     """
     began = time.perf_counter()
-    widths = tuple(whole_number("widths", width, 1, of="neurons") for width in widths)
+    widths = tuple(whole_number("widths", width, 1, of="neurons") for width in np.atleast_1d(widths))
     tokens, test = whole_number("tokens", tokens, 2), whole_number("test", test, 1)
     steps = whole_number("steps", steps, 0)
     taps = taps_of(model, modules)
@@ -441,11 +441,9 @@ def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Inter
     value = float(wrong.sum() / whole.sum())
     if groups is None:
         groups = torch.arange(len(wrong))
-    known, groups = groups.unique(return_inverse=True)  # of some windows no row may be left
+    known, which = groups.unique(return_inverse=True)  # of some windows no row may be left
     count = len(known)
-    sums = [
-        torch.zeros(count, dtype=torch.float64).index_add_(0, groups, part.cpu()).numpy() for part in (wrong, whole)
-    ]
+    sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
     drawn = resampled(count, DRAWS, np.random.default_rng(0))
     if count < 3:
         return Interval(value, math.nan, math.nan)
