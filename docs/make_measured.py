@@ -879,12 +879,12 @@ def shrink_paragraph() -> str:
         )
     tokens = spaced(content["settings"]["calibration_tokens"])
     return filled(
-        "**A model's blocks made smaller.** A distillation does most of it, wherever it starts: what "
+        "**A model's blocks made smaller.** A distillation does most of it, from either start: what "
         "SmolLM2-135M-Instruct (4-bit weights) loses after it on 12 million tokens that the model writes itself, in "
         f"nats a token on {spaced(cells['ours']['wide']['tokens'])} tokens, with {tokens} tokens of text at hand: "
-        f"{'; '.join(told)}. Surgeon is our combination of ZipLM's order and FASP's refit. Calibration text that a "
-        "model writes is of arXiv 2410.17711, distillation on such text of arXiv 2410.09982. Plain Transformers loads "
-        "what is saved: `gatelab shrink`, `gatelab profile`, [docs/rooms/shrink.md](docs/rooms/shrink.md)."
+        f"{'; '.join(told)}. Surgeon is our combination of ZipLM's order and FASP's refit. For calibration text "
+        "that a model writes itself see arXiv 2410.17711, for distillation on such text arXiv 2410.09982. Plain "
+        "Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, [docs/rooms/shrink.md](docs/rooms/shrink.md)."
     )
 
 
