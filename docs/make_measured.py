@@ -884,7 +884,8 @@ def shrink_paragraph() -> str:
         f"nats a token on {spaced(cells['ours']['wide']['tokens'])} tokens, with {tokens} tokens of text at hand: "
         f"{'; '.join(told)}. Surgeon is our combination of ZipLM's order and FASP's refit. For calibration text "
         "that a model writes itself see arXiv 2410.17711, for distillation on such text arXiv 2410.09982. Plain "
-        "Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, [docs/rooms/shrink.md](docs/rooms/shrink.md)."
+        "Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, "
+        "[docs/rooms/shrink.md](docs/rooms/shrink.md)."
     )
 
 
