@@ -1,4 +1,4 @@
-"""One table of smaller models: every method, the same calibration and test text, SmolLM2-135M, MiniLM and stories260K.
+"""One table of smaller models: every method, the same calibration and test text, three models.
 
     python -m benchmarks.shrinking --device cuda                    all cells, about as long as the device takes
     python -m benchmarks.shrinking --cells smollm2:0.8 --limit 600  what fits into ten minutes; the next call goes on
@@ -6,9 +6,12 @@
     python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
         --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
 
-SmolLM2 and MiniLM read the FineWeb-Edu sample, calibration from its beginning and test from its end; stories260K reads
-what it wrote itself, calibration and test from different seeds, so that its excess is the divergence of the two models.
+The models are SmolLM2-135M-Instruct (`smollm2`, a GGUF file with 4-bit weights), all-MiniLM-L6-v2 (`minilm`) and
+stories260K. The first two read the FineWeb-Edu sample, calibration from its beginning and test from its end. The last
+reads what it wrote itself, calibration and test from different seeds, so that its excess is the divergence of the two
+models. magnitude, wanda and flap are published; surgeon is our combination of the order of ZipLM and the refit of FASP.
 
+A cell has the excess of every test window under `windows`, so that two cells are compared by paired differences.
 Cells are written to results/anatomy/shrink.json as they end, and layers of a cell that was stopped are kept in a store,
 so that a call goes on where the last one ended. A record of other settings is not mixed with: it is refused.
 """
@@ -114,6 +117,8 @@ def main() -> None:
         if isinstance(terms, Distillation):
             written, seconds = own_texts[name]
             cell |= {"own_text": written.numel(), "writing_seconds": seconds, "passes": options.passes}
+        if small.measure == "log perplexity":
+            cell["windows"] = rounded(window_excess(model, small.model, parts.test))
         if name == "smollm2":
             cell["wide"] = wide_excess(model, small.model, tokenizer, options)
         if name == "minilm":
@@ -198,14 +203,26 @@ def prepared(name: str, options: argparse.Namespace) -> tuple[Any, Any, Parts]:
     return model, tokenizer, Parts(rows[:first], rows[-last:])
 
 
-def wide_excess(dense: Any, small: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str, float]:
-    """The excess on the windows before the test part, which are more, with its interval over them."""
-    rows = windows("fineweb-edu", tokenizer, options.length)[: -(options.test // options.length)]
-    rows = rows[-min(WIDE // options.length, len(rows) - options.calibration // options.length) :]
+def window_excess(dense: Any, small: Any, rows: Tensor) -> Tensor:
+    """The excess of every window: the mean loss of its tokens by the smaller model less that by the given one."""
     device = next(small.parameters()).device
     before, after = (token_losses(model.to(device), rows).double().mean(1) for model in (copy.deepcopy(dense), small))
-    excess = t_interval((after - before).numpy())
-    return {"tokens": rows.numel(), "value": excess.value, "low": excess.low, "high": excess.high}
+    return after - before
+
+
+def rounded(values: Tensor) -> list[float]:
+    """Numbers as the record has them."""
+    return [round(float(value), 6) for value in values]
+
+
+def wide_excess(dense: Any, small: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """The excess on the windows before the test part, which are more, with its interval over them, and each."""
+    rows = windows("fineweb-edu", tokenizer, options.length)[: -(options.test // options.length)]
+    rows = rows[-min(WIDE // options.length, len(rows) - options.calibration // options.length) :]
+    each = window_excess(dense, small, rows)
+    excess = t_interval(each.numpy())
+    facts = {"tokens": rows.numel(), "value": excess.value, "low": excess.low, "high": excess.high}
+    return {**facts, "windows": rounded(each)}
 
 
 def own_text(name: str, model: Any, calibration: Tensor, options: argparse.Namespace) -> tuple[Tensor, float]:

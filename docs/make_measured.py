@@ -18,7 +18,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,7 +92,8 @@ SHRUNKEN = {
     "smollm2": "anatomy/shrink.json",
     "minilm": "anatomy/shrink.json",
 }
-PUBLISHED = ("magnitude", "wanda", "flap", "surgeon")
+PUBLISHED = ("magnitude", "wanda", "flap")
+COMBINED = "surgeon"  # our combination of ZipLM's order and FASP's refit
 OURS = ("ours", "ours balanced", "surgeon + distilled", "ours + distilled")
 OURS += ("ours as relu2", "ours as gqu", "ours as relu2 + distilled", "ours as gqu + distilled")
 OURS += ("ours + 4M own text", "surgeon + 12M own text", "ours + 12M own text")
@@ -737,8 +738,8 @@ MODEL_WORDS = {
         "calibration and {test_tokens} of another seed for the test. Excess of the log perplexity in nats a token:"
     ),
     "smollm2": (
-        "**SmolLM2-135M** (30 SwiGLU blocks, 4-bit weights as they were published), FineWeb-Edu: {calibration_tokens} "
-        "tokens for calibration, the last {test_tokens} of the sample for the test. Excess of the log perplexity in "
+        "**SmolLM2-135M-Instruct** (30 SwiGLU blocks, 4-bit weights), FineWeb-Edu: {calibration_tokens} tokens for"
+        " calibration, the last {test_tokens} of the sample for the test. Excess of the log perplexity in "
         "nats a token:"
     ),
     "minilm": (
@@ -749,13 +750,17 @@ MODEL_WORDS = {
 
 
 WIDE_WORDS = (
-    "The same smaller models of SmolLM2 on {tokens} tokens of the sample that lie between calibration and test, with "
-    "95 % intervals over windows of {length} tokens:"
+    "The same smaller models of SmolLM2-135M-Instruct on {tokens} tokens of the sample that lie between calibration "
+    "and test, with 95 % intervals over windows of {length} tokens:"
+)
+UNPAIRED = (
+    "- ours minus surgeon, paired over windows: not known, since this record was made before `benchmarks/shrinking.py` "
+    "kept the losses of single windows; intervals of two columns that overlap decide nothing"
 )
 
 
 def shrink_text() -> str:
-    """A table for each model, that of more tokens for SmolLM2, and what ours leaves of the best published excess."""
+    """A table for each model, that of more tokens for SmolLM2, shares of rivals' losses, and paired differences."""
     return "\n\n".join((shrink_table("stories260k"), shrink_table("smollm2"), wide_table(), shrink_table("minilm")))
 
 
@@ -771,7 +776,22 @@ def shrink_table(model: str) -> str:
     content = record(SHRUNKEN[model])
     losses = {key: lost(cell) for key, cell in content["cells"].items() if key.startswith(f"{model}:")}
     sizes = {name: spaced(value) for name, value in content["settings"].items()}
-    return loss_table(MODEL_WORDS[model].format(**sizes), losses, {key: f"{loss:.3f}" for key, loss in losses.items()})
+    shown = {key: f"{loss:.3f}" for key, loss in losses.items()}
+    table = loss_table(MODEL_WORDS[model].format(**sizes), losses, shown)
+    return "\n".join([table, *paired_lines(content["cells"], losses)])
+
+
+def paired_lines(cells: dict[str, Any], keys: Iterable[str]) -> Iterator[str]:
+    """Ours minus surgeon, window by window, before and after a distillation, where the record has the windows."""
+    for ours in keys:
+        rival = ours.replace(":ours", f":{COMBINED}")
+        if rival == ours or not all("windows" in cells.get(key, {}) for key in (ours, rival)):
+            continue
+        gap = t_interval(np.subtract(cells[ours]["windows"], cells[rival]["windows"]))
+        _, keep, method = ours.split(":")
+        count = len(cells[ours]["windows"])
+        words = f"{method} minus {rival.split(':')[2]} at keep {keep}, paired over {count} windows"
+        yield f"- {words}: {gap:+.3f} nats a token"
 
 
 def wide_table() -> str:
@@ -781,7 +801,9 @@ def wide_table() -> str:
     (tokens,) = {cell["wide"]["tokens"] for cell in content["cells"].values() if "wide" in cell}
     words = WIDE_WORDS.format(tokens=spaced(tokens), length=content["settings"]["length"])
     losses = {key: interval.value for key, interval in wide.items()}
-    return loss_table(words, losses, {key: format(interval, ".3f") for key, interval in wide.items()})
+    table = loss_table(words, losses, {key: format(interval, ".3f") for key, interval in wide.items()})
+    paired = [*paired_lines({key: content["cells"][key]["wide"] for key in wide}, wide)]
+    return "\n".join([table, *(paired or [UNPAIRED])])
 
 
 def shrink_figure() -> Figure:
@@ -821,42 +843,48 @@ def spaced(number: int) -> str:
 
 
 def loss_table(words: str, losses: dict[str, float], shown: dict[str, str]) -> str:
-    """Words, the table of the losses of a model's cells, and what they are of the best published."""
+    """Words, the table of the losses of a model's cells, and what they are of the best published and of surgeon's."""
     rows: dict[str, dict[str, str]] = {}
     for key in losses:
         _, keep, method = key.split(":")
         rows.setdefault(keep, {})[method] = key
-    methods = [method for method in (*PUBLISHED, *OURS) if any(method in row for row in rows.values())]
+    methods = [method for method in (*PUBLISHED, COMBINED, *OURS) if any(method in row for row in rows.values())]
     lines = [words, "", f"| keep | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
     shares: list[str] = []
     for keep, row in sorted(rows.items(), reverse=True):
         values = [shown[row[method]] if method in row else "-" for method in methods]
         lines.append(f"| {keep} | {' | '.join(values)} |")
-        best = min(losses[row[method]] for method in PUBLISHED if method in row)
-        own = [f"{method} {losses[row[method]] / best:.2f}" for method in OURS if method in row]
-        shares.append(f"- of the best published loss at keep {keep}: {', '.join(own)}")
+        best = min((method for method in PUBLISHED if method in row), key=lambda method: losses[row[method]])
+        for rival, words in ((best, f"{best}'s loss, the best published,"), (COMBINED, "surgeon's loss")):
+            others = [method for method in (COMBINED, *OURS) if method in row and method != rival]
+            parts = [f"{method} {losses[row[method]] / losses[row[rival]]:.2f}" for method in others]
+            shares.append(f"- of {words} at keep {keep}: {', '.join(parts)}")
     return "\n".join([*lines, "", *shares])
 
 
 def shrink_paragraph() -> str:
-    """What a smaller SmolLM2 costs by the best published method and by ours, for the README."""
+    """What a smaller SmolLM2 costs after a distillation from either start, and before it, for the README."""
     content = record(SHRUNKEN["smollm2"])
     told: list[str] = []
     for keep, share in (("0.8", "a fifth"), ("0.6", "two fifths")):
         cells = {key.split(":")[2]: c for key, c in content["cells"].items() if key.startswith(f"smollm2:{keep}:")}
         losses = {method: wide_loss(cell) for method, cell in cells.items() if "wide" in cell}
         best = min((method for method in PUBLISHED if method in losses), key=lambda method: losses[method].value)
-        own, less = losses["ours + 12M own text"], losses["ours + 4M own text"]
-        words = f"without {share} {losses[best]:.3f} by the best of four published methods ({best}), "
-        words += f"{losses['ours']:.3f} by ours and {own:.3f}, {own.value / losses[best].value:.2f} of the best, when "
-        words += f"it writes 12 million tokens for that itself (4 million: {less.value:.3f}; 12 million after {best}: "
-        words += f"{losses[f'{best} + 12M own text'].value:.3f})"
-        told.append(words)
+        starts = (COMBINED, "ours")
+        after = " and ".join(f"{losses[f'{start} + 12M own text']:.3f} from {start}" for start in starts)
+        before = " and ".join(f"{losses[start]:.3f}" for start in starts)
+        told.append(
+            f"without {share} of the neurons {after}, against {before} before it and {losses[best]:.3f} by the best of"
+            f" three published methods ({best})"
+        )
     tokens = spaced(content["settings"]["calibration_tokens"])
     return filled(
-        f"**A model's blocks made smaller.** What SmolLM2-135M loses with its neurons, in nats a token on "
-        f"{spaced(cells['ours']['wide']['tokens'])} tokens, with {tokens} tokens of text at hand: {'; '.join(told)}. "
-        "Plain Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, "
+        "**A model's blocks made smaller.** A distillation does most of it, from either start: what "
+        "SmolLM2-135M-Instruct (4-bit weights) loses after it on 12 million tokens that the model writes itself, in "
+        f"nats a token on {spaced(cells['ours']['wide']['tokens'])} tokens, with {tokens} tokens of text at hand: "
+        f"{'; '.join(told)}. Surgeon is our combination of ZipLM's order and FASP's refit. For calibration text "
+        "that a model writes itself see arXiv 2410.17711, for distillation on such text arXiv 2410.09982. Plain "
+        "Transformers loads what is saved: `gatelab shrink`, `gatelab profile`, "
         "[docs/rooms/shrink.md](docs/rooms/shrink.md)."
     )
 

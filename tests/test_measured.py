@@ -39,6 +39,13 @@ def test_a_sentence_is_that_of_its_record(sentences: Sentences) -> None:
     assert len(sentences) > 80
 
 
+def test_differences_are_paired_over_windows() -> None:
+    cells = {"m:0.8:ours": {"windows": [1.0, 2.0, 4.0]}, "m:0.8:surgeon": {"windows": [1.5, 2.5, 4.5]}}
+    (line,) = MEASURED.paired_lines(cells, cells)
+    assert line == "- ours minus surgeon at keep 0.8, paired over 3 windows: -0.500 [-0.500, -0.500] nats a token"
+    assert not [*MEASURED.paired_lines({"m:0.8:ours": {}, "m:0.8:surgeon": {}}, cells)]
+
+
 def test_what_is_compared_elsewhere_has_that_test() -> None:
     tests = (ROOT / "tests/test_readme.py").read_text(encoding="utf-8")
     for one in MEASURED.elsewhere():

@@ -13,10 +13,20 @@ import torch
 from torch import nn
 
 import gatelab as gl
-from gatelab.anatomy import BlockRows, fit_block, load_model, log_perplexity, profile
+from gatelab.anatomy import BlockRows, fit_block, layer_rows, load_model, log_perplexity, profile
 from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
 from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
-from gatelab.anatomy.profiles import Profile, measured_costs, parts_of, ready, recalled, remembered, replaced, unit_of
+from gatelab.anatomy.profiles import (
+    Profile,
+    ProfileWork,
+    measured_costs,
+    parts_of,
+    ready,
+    recalled,
+    remembered,
+    replaced,
+    unit_of,
+)
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, blocks, replace_map
 from gatelab.models.layouts import Block
@@ -185,13 +195,79 @@ def test_what_is_recalled_leaves_the_model_as_it_was():
     model, rows = tiny("gpt2"), TOKENS[:32].view(2, 16)
     taps = taps_of(model)
     with torch.no_grad():
-        with remembered(taps) as outputs:
+        with remembered(taps) as earlier:
             clean = model(rows).logits
-        with recalled(taps, outputs):
+        assert [list(outputs) for outputs in earlier] == [[], [model.transformer.h[0]]]
+        with recalled(earlier[1]):
             assert torch.equal(model(rows).logits, clean)
         with replaced(taps[0], None):
             assert not torch.allclose(model(rows).logits, clean)
         assert torch.equal(model(rows).logits, clean)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        ["model.layers.1", "model.layers.0"],
+        ["model.norm", "model.layers.1", "model.layers.0.self_attn", "model.layers.0"],
+        ["model.layers.1.mlp"],
+    ],
+)
+def test_the_order_of_modules_changes_no_number(modules: list[str]):
+    """Layers are recalled that the model has left before the block, not those that stand before it in the list."""
+    model = tiny("llama")
+    whole = {block.name: block for block in small(model, widths=()).blocks}
+    result = small(model, modules=modules, widths=())
+    known = [block for block in result.blocks if block.name in whole]
+    assert [block.skipped for block in known] == [whole[block.name].skipped for block in known]
+    assert [block.linearised for block in known] == [whole[block.name].linearised for block in known]
+    assert known == [whole[block.name] for block in known]
+    assert all(block.number is None and block.skipped.value for block in result.blocks if block not in known)
+    expected = [int(name.split(".")[2]) if name.endswith(("0", "1", "mlp")) else None for name in modules]
+    assert [None if np.isnan(n) else n for n in result.table()["layer"].astype(float)] == expected
+    assert result.plot().axes[0].get_xlabel() == ("layer" if None not in expected else "row of the table")
+    assert list(small(model, modules=modules, widths=(2,), losses=False).curves()["layer"].dropna()) == [
+        number for number in expected if number is not None
+    ]
+
+
+def test_a_layer_that_is_called_twice_is_never_recalled():
+    model = tiny("llama")
+    model.model.layers.append(model.model.layers[0])
+    model.config.num_hidden_layers = 3
+    test = parts_of(TOKENS, None, 960, 240, 16)[2]
+    taps = taps_of(model)
+    with ready(model):
+        costs, clean = measured_costs(model, taps, test, [None, None], ProfileWork(None, 2, [1, 1, 1], 0, True))
+        for tap, (skipped, _) in zip(taps, costs, strict=True):
+            with replaced(tap, None):
+                assert skipped.value == pytest.approx(log_perplexity(model, test) - clean, abs=1e-5)
+
+
+@pytest.mark.parametrize("memory", [2**31, 9e4, 5e4])
+def test_rows_that_are_thinned_know_their_windows(memory: float):
+    """At the first memory all rows stay, at the last about one of 15, the windows' length being 16."""
+    model, options = tiny("llama"), {"tokens": 4800, "test": 1760, "length": 16}
+    text = torch.randint(64, (6560,), generator=torch.Generator().manual_seed(1))
+    (all_rows,) = layer_rows(model, [1], text, **options)
+    (rows,) = layer_rows(model, [1], text, **options, memory=memory)
+    windows = {row.tobytes(): int(i) for row, i in zip(all_rows.test[0].numpy(), all_rows.windows, strict=True)}
+    assert [int(i) for i in all_rows.windows] == [i // 16 for i in range(1760)] and len(windows) > 1600
+    alike = [windows[row.tobytes()] == int(i) for row, i in zip(rows.test[0].numpy(), rows.windows, strict=True)]
+    assert len(rows.test[0]) < 300 or memory > 1e6
+    # Windows that begin with the same token begin with the same row, whose window is not one of them.
+    assert sum(alike) > 0.9 * len(alike) and len(windows) > 0.9 * 1760
+
+
+def test_windows_are_no_longer_than_the_model_reads():
+    assert small(tiny("llama"), length=None, widths=(), losses=False).tokens[2] == 192  # three windows of 64
+    assert small(GPT2("tiny", "swiglu"), length=None, widths=(), losses=False).tokens[2] == 224  # seven of 32
+    windows = TOKENS.view(-1, 10)
+    assert sum(small(tiny("llama"), windows, length=None, widths=(), losses=False).tokens) == 1200
+    (rows,) = layer_rows(tiny("gpt2"), [0], TOKENS, tokens=960, test=240)
+    assert len(rows.test[0]) == 192
+    with pytest.raises(GatelabError, match=r"a window has 65 tokens and the model reads 64"):
+        small(tiny("llama"), length=65)
 
 
 def test_linear_blocks_are_wholly_linear():
@@ -284,6 +360,27 @@ def test_texts_that_are_too_short_are_refused():
         small(model, "Once upon a time")
     with pytest.raises(GatelabError, match="GiB and memory is"):
         small(model, memory=1000)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (None, {}, "the model is a NoneType; give a module of torch"),
+        ("smollm2", {"modules": ["mlp"]}, "the model is a str; give a module of torch"),
+        ("llama", {"steps": -1, "widths": ()}, "steps is -1; give a whole number, 0 or more"),
+        ("llama", {"widths": None}, "widths is None; give a whole number of neurons, 1 or more"),
+        ("llama", {"length": "16"}, "length is '16'; give a whole number of tokens"),
+        ("llama", {"modules": [1]}, r"modules is \[1\]; give a list of names"),
+        ("nan", {}, r"the weights model.layers.1.mlp.up_proj.weight contain NaN or infinity"),
+    ],
+)
+def test_what_cannot_be_profiled(model, options: dict, message: str):
+    if model in ("llama", "nan"):
+        given, model = model, tiny("llama")
+        if given == "nan":
+            model.model.layers[1].mlp.up_proj.weight.data[3, 4] = math.nan
+    with pytest.raises(GatelabError, match=message):
+        small(model, **options)
 
 
 def test_parts_of_a_text_never_overlap():
@@ -391,11 +488,30 @@ def test_a_layer_of_a_model_in_bfloat16_is_a_problem():
     assert gl.Problem.from_layer(model, 0, TOKENS % 64, tokens=64, test=32, length=16).d_in == 32
 
 
-def test_a_layer_without_which_nothing_is_lost_is_not_called_needed():
+@pytest.mark.parametrize("value", [-0.01, 0.01])
+def test_a_loss_whose_interval_contains_zero_names_no_layer(value: float):
     result = small(tiny("llama"), widths=())
-    assert "is needed most" in " ".join(result.sentences())
-    none = tuple(replace(block, skipped=Interval(-0.01, -0.2, 0.2)) for block in result.blocks)
-    assert "is needed most" not in " ".join(replace(result, blocks=none).sentences())
+    sure = tuple(replace(block, skipped=Interval(0.5, 0.1, 0.9)) for block in result.blocks)
+    assert "Layer 0 is needed most: without it the model loses 0.5 [0.1, 0.9] nats" in " ".join(
+        replace(result, blocks=sure).sentences()
+    )
+    unsure = Interval(value, -0.2, 0.2)
+    none = tuple(replace(block, skipped=unsure, linearised=unsure) for block in result.blocks)
+    words = " ".join(replace(result, blocks=none).sentences())
+    assert "is needed most" not in words and "costs the most" not in words
+    assert f"No loss without one block differs significantly from 0: the largest is {unsure:.2g} nats a token." in words
+
+
+def test_shares_of_the_variance_are_not_negative():
+    """A map that is worse than the mean explains nothing; the table has what it leaves."""
+    result = small(tiny("llama"), widths=())
+    one, other = (replace(b, linear=Interval(v, v, v)) for b, v in zip(result.blocks, (1.07, 0.93), strict=True))
+    changed = replace(result, blocks=(one, other))
+    assert changed.sentences()[0].startswith("Layers 0 to 1 are 0 to 7 % linear")
+    assert "2 blocks: 0 to 7 % linear" in repr(changed) and "0 % linear" in repr(one)
+    assert list(changed.table()["left by linear"]) == [1.07, 0.93]
+    apart = replace(result, blocks=(replace(one, number=5), replace(other, number=2)))
+    assert [words[:14] for words in apart.sentences()[:2]] == ["Layer 2 is 7 %", "Layer 5 is 0 %"]
 
 
 def test_a_layer_is_a_problem_for_every_solver():
@@ -443,7 +559,7 @@ def test_what_the_page_says_of_smollm2_is_in_its_record():
         f"{blocks_of[11]['linearised']['value']:.2g}" == "1.9" and round(blocks_of[11]["statistics"]["largest"]) == 458
     )
     assert sum(record["tokens"][:2]) == 6144 and record["tokens"][2] == 512
-    assert f"SmolLM2-135M takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
+    assert f"SmolLM2-135M-Instruct takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
     printed = " ".join((root / "results" / "anatomy" / "smollm2-h200.txt").read_text(encoding="utf-8").split())
     assert all(" ".join(words.split()) in printed for words in record["sentences"])
     seconds = re.search(r"others in (\d+) s\..* real 1m(\d+)\.", printed)

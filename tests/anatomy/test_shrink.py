@@ -6,6 +6,7 @@ import copy
 import importlib
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -507,9 +508,14 @@ def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(GatelabError, match=r"the error of model.layers.0 is nan; .* give a larger keep"):
         shrink(tiny("llama"), 0.5, rows_for("llama"), method="surgeon", length=32)
     model = tiny("llama")
-    model.model.norm.weight.data[0] = math.nan
+    model.model.norm.weight.data[:] = 3e38  # finite, unlike what comes of it
     with pytest.raises(GatelabError, match="the log perplexity of the given model is nan"):
         shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
+    for name, value in (("model.norm.weight", math.nan), ("model.layers.1.mlp.down_proj.weight", -math.inf)):
+        model = tiny("llama")
+        model.get_parameter(name).data[..., 0] = value
+        with pytest.raises(GatelabError, match=f"the weights {name} contain NaN or infinity"):
+            shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
 
 
 def test_what_the_loss_feels() -> None:
@@ -721,6 +727,9 @@ def test_a_pair_of_texts_is_checked_as_any_text() -> None:
         (calibration.flatten(), test.flatten().tolist()),
     ):
         assert shrink(model, 0.5, same, method="wanda", length=32).after == small.after
+    few = shrink(model, 0.5, (calibration, test), method="wanda", most=3)
+    same_few = shrink(model, 0.5, (calibration.flatten()[: 3 * 32], test[:3]), method="wanda", length=32)
+    assert few.after == same_few.after != small.after and few.before == same_few.before != small.before
     for wrong, words in (
         ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),
         ((calibration.float(), test), "give whole token numbers"),
@@ -802,10 +811,24 @@ def test_widths_of_each_block(tmp_path: Path) -> None:
         balanced_widths(model, (20, 8), rows, length=32)  # type: ignore[arg-type]
 
 
+def test_windows_are_no_longer_than_the_model_reads() -> None:
+    model, text = tiny("llama"), rows_for("llama").flatten()
+    assert model.config.max_position_embeddings == 64
+    small, given = (shrink(model, 0.5, text, method="wanda", length=length) for length in (None, 64))
+    assert small.after == given.after and small.before == given.before
+    assert shrink(model, 0.5, (text[:256], text[256:]), method="wanda").layers
+    assert balanced_widths(model, 0.5, text, progress=False) == balanced_widths(model, 0.5, text, length=64)
+    assert shrink(model, 0.5, rows_for("llama"), method="wanda").layers[0].width == 12  # windows as they are
+
+
 def test_bad_input(tmp_path: Path) -> None:
     model = tiny("llama")
-    with pytest.raises(GatelabError, match="method"):
-        shrink(model, 0.5, rows_for("llama"), method="wnda")
+    for method in ("wnda", None, 3, ["wanda"]):
+        with pytest.raises(GatelabError, match=r"no method is called .* Known: flap, magnitude, ours, surgeon, wanda"):
+            shrink(model, 0.5, rows_for("llama"), method=method)  # type: ignore[arg-type]
+    for none in (None, 3.5, [model]):
+        with pytest.raises(GatelabError, match=r"the model is .*; give a module of torch"):
+            shrink(none, 0.5, rows_for("llama"))
     with pytest.raises(GatelabError, match="longer text"):
         shrink(model, 0.5, range(20), length=32)
     with pytest.raises(GatelabError, match="no text"):
@@ -890,6 +913,15 @@ def test_the_command(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [*words, *wrong])
         assert result.exit_code == 2
         assert message in result.stderr
+    shorter = CliRunner().invoke(app, [*words[:4], "--keep", "0.5", "--method", "wanda", "--json"])
+    assert shorter.exit_code == 0, shorter.stderr  # windows of 64, which the model reads
+
+
+def test_a_damaged_gguf_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gguf").write_bytes(b"GGUF" + bytes(64))
+    result = CliRunner().invoke(app, ["shrink", "m.gguf", "--text", "m.txt"])
+    assert result.exit_code == 2 and "m.gguf cannot be read as a model of Transformers" in result.stderr
 
 
 def test_cells_of_the_table_are_asked_for_by_their_names() -> None:
@@ -922,38 +954,42 @@ def test_what_the_page_says_beside_its_tables() -> None:
     more = records["shrink-more-text"]
     excess = {key: cell["after"] - cell["before"] for key, cell in more["cells"].items()}
     assert more["settings"]["calibration_tokens"] == 49152
-    published, ours = excess["smollm2:0.8:surgeon"], excess["smollm2:0.8:ours"]
-    assert f"the best published method leaves {published:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
+    rival, ours = excess["smollm2:0.8:surgeon"], excess["smollm2:0.8:ours"]
+    assert f"surgeon leaves {rival:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
     cells = records["shrink"]["cells"]
     lost = {key: cell["after"] - cell["before"] for key, cell in cells.items()}
     wide = {key: cell["wide"]["value"] for key, cell in cells.items() if "wide" in cell}
+    published = ("magnitude", "wanda", "flap")
+    best = {keep: min(wide[f"smollm2:{keep}:{method}"] for method in published) for keep in (0.9, 0.8, 0.7, 0.6)}
     shares = {
         written: [
-            f"{loss[f'smollm2:{keep}:ours + {written} own text'] / loss[f'smollm2:{keep}:surgeon']:.2f}"
-            for loss in (wide, lost)
+            f"{wide[f'smollm2:{keep}:ours + {written} own text'] / rival[keep]:.2f}"
+            for rival in ({keep: wide[f"smollm2:{keep}:surgeon"] for keep in best}, best)
             for keep in (0.8, 0.6)
         ]
         for written in ("4M", "12M")
     }
     much, less = shares["12M"], shares["4M"]
-    assert f"million tokens of it {much[0]} is left at keep 0.8 and {much[1]} at keep 0.6 on the larger" in page
-    assert f"texts, {much[2]} and {much[3]} on the 4 096 tokens at the end of the sample" in page
-    assert f"Four million tokens leave {less[0]} and {less[1]}, and {less[2]} and {less[3]}." in page
+    assert (
+        f"after ours, {much[0]} and {much[1]} of what surgeon loses without it and {much[2]} and {much[3]} of" in page
+    )
+    assert f"with four million tokens {less[0]} and {less[1]}, and {less[2]} and {less[3]}." in page
     own, small = (
         [
             f"{loss[f'smollm2:{keep}:{start} + 12M own text']:.3f}"
             for keep in (0.8, 0.6)
-            for start in ("ours", "surgeon")
+            for start in ("surgeon", "ours")
         ]
         for loss in (wide, lost)
     )
-    assert f"ours leaves {own[0]} and surgeon {own[1]} at keep 0.8, {own[2]} and {own[3]} at keep 0.6 on the" in page
-    assert f"smaller one it is {small[0]} and {small[1]}, {small[2]} and {small[3]}." in page
-    plain = [
-        wide[f"smollm2:{keep}:ours"] / min(wide[f"smollm2:{keep}:{method}"] for method in ("wanda", "flap", "surgeon"))
-        for keep in (0.9, 0.8, 0.7, 0.6)
-    ]
-    assert f"own text ours leaves {min(plain):.2f} to {max(plain):.2f} of the best published loss" in page
+    assert (
+        f"ends at {own[0]} and ours at {own[1]} nats at keep 0.8, at {own[2]} and {own[3]} at keep 0.6 on the" in page
+    )
+    assert f"end of the sample it is {small[0]} and {small[1]}, {small[2]} and {small[3]}." in page
+    plain = [wide[f"smollm2:{keep}:ours"] / wide[f"smollm2:{keep}:surgeon"] for keep in best]
+    assert f"Without a distillation ours leaves {min(plain):.2f} to {max(plain):.2f} of surgeon's loss" in page
+    plain = [wide[f"smollm2:{keep}:ours"] / value for keep, value in best.items()]
+    assert f"and {min(plain):.2f} to {max(plain):.2f} of the best published on the larger text" in page
     four, four_wide, twelve, twelve_wide = (
         f"{100 * (1 - loss[f'smollm2:0.8:ours + {written} own text'] / loss['smollm2:0.8:ours']):.0f} %"
         for written in ("4M", "12M")
@@ -978,13 +1014,9 @@ def test_what_the_page_says_beside_its_tables() -> None:
     assert f"have lose {values[' as relu2']} and {values[' as gqu']} nats, distilled" in page
     assert f"distilled {values[' as relu2 + distilled']} and {values[' as gqu + distilled']}, where" in page
     assert f"SwiGLU blocks lose {values['']}, distilled {values[' + distilled']}." in page
-    published = ("magnitude", "wanda", "flap", "surgeon")
     for measure, words in (("sentences", "cosine of sentences it has"), ("after", "that of the test windows")):
         gone = {key: 1 - cell[measure] for key, cell in cells.items() if key.startswith("minilm")}
-        ratios = [
-            gone[f"minilm:{keep}:ours"] / min(gone[f"minilm:{keep}:{method}"] for method in published)
-            for keep in (0.9, 0.8, 0.7, 0.6)
-        ]
+        ratios = [gone[f"minilm:{keep}:ours"] / gone[f"minilm:{keep}:surgeon"] for keep in (0.9, 0.8, 0.7, 0.6)]
         assert f"{words} {min(ratios):.2f} to {max(ratios):.2f}" in page
     cores = json.loads((ROOT / "results/anatomy/shrink-two-cores.json").read_text())
     assert abs(cores["loaded_again"] - cores["after"]) < 1e-4
@@ -1000,3 +1032,30 @@ def test_what_the_page_says_beside_its_tables() -> None:
     assert all(cell["saved_difference"] < 1e-4 for cell in everything if "saved_difference" in cell)
     seconds = seconds_of(cells)
     assert f"ours took {min(seconds):.0f} to {max(seconds):.0f} seconds for SmolLM2" in page
+
+
+def test_the_model_and_the_methods_are_called_what_they_are() -> None:
+    """The weights are those of an instruct model in 4 bits; surgeon is our combination, not a published method."""
+    pages = (
+        "README.md",
+        "docs/rooms/shrink.md",
+        "docs/rooms/anatomy.md",
+        "results/README.md",
+        "benchmarks/shrinking.py",
+    )
+    for name in pages:
+        text = " ".join((ROOT / name).read_text().split())
+        assert "SmolLM2-135M-Instruct" in text and "4-bit weights" in text, name
+        assert not re.search(r"SmolLM2-135M(?!-Instruct)", text), name
+        assert not re.search(r"published methods?( here)? \(surgeon|published ones: [^.]*surgeon", text), name
+    for name in ("README.md", "docs/rooms/shrink.md"):
+        text = " ".join((ROOT / name).read_text().split())
+        assert "2410.17711" in text and "2410.09982" in text and "our combination of" in text, name
+
+
+def test_cells_keep_their_windows_for_paired_differences() -> None:
+    benchmark = importlib.import_module("benchmarks.shrinking")
+    model, rows = tiny("llama"), rows_for("llama")
+    small = shrink(model, 0.5, (rows[:14], rows[14:]), method="wanda")
+    each = benchmark.window_excess(model, small.model, rows[14:])
+    assert len(each) == 6 and float(each.mean()) == pytest.approx(small.after - small.before, abs=1e-6)

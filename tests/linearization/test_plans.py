@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
 import json
@@ -179,6 +180,29 @@ def test_a_plan_keeps_the_quality_and_can_be_read_back(model: GPT2, tmp_path: Pa
     assert plan.levels > 4
     with pytest.raises(GatelabError, match="up to 4 levels"):
         plan_encrypted(model, text, quality=0.995, most=2)
+
+
+def test_rows_go_where_the_model_is(model: GPT2) -> None:
+    """The device without numbers stands for a GPU, which the next test needs."""
+    subject, seen = Subject(copy.deepcopy(model).to("meta")), set()
+
+    def call(ids: Tensor, mask: Tensor) -> list[np.ndarray]:
+        seen.update((ids.device.type, mask.device.type))
+        return [np.zeros(2)] * len(ids)
+
+    subject.call = call  # type: ignore[method-assign]
+    assert subject.outputs(rows(8)).shape == (8, 2) and seen == {"meta"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_model_on_a_gpu_has_the_plan_of_the_same_model_here(model: GPT2) -> None:
+    here = plan_encrypted(model, rows(24), quality=0.995, most=5)
+    there = copy.deepcopy(model).cuda()
+    plan = plan_encrypted(there, [row.cuda() for row in rows(24)], quality=0.995, most=5)
+    assert [layer.levels for layer in plan.layers] == [layer.levels for layer in here.layers]
+    assert plan.quality.value == pytest.approx(here.quality.value, abs=1e-4)
+    changed = plan.apply(there)(torch.stack([row[:20] for row in rows(4)]).cuda())
+    assert changed.is_cuda and bool(changed.isfinite().all())
 
 
 def test_pre_activations_are_those_of_the_blocks_without_padding(model: GPT2) -> None:

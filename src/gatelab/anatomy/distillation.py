@@ -110,19 +110,10 @@ def distil(
     causal: bool,
     report: Listener | None = None,
 ) -> Distilled:
-    """Fit the feed-forward weights of a model, in place, to what another one says at its end.
+    """Fit the feed-forward weights of a smaller model, in place, to what the given one says at its end.
 
-    Args:
-        dense: the given model.
-        small: the smaller one, whose blocks are fitted.
-        fitted: windows to fit.
-        held_out: other windows, which decide which rate and which epoch is taken.
-        terms: epochs, rates and seed; what the model is to write itself is among `fitted` already.
-        causal: whether next tokens are predicted; else last states are compared.
-        report: called with (steps done, all of them): those of the rates that are tried, then of the epochs.
-
-    Returns:
-        The losses by epoch; the smaller model holds the weights of the best one, be it the start.
+    Windows that are held out decide which rate and which epoch is taken, be it the start. What the model is to write
+    itself is among those to fit already. Steps that are reported are those of the rates tried, then of the epochs.
     """
     weights = block_weights(layers_of(small))
     trained = {id(W) for W in weights}
@@ -194,16 +185,8 @@ def distil(
 def own_windows(dense: Any, fitted: Tensor, terms: Distillation, progress: ProgressLike = False) -> Tensor:
     """Windows as long as those given that the model writes itself, each from a few tokens of theirs in a row.
 
-    They are about as hard for it as those given, see `fair_temperature`. On a GPU a copy in bfloat16 writes.
-
-    Args:
-        dense: the given model.
-        fitted: windows that own ones begin in.
-        terms: how many tokens, and the seed; windows that are there already are given back.
-        progress: what to show, see `gatelab.display`.
-
-    Returns:
-        (windows, length) tokens.
+    They are about as hard for it as those given, see `fair_temperature`. On a GPU a copy in bfloat16 writes. Windows
+    that are there already are given back.
     """
     length = fitted.shape[1]
     if isinstance(terms.own_text, Tensor):
@@ -235,16 +218,8 @@ def beginnings_in(rows: Tensor, count: int, seed: int) -> Tensor:
 def fair_temperature(model: Any, rows: Tensor, seed: int = 0, progress: ProgressLike = False) -> float:
     """The temperature at which a model's own text is as hard for it as a given one: between 0.85 and 1.
 
-    Some windows are written at each of four temperatures, and their losses, which rise with it, are interpolated.
-
-    Args:
-        model: one of Transformers that predicts the next token.
-        rows: windows of the given text.
-        seed: of where own windows begin; what is drawn has the next one.
-        progress: what to show, see `gatelab.display`.
-
-    Returns:
-        The temperature.
+    Some windows are written at each of four temperatures, and their losses, which rise with it, are interpolated. The
+    seed is that of where own windows begin; what is drawn has the next one.
     """
     beginnings = beginnings_in(rows, WRITTEN_FIRST, seed)
     first = beginnings.shape[1]

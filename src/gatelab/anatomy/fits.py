@@ -145,16 +145,9 @@ def best_affine(
     grams: tuple[Tensor, Tensor], means: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor],
     ridges: Sequence[float] = RIDGES,
 ) -> Affine:  # fmt: skip
-    """The best affine map by ridge least squares, the ridge chosen on other rows.
+    """The best affine map by ridge least squares, the ridge chosen on other rows, in whose precision it is.
 
-    Args:
-        grams: centred Gram matrices, (d_in, d_in) and (d_in, d_out), of the rows to fit on.
-        means: of their inputs and outputs.
-        validation: inputs and outputs of other rows.
-        ridges: those to choose from, in mean diagonals of the Gram matrix.
-
-    Returns:
-        The map in the precision of the validation rows.
+    Gram matrices, (d_in, d_in) and (d_in, d_out), are centred; ridges are in mean diagonals of the first.
     """
     x, y = validation
     candidates = []

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
-from gatelab.models.layouts import OWN, Block, Layer, layers_of, part
+from gatelab.models.layouts import OWN, Block, Layer, check_module, layers_of, part
 
 TAIL = 1e-4  # the share of activations that lie above the quantile
 
@@ -32,6 +32,7 @@ class Tap:
         exit: the module that gives the output.
         layer: the layer around it; None for a module given by name.
         block: its weights; None likewise.
+        number: that of the layer among those of the model that hold a block; None likewise.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Tap:
     exit: nn.Module
     layer: Layer | None = None
     block: Block | None = None
+    number: int | None = None
 
     def __repr__(self) -> str:
         return one_line(self, self.name)
@@ -56,29 +58,22 @@ class Flow:
 
 
 def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]:
-    """Where the blocks of a model are.
-
-    Args:
-        model: the model.
-        modules: names of modules, or of layers that hold a block; None for every block of a known layout.
-
-    Returns:
-        A `Tap` for each.
-    """
+    """Where the blocks of a model are: by names of modules or of layers, or every block of a known layout."""
+    check_module(model)
     if modules is None:
-        return [layer_tap(layer) for layer in layers_of(model)]
-    if isinstance(modules, str) or not modules:
+        return [layer_tap(layer, i) for i, layer in enumerate(layers_of(model))]
+    if isinstance(modules, str) or not modules or not all(isinstance(name, str) for name in modules):
         raise GatelabError(f"modules is {modules!r}; give a list of names, such as ['model.layers.0.mlp']")
     known = dict(model.named_modules())
     try:
-        layers = {layer.name: layer for layer in layers_of(model)}
-        layers |= {f"{name}.{layer.layout.exit}": layer for name, layer in layers.items() if layer.is_whole}
+        layers = {layer.name: (layer, i) for i, layer in enumerate(layers_of(model))}
+        layers |= {f"{name}.{pair[0].layout.exit}": pair for name, pair in layers.items() if pair[0].is_whole}
     except GatelabError:
         layers = {}  # any module will do
     taps = []
     for name in modules:
         if name in layers:
-            taps.append(layer_tap(layers[name]))
+            taps.append(layer_tap(*layers[name]))
         elif name in known and name:
             taps.append(Tap(name, known[name], known[name]))
         else:
@@ -90,9 +85,9 @@ def taps_of(model: nn.Module, modules: Sequence[str] | None = None) -> list[Tap]
     return taps
 
 
-def layer_tap(layer: Layer) -> Tap:
+def layer_tap(layer: Layer, number: int) -> Tap:
     """The tap of a layer that holds a block."""
-    return Tap(layer.name, layer.entrance, layer.exit, layer, layer.read())
+    return Tap(layer.name, layer.entrance, layer.exit, layer, layer.read(), number)
 
 
 def first_tensor(value: Any) -> Tensor:
@@ -127,15 +122,7 @@ def not_called_once(name: str) -> GatelabError:
 
 @contextmanager
 def tapped(taps: Sequence[Tap], listen: Callable[[int, Flow], None]) -> Iterator[None]:
-    """Whoever listens is called with the number of a block and its rows, each time that the model calls the block.
-
-    Args:
-        taps: where the blocks are.
-        listen: called with the number of the tap and a `Flow`.
-
-    Yields:
-        Nothing: the model is tapped within the block.
-    """
+    """Whoever listens is called with the number of a tap and its rows, each time that the model calls the block."""
     parts: list[dict[str, Tensor]] = [{} for _ in taps]
     hooks = []
 

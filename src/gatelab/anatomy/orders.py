@@ -3,7 +3,7 @@
     magnitude   |G_i| |U_i| |D_i|: weights alone
     wanda       rms(h_i) |D_i|: how much a neuron carries on the calibration rows (Wanda, by whole neurons)
     flap        var(h_i) |D_i|^2: what it carries less its mean, which a bias can take over (FLAP)
-    surgeon     min over D' of |D h - D' h|^2, neuron after neuron: the exact cost once D is refitted (FASP, ZipLM)
+    surgeon     min over D' of |D h - D' h|^2, neuron after neuron: the exact cost once D is refitted (ZipLM)
 
 All of them need of the rows no more than `HiddenSums`, which are summed up in one streaming pass.
 """
@@ -51,16 +51,7 @@ class HiddenSums:
 
 
 def moments(block: Block, rows: Tensor, targets: Tensor) -> HiddenSums:
-    """One pass over the rows.
-
-    Args:
-        block: the block.
-        rows: its inputs (N, d).
-        targets: what its output less the last bias should be (N, d).
-
-    Returns:
-        The `HiddenSums`.
-    """
+    """One pass over the inputs of a block (N, d) and what its output less the last bias should be (N, d)."""
     n, count = block.width, len(rows)
     place = {"dtype": torch.float64, "device": rows.device}
     gram, mean = torch.zeros((n, n), **place), torch.zeros(n, **place)

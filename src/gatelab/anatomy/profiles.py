@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +25,16 @@ from torch import Tensor, nn
 
 from gatelab.anatomy.fits import Affine, BlockRows, best_affine, fit_block
 from gatelab.anatomy.flows import Flow, Moments, Tap, first_argument, first_tensor, tapped, taps_of, without_head
-from gatelab.anatomy.texts import check_reads, check_tokens, evaluating, is_language_model, split, token_losses, windows
+from gatelab.anatomy.texts import (
+    check_reads,
+    check_tokens,
+    evaluating,
+    is_language_model,
+    split,
+    token_losses,
+    window_length,
+    windows,
+)
 from gatelab.data import Problem
 from gatelab.display import ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError, whole_number
@@ -59,7 +68,7 @@ class BlockProfile:
     """What one block does.
 
     Attributes:
-        number: its place among those that were profiled.
+        number: that of its layer in the model; None for a module that is no layer.
         name: of the layer, or of the module that was given.
         unit: the name of its unit, such as swiglu; empty where it is not known.
         width: its neurons, 0 where they are not known.
@@ -76,7 +85,7 @@ class BlockProfile:
         linearised: what it loses with the linear map in the place of the block; likewise.
     """
 
-    number: int
+    number: int | None
     name: str
     unit: str
     width: int
@@ -92,7 +101,22 @@ class BlockProfile:
     linearised: Interval | None
 
     def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {self.unit or 'a module'}, {100 * (1 - self.linear.value):.0f} % linear")
+        return one_line(self, f"{self.name}: {self.unit or 'a module'}, {percent(self.explained)} % linear")
+
+    @property
+    def explained(self) -> float:
+        """The share of the variance of its output that the best linear map explains, 0 where the mean does better."""
+        return max(0.0, 1 - self.linear.value)
+
+    @property
+    def label(self) -> str:
+        """The number of its layer as text, or its name."""
+        return self.name if self.number is None else str(self.number)
+
+    @property
+    def heading(self) -> str:
+        """What a sentence about it begins with."""
+        return self.name if self.number is None else f"Layer {self.number}"
 
     def as_row(self) -> dict[str, Any]:
         """A row of the table."""
@@ -126,29 +150,26 @@ class Profile:
     seconds: float
 
     def __repr__(self) -> str:
-        shares = [1 - block.linear.value for block in self.blocks]
-        return one_line(
-            self,
-            f"{self.model}, {counted(len(self.blocks), 'block')}: {percent(min(shares))} to {percent(max(shares))} %"
-            " linear",
-        )
+        shares = [block.explained for block in self.blocks]
+        return one_line(self, f"{self.model}, {counted(len(self.blocks), 'block')}: {span(shares)} % linear")
 
     def table(self) -> pd.DataFrame:
         """A row a block."""
         import pandas as pd
 
-        return pd.DataFrame([block.as_row() for block in self.blocks])
+        return pd.DataFrame([block.as_row() for block in self.blocks]).astype({"layer": "Int64"})
 
     def curves(self) -> pd.DataFrame:
         """The error of units of growing width: a row a block and width."""
         import pandas as pd
 
         rows = [
-            {"layer": b.number, "unit": b.unit, "width": width, "parameters": parameters, "left": error}
+            (b.number, b.name, b.unit, width, parameters, error)
             for b in self.blocks
             for width, parameters, error in b.curve
         ]
-        return pd.DataFrame(rows, columns=["layer", "unit", "width", "parameters", "left"])
+        names = ["layer", "name", "unit", "width", "parameters", "left"]
+        return pd.DataFrame(rows, columns=names).astype({"layer": "Int64"})
 
     def sentences(self) -> tuple[str, ...]:
         """What the table says, in words, by fixed rules."""
@@ -209,7 +230,7 @@ def profile(
     modules: Sequence[str] | None = None,
     tokens: int = TOKENS,
     test: int = TEST,
-    length: int = LENGTH,
+    length: int | None = None,
     widths: Sequence[int] = WIDTHS,
     steps: int = STEPS,
     losses: bool = True,
@@ -226,7 +247,7 @@ def profile(
         modules: names of modules that stand for blocks; None for all blocks of the layout.
         tokens: how many to fit on and to choose by.
         test: how many to measure on, never the same ones.
-        length: tokens a window.
+        length: tokens a window; None for 128, or for what the model reads where that is less.
         widths: of the units that are fitted to every block; none for no curve and no bilinear unit.
         steps: of Adam for every such unit.
         losses: whether the model is run with blocks skipped and made linear.
@@ -237,10 +258,11 @@ def profile(
         A `Profile`.
     """
     began = time.perf_counter()
-    widths = tuple(whole_number("widths", width, 1, of="neurons") for width in widths)
+    widths = tuple(whole_number("widths", width, 1, of="neurons") for width in np.atleast_1d(widths))
     tokens, test = whole_number("tokens", tokens, 2), whole_number("test", test, 1)
+    steps = whole_number("steps", steps, 0)
     taps = taps_of(model, modules)
-    parts = parts_of(text, tokenizer, tokens, test, length)
+    parts = parts_of(text, tokenizer, tokens, test, window_length(model, text, length, LENGTH))
     for rows in parts:
         check_tokens(model, rows)
     with ready(model), reporting(progress, "profiling") as report:
@@ -255,7 +277,7 @@ def profile(
                 kept[i].validation,
             )
             maps.append(affine)
-            blocks.append(block_profile(i, tap, moments[i], kept[i], affine, widths, steps))
+            blocks.append(block_profile(tap, moments[i], kept[i], affine, widths, steps))
             work.fitted()
         costs: Sequence[tuple[Interval | None, Interval | None]] = [(None, None)] * len(taps)
         loss = math.nan
@@ -325,27 +347,33 @@ def collected(
 ) -> tuple[list[Moments], list[BlockRows], tuple[int, int, int]]:
     """Counters and Gram matrices of the rows to fit on; the rows themselves of all three parts, or some of them."""
     place, bare = next(model.parameters()).device, without_head(model)
-    stored: list[list[list[tuple[Tensor, Tensor]]]] = [[[] for _ in taps] for _ in parts]
+    stored: list[list[list[tuple[Tensor, Tensor, Tensor]]]] = [[[] for _ in taps] for _ in parts]
     sizes = [0, 0, 0]
     moments, keep = prepared(bare, taps, parts[0][:1].to(place), parts, memory)
+    generator = torch.Generator().manual_seed(0)
     for p, rows in enumerate(parts):
+        start = 0
         for batch in batches(rows):
 
-            def listen(i: int, flow: Flow, p: int = p) -> None:
+            def listen(i: int, flow: Flow, p: int = p, start: int = start, windows: int = len(batch)) -> None:
                 if p == 0:
                     moments[i].add(flow)
-                stored[p][i].append((flow.x[::keep].clone(), flow.y[::keep].clone()))
-                sizes[p] += len(flow.x) * (i == 0)
+                count = len(flow.x)
+                sizes[p] += count * (i == 0)
+                chosen = torch.arange(count)
+                if keep > 1:  # at random: every so many would be the same places of all windows
+                    chosen = torch.randperm(count, generator=generator)[: math.ceil(count / keep)].sort().values
+                here = chosen.to(flow.x.device)
+                stored[p][i].append((flow.x[here], flow.y[here], start + chosen * windows // count))
 
             with tapped(taps, listen):
                 bare(batch.to(place))
+            start += len(batch)
             work.step(len(taps) * len(batch))
     rows_kept = []
     for i in range(len(taps)):
-        (x, y), validation, test = (tuple(torch.cat(p) for p in zip(*stored[p][i], strict=True)) for p in range(3))
-        each = len(test[0]) // len(parts[2])
-        numbers = torch.arange(len(test[0])) // max(1, each)
-        rows_kept.append(BlockRows(x, y, (validation[0], validation[1]), (test[0], test[1]), numbers))
+        fit, chosen, test = (tuple(torch.cat(part) for part in zip(*stored[p][i], strict=True)) for p in range(3))
+        rows_kept.append(BlockRows(fit[0], fit[1], (chosen[0], chosen[1]), (test[0], test[1]), test[2]))
     return moments, rows_kept, (sizes[0], sizes[1], sizes[2])
 
 
@@ -380,7 +408,7 @@ def prepared(
 
 
 def block_profile(
-    number: int, tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
+    tap: Tap, moments: Moments, rows: BlockRows, affine: Affine, widths: Sequence[int], steps: int
 ) -> BlockProfile:
     """What one block does, but for the losses of the model."""
     x, y = rows.test
@@ -402,7 +430,7 @@ def block_profile(
     if len(curve) > 2:
         line = slope(np.array([p for _, p, _ in curve]), np.sqrt([e for _, _, e in curve]))
     return BlockProfile(
-        number=number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
+        number=tap.number, name=tap.name, unit=name, width=width, d_in=x.shape[1], d_out=y.shape[1],
         statistics=moments.statistics(), linear=linear, typical=typical, bilinear=bilinear, curve=tuple(curve),
         slope=line, skipped=None, linearised=None,
     )  # fmt: skip
@@ -413,10 +441,9 @@ def share_interval(wrong: Tensor, whole: Tensor, groups: Tensor | None) -> Inter
     value = float(wrong.sum() / whole.sum())
     if groups is None:
         groups = torch.arange(len(wrong))
-    count = int(groups.max()) + 1
-    sums = [
-        torch.zeros(count, dtype=torch.float64).index_add_(0, groups, part.cpu()).numpy() for part in (wrong, whole)
-    ]
+    known, which = groups.unique(return_inverse=True)  # of some windows no row may be left
+    count = len(known)
+    sums = [torch.zeros(count, dtype=torch.float64).index_add_(0, which, part.cpu()).numpy() for part in (wrong, whole)]
     drawn = resampled(count, DRAWS, np.random.default_rng(0))
     if count < 3:
         return Interval(value, math.nan, math.nan)
@@ -449,7 +476,7 @@ def layer_rows(
     tokenizer: Any = None,
     tokens: int = TOKENS,
     test: int = TEST,
-    length: int = LENGTH,
+    length: int | None = None,
     memory: float = MEMORY,
 ) -> list[BlockRows]:
     """Inputs and outputs of some blocks of a model, in three parts that share no window.
@@ -461,16 +488,17 @@ def layer_rows(
         tokenizer: likewise.
         tokens: how many to fit on and to choose by.
         test: how many to measure on.
-        length: tokens a window.
+        length: as in `profile`.
         memory: bytes for all of it; of rows fewer are kept where they would need more.
 
     Returns:
         The rows of each block.
     """
-    parts = parts_of(text, tokenizer, whole_number("tokens", tokens, 2), whole_number("test", test, 1), length)
+    taps = taps_of(model, [layer_name(model, layer) for layer in layers])
+    tokens, test = whole_number("tokens", tokens, 2), whole_number("test", test, 1)
+    parts = parts_of(text, tokenizer, tokens, test, window_length(model, text, length, LENGTH))
     for rows in parts:
         check_tokens(model, rows)
-    taps = taps_of(model, [layer_name(model, layer) for layer in layers])
     with ready(model):
         check_reads(model, parts[0])
         return collected(model, taps, parts, memory, ProfileWork(None, len(taps), [1, 1, 1], 0, False))[1]
@@ -519,12 +547,12 @@ def measured_costs(
     losses, device = [], next(model.parameters()).device
     for batch in batches(rows):
         batch = batch.to(device)
-        with remembered(taps) as outputs:
+        with remembered(taps) as earlier:
             clean = outcome(model, batch, speaks)
         losses.append(clean)
         for i, tap in enumerate(taps):
             for costs, function in zip(lost[i], (None, maps[i]), strict=True):
-                with recalled(taps[:i], outputs), replaced(tap, function):
+                with recalled(earlier[i]), replaced(tap, function):
                     costs.append(cost(outcome(model, batch, speaks), clean, speaks))
                 work.step(len(batch))
     loss = math.nan
@@ -573,32 +601,48 @@ def replaced(tap: Tap, function: Callable[[Tensor], Tensor] | None) -> Iterator[
 
 
 @contextmanager
-def remembered(taps: Sequence[Tap]) -> Iterator[dict[int, Any]]:
-    """What the layers around the blocks give while the model runs, by their places."""
-    outputs: dict[int, Any] = {}
-    hooks = [
-        tap.layer.module.register_forward_hook(lambda _, __, result, i=i: outputs.update({i: result}))
-        for i, tap in enumerate(taps)
-        if tap.layer is not None
-    ]
+def remembered(taps: Sequence[Tap]) -> Iterator[list[dict[nn.Module, Any]]]:
+    """For every block what the layers give that the model has left when it comes to the block, whatever their order.
+
+    A layer that the model calls more than once is not among them: what it gives later may depend on the block.
+    """
+    outputs: dict[nn.Module, Any] = {}
+    earlier: list[dict[nn.Module, Any]] = [{} for _ in taps]
+    called, again = set[int](), set[nn.Module]()
+
+    def enter(i: int) -> None:
+        if i not in called:
+            called.add(i)
+            earlier[i].update(outputs)
+
+    def leave(module: nn.Module, result: Any) -> None:
+        if module in outputs:
+            again.add(module)
+        outputs[module] = result
+
+    hooks = [tap.entrance.register_forward_pre_hook(lambda *_, i=i: enter(i)) for i, tap in enumerate(taps)]
+    layers = {tap.layer.module for tap in taps if tap.layer is not None}
+    hooks += [layer.register_forward_hook(lambda module, _, result: leave(module, result)) for layer in layers]
     try:
-        yield outputs
+        yield earlier
     finally:
         for hook in hooks:
             hook.remove()
+        for layer in again:
+            for results in earlier:
+                results.pop(layer, None)
 
 
 @contextmanager
-def recalled(taps: Sequence[Tap], outputs: dict[int, Any]) -> Iterator[None]:
+def recalled(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
     """The model in which these layers, on which nothing changed, give at once what they gave before."""
-    modules = [tap.layer.module for tap in taps if tap.layer is not None]
-    own = [vars(module).get("forward") for module in modules]  # what was set on a layer itself comes back
-    for i, module in enumerate(modules):
-        module.forward = lambda *_, i=i, **__: outputs[i]
+    own = {module: vars(module).get("forward") for module in outputs}  # what was set on a layer itself comes back
+    for module, output in outputs.items():
+        module.forward = lambda *_, output=output, **__: output
     try:
         yield
     finally:
-        for module, forward in zip(modules, own, strict=True):
+        for module, forward in own.items():
             del module.forward
             if forward is not None:
                 module.forward = forward
@@ -607,28 +651,17 @@ def recalled(taps: Sequence[Tap], outputs: dict[int, Any]) -> Iterator[None]:
 # ---- words
 
 
-def runs(flags: Sequence[Any]) -> Iterator[tuple[Any, int, int]]:
-    """Neighbours that are equal: the value, the first and the last place.
-
-    >>> list(runs("aab"))
-    [('a', 0, 1), ('b', 2, 2)]
-    """
-    first = 0
-    for i in range(1, len(flags) + 1):
-        if i == len(flags) or flags[i] != flags[first]:
-            yield flags[first], first, i - 1
-            first = i
-
-
-def places(first: int, last: int) -> str:
-    """Layers by their numbers.
-
-    >>> places(3, 9), places(4, 4)
-    ('Layers 3 to 9 are', 'Layer 4 is')
-    """
-    if first == last:
-        return f"Layer {first} is"
-    return f"Layers {first} to {last} are"
+def runs(blocks: Sequence[BlockProfile]) -> Iterator[list[BlockProfile]]:
+    """Layers that follow each other in the model and are linear in the same degree; other modules one by one."""
+    run: list[BlockProfile] = []
+    for block in sorted(blocks, key=lambda block: math.inf if block.number is None else block.number):
+        follows = run and block.number is not None and block.number - 1 == run[-1].number
+        if run and not (follows and band(block.explained) == band(run[0].explained)):
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run
 
 
 def band(share: float) -> str:
@@ -648,38 +681,39 @@ def span(values: Sequence[float]) -> str:
 
 def sentences_of(result: Profile) -> Iterator[str]:
     """The sentences of a profile."""
-    shares = [1 - block.linear.value for block in result.blocks]
-    for _, first, last in runs([band(share) for share in shares]):
-        some = shares[first : last + 1]
+    for run in runs(result.blocks):
+        subject = f"{run[0].heading} is" if len(run) == 1 else f"Layers {run[0].label} to {run[-1].label} are"
         yield (
-            f"{places(first, last)} {span(some)} % linear: so much of the variance of the output is explained by the"
-            " best linear map."
+            f"{subject} {span([block.explained for block in run])} % linear: so much of the variance of the output is"
+            " explained by the best linear map."
         )
     few = [block for block in result.blocks if abs(block.typical - block.linear.value) > APART]
     if few:
-        numbers = ", ".join(str(block.number) for block in few)
+        numbers = ", ".join(block.label for block in few)
         yield (
             f"In {counted(len(few), 'layer')} a few tokens hold most of the variance ({numbers}): of the output at the"
             f" median token the linear map leaves {span([block.typical for block in few])} %."
         )
     unit = "nats a token" if math.isfinite(result.loss) else "of the variance of the model's output"
-    linearised = {b.number: b.linearised for b in result.blocks if b.linearised is not None}
+    linearised = [(block, block.linearised) for block in result.blocks if block.linearised is not None]
     if linearised:
-        cheap = [number for number, lost in linearised.items() if lost.value < SMALL]
-        sure = [number for number, lost in linearised.items() if lost.high < SMALL]
+        cheap = [lost for _, lost in linearised if lost.value < SMALL]
+        sure = [lost for _, lost in linearised if lost.high < SMALL]
         bound = "1 % of perplexity" if math.isfinite(result.loss) else "1 % of the variance of the model's output"
         yield (
             f"{len(cheap)} of {counted(len(linearised), 'block')} cost less than {bound} when made linear, one at a"
             f" time; for {len(sure)} of them the interval decides it."
         )
-        worst = max(linearised, key=lambda i: linearised[i].value)
-        if linearised[worst].value > 0:
-            yield f"Layer {worst} costs the most when made linear: {linearised[worst]:.2g} {unit}."
-    skipped = {b.number: b.skipped for b in result.blocks if b.skipped is not None}
+        worst, lost = max(linearised, key=lambda pair: pair[1].value)
+        if lost.low > 0:
+            yield f"{worst.heading} costs the most when made linear: {lost:.2g} {unit}."
+    skipped = [(block, block.skipped) for block in result.blocks if block.skipped is not None]
     if skipped:
-        worst = max(skipped, key=lambda i: skipped[i].value)
-        if skipped[worst].value > 0:
-            yield f"Layer {worst} is needed most: without it the model loses {skipped[worst]:.2g} {unit}."
+        worst, lost = max(skipped, key=lambda pair: pair[1].value)
+        if lost.low > 0:
+            yield f"{worst.heading} is needed most: without it the model loses {lost:.2g} {unit}."
+        elif lost.low <= 0:
+            yield f"No loss without one block differs significantly from 0: the largest is {lost:.2g} {unit}."
     yield from words_of_statistics(result)
 
 
@@ -692,16 +726,14 @@ def words_of_statistics(result: Profile) -> Iterator[str]:
     neurons = sum(block.width for block in known)
     if dead:
         worst = max(known, key=lambda block: block.statistics["dead"])
-        number = (
-            f"{dead} of {neurons} neurons are dead, {int(worst.statistics['dead'])} of them in layer {worst.number}"
-        )
+        number = f"{dead} of {neurons} neurons are dead, {int(worst.statistics['dead'])} of them in layer {worst.label}"
         yield f"{number}: on this text they stay below a thousandth of the usual size."
     else:
         yield f"None of the {neurons} neurons is dead on this text."
     worst = max(known, key=lambda block: block.statistics["largest"])
     yield (
         f"The largest single activation is {worst.statistics['largest']:.0f} times the usual size, in layer"
-        f" {worst.number}; one in ten thousand is beyond {worst.statistics['tail']:.0f} times."
+        f" {worst.label}; one in ten thousand is beyond {worst.statistics['tail']:.0f} times."
     )
     widths = [block.statistics["effective width"] / block.width for block in known]
     yield f"The energy of a block is that of {span(widths)} % of its neurons (participation ratio)."
@@ -724,44 +756,47 @@ def figure_of(result: Profile, ax: Any = None) -> Figure:
     from gatelab.plotting.panel import Pen, canvas
     from gatelab.plotting.theme import look, style
 
-    numbers = [block.number for block in result.blocks]
+    # Modules that are no layers have no number: then all are drawn by their rows in the table.
+    axis = "layer" if all(block.number is not None for block in result.blocks) else "row of the table"
+    blocks = sorted(result.blocks, key=lambda block: block.number or 0) if axis == "layer" else result.blocks
+    places = {block.name: block.number if axis == "layer" else i for i, block in enumerate(blocks)}
     with style():
         place = canvas(11.0, 4.0, 3, ax)
         left, middle, right = place.panels
-        series: list[tuple[str, list[float], str]] = [("linear map", [b.linear.value for b in result.blocks], "mlp")]
-        if any(math.isfinite(b.bilinear) for b in result.blocks):
-            series.append((f"and bilinear, width {BILINEAR}", [b.bilinear for b in result.blocks], "relu3"))
-        if all(b.curve for b in result.blocks):
-            w = result.blocks[0].curve[-1][0]
-            series.append((f"own unit, width {w}", [b.curve[-1][2] for b in result.blocks], "glu"))
+        series: list[tuple[str, list[float], str]] = [("linear map", [b.linear.value for b in blocks], "mlp")]
+        if any(math.isfinite(b.bilinear) for b in blocks):
+            series.append((f"and bilinear, width {BILINEAR}", [b.bilinear for b in blocks], "relu3"))
+        if all(b.curve for b in blocks):
+            w = blocks[0].curve[-1][0]
+            series.append((f"own unit, width {w}", [b.curve[-1][2] for b in blocks], "glu"))
         for name, values, key in series:
             shape = look(key)
-            left.line(numbers, values, Pen(shape.colour, marker=shape.marker), label=name)
-        left.set(xlabel="layer", ylabel="share of the variance left", title="What smaller maps leave")
+            left.line([*places.values()], values, Pen(shape.colour, marker=shape.marker), label=name)
+        left.set(xlabel=axis, ylabel="share of the variance left", title="What smaller maps leave")
         left.axes.set_ylim(0, None)
         left.legend_below(distance=0.18)
-        lost = [b for b in result.blocks if b.skipped is not None and b.linearised is not None]
+        lost = [b for b in blocks if b.skipped is not None and b.linearised is not None]
         for name, key in (("skipped", "gqu"), ("made linear", "mlp")):
             values = [(b.skipped if name == "skipped" else b.linearised) for b in lost]
             shape = look(key)
             if lost:
                 points = [max(v.value, FOOT) for v in values if v is not None]
-                middle.line([b.number for b in lost], points, Pen(shape.colour, marker=shape.marker), label=name)
+                middle.line([places[b.name] for b in lost], points, Pen(shape.colour, marker=shape.marker), label=name)
         unit = "nats a token" if math.isfinite(result.loss) else "share of the output's variance"
-        middle.set(xlabel="layer", ylabel=f"{unit} ({FOOT:g} or less at the foot)", title="What the model loses")
+        middle.set(xlabel=axis, ylabel=f"{unit} ({FOOT:g} or less at the foot)", title="What the model loses")
         if lost:
             middle.set(yscale="log")
             middle.legend_below(distance=0.18)
         else:
             middle.text("not measured", 0.5, 0.5)
-        known = [b for b in result.blocks if "largest" in b.statistics]
+        known = [b for b in blocks if "largest" in b.statistics]
         for name, key in (("largest", "glu"), ("tail", "relu2")):
             shape = look(key)
             if known:
                 label = "largest" if name == "largest" else "one in 10 000 beyond"
                 sizes = [max(b.statistics[name], 1e-3) for b in known]
-                right.line([b.number for b in known], sizes, Pen(shape.colour, marker=shape.marker), label=label)
-        right.set(xlabel="layer", ylabel="times the usual size", title="Single activations")
+                right.line([places[b.name] for b in known], sizes, Pen(shape.colour, marker=shape.marker), label=label)
+        right.set(xlabel=axis, ylabel="times the usual size", title="Single activations")
         if known:
             right.set(yscale="log")
             right.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

@@ -5,7 +5,7 @@
     small.before, small.after          log perplexity on windows that nothing was fitted to
     small.save("smaller")              a folder that plain Transformers loads
 
-Each layer gets the inputs that it will have in the smaller model. Published methods ask its block for the outputs of
+Each layer gets the inputs that it will have in the smaller model. The other methods ask its block for the outputs of
 the old one there; ours for the state that the given model has after the layer, so that what earlier layers lost is made
 good where it can be, and measures errors as the loss feels them (`felt_directions`).
 """
@@ -45,6 +45,7 @@ from gatelab.anatomy.texts import (
     is_language_model,
     log_perplexity,
     split,
+    window_length,
     windows,
 )
 from gatelab.display import ProgressLike, one_line, reporting, shorten
@@ -62,7 +63,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METHODS = ("ours", *ORDERS)
-DAMPING = 1e-2  # of published refits, as SparseGPT, ZipLM and FASP have it
+LENGTH = 256  # tokens of a window, where the model reads as many
+DAMPING = 1e-2  # of surgeon's refit, as SparseGPT, ZipLM and FASP have it
 HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
 FEWEST = 0.5  # of what a block would keep, it keeps at least so much where widths are balanced
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
@@ -78,7 +80,7 @@ class ShrunkLayer:
         width: neurons now.
         before: neurons there were.
         error: share of the block's output that is lost on every eighth calibration window, |t - y|^2 / |t|^2: nothing
-            is fitted to these but by published methods that no distillation follows.
+            is fitted to these but by methods other than ours that no distillation follows.
         dropped: the same with the neurons left out and nothing refitted; NaN where the unit is another one.
         seconds: how long it took.
     """
@@ -215,7 +217,7 @@ def shrink(
     *,
     method: str = "ours",
     tokenizer: Any = None,
-    length: int = 256,
+    length: int | None = None,
     most: int | None = None,
     distil: int | Distillation = 0,
     unit: Any = None,
@@ -232,13 +234,14 @@ def shrink(
             as `balanced_widths` says. Where they differ, the model is used as it is: configurations have one width.
         text: for calibration and test: what `windows` takes, a quarter of whose windows are for the test; or a pair of
             such texts (calibration, test) that share no window. Images for a ViT.
-        method: "ours"; or published ones: "magnitude", "wanda", "flap", "surgeon".
+        method: "ours"; "magnitude", "wanda" or "flap", which are published; or "surgeon", our combination of the order
+            of ZipLM and the refit of FASP.
         tokenizer: of the model, where the text is a text and the model is given as such.
-        length: tokens a window.
-        most: windows at most.
+        length: tokens a window; None for 256, or for what the model reads where that is less.
+        most: windows at most; of a pair of texts so many of each.
         distil: after the layers, epochs in which all blocks are refitted together to what the given model says at its
             end; or a `Distillation`, such as `Distillation(own_text=2_000_000)`: one pass over the text and as many
-            tokens besides that the given model writes itself. No part of any published method here.
+            tokens besides that the given model writes itself. No part of any other method here.
         unit: another unit for all blocks, such as "relu2" or "gqu", with as many weights as `keep` of the neurons have;
             for method "ours". Such a model is used as it is: the usual format has no place for it.
         store: a folder that keeps layers that are done: the same call goes on from there.
@@ -258,7 +261,7 @@ def shrink(
     check_layers(layers)
     check_biases(model, layers, method)
     widths = widths_of(keep, layers)
-    rows = parted(text, tokenizer, length, most)
+    rows = parted(model, text, tokenizer, length, most)
     for part in rows:
         check_tokens(model, part)
     if terms is not None:
@@ -312,7 +315,7 @@ def balanced_widths(
     text: Any = None,
     *,
     tokenizer: Any = None,
-    length: int = 256,
+    length: int | None = None,
     most: int | None = None,
     device: str | torch.device | None = None,
     progress: ProgressLike = None,
@@ -328,8 +331,8 @@ def balanced_widths(
         keep: the share of all neurons that stay.
         text: for calibration, and for the test of `shrink`, which does not enter here.
         tokenizer: of the model, where the text is a text and the model is given as such.
-        length: tokens a window.
-        most: windows at most.
+        length: as in `shrink`.
+        most: likewise.
         device: where to compute; None for where the model is.
         progress: what to show, see `gatelab.display`.
 
@@ -341,7 +344,7 @@ def balanced_widths(
         model, tokenizer = load_model(model)
     layers = layers_of(model)
     check_layers(layers)
-    rows = parted(text, tokenizer, length, most)
+    rows = parted(model, text, tokenizer, length, most)
     check_tokens(model, rows.calibration)
     if device is not None:
         model = copy.deepcopy(model).to(check_device(device))
@@ -477,7 +480,7 @@ def gathered(
     """Rows to fit and rows to decide by: inputs in the smaller model, and what its block should give there.
 
     Where the given model's own stream is at hand, that is what leads to the state that the given model has after the
-    layer, or what its block gives there where outputs are not added as they are. Published methods have no such stream:
+    layer, or what its block gives there where outputs are not added as they are. Other methods have no such stream:
     theirs is the output of the old block on the same inputs. Where nothing is decided all rows are to be fitted.
     """
     bias = old.read().b2
@@ -568,7 +571,7 @@ def flap_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: 
 
 
 def surgeon_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int) -> tuple[Block, float]:
-    """Optimal brain surgeon by neurons, and the last map refitted: FASP, ZipLM."""
+    """Optimal brain surgeon by neurons, as in ZipLM, and the last map refitted, as in FASP: our combination."""
     sums = moments(block, fitted.inputs, fitted.targets)
     chosen = ORDERS["surgeon"](block, sums, width)
     small = narrowed(block, chosen)
@@ -722,24 +725,19 @@ def check_biases(model: Any, layers: Sequence[Layer], method: str) -> None:
         )
 
 
-def parted(text: Any, tokenizer: Any, length: int, most: int | None) -> Parts:
+def parted(model: Any, text: Any, tokenizer: Any, length: int | None, most: int | None) -> Parts:
     """Windows for calibration and for the test."""
     if text is None:
         raise GatelabError(
             "no text is given; give text= a string, a file, token numbers or (calibration, test) windows"
         )
     if isinstance(text, tuple) and len(text) == 2 and not any(isinstance(part, int | float) for part in text):
-        parts = Parts(*(windows(part, tokenizer, length_of(part, length)) for part in text))
+        # Parts that are windows already keep their lengths, which may differ.
+        lengths = (window_length(model, p, None if getattr(p, "ndim", 1) == 2 else length, LENGTH) for p in text)
+        parts = Parts(*(windows(p, tokenizer, n, most=most) for p, n in zip(text, lengths, strict=True)))
         check_apart("the calibration part", *parts)
         return parts
-    return split(windows(text, tokenizer, length, most=most))
-
-
-def length_of(part: Any, length: int) -> int:
-    """Tokens a window of what is windows already, or as many as are asked for."""
-    if getattr(part, "ndim", 1) == 2:
-        return part.shape[1]
-    return length
+    return split(windows(text, tokenizer, window_length(model, text, length, LENGTH), most=most))
 
 
 def check_own_text(model: nn.Module, terms: Distillation, rows: Parts) -> None:

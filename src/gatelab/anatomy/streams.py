@@ -248,15 +248,7 @@ def felt_directions(model: Any, rows: Tensor, seed: int = 0) -> list[Tensor]:
     """For every block, how the loss feels a change of its output: E[g g^T], g the gradient by that output.
 
     The next token is drawn from the model's own prediction, so that half of e^T E[g g^T] e is to second order what an
-    error e costs, in nats a token, where errors and gradients are unrelated.
-
-    Args:
-        model: a model that predicts next tokens.
-        rows: windows of tokens; some thousand tokens are enough.
-        seed: of the tokens that are drawn.
-
-    Returns:
-        A matrix (d, d) in float64 for each layer.
+    error e costs, in nats a token, where errors and gradients are unrelated. Some thousand tokens are enough.
     """
     layers = layers_of(model)
     device = next(model.parameters()).device

@@ -86,6 +86,20 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
     return numbers[: len(numbers) // length * length].view(-1, length)[:most]
 
 
+def window_length(model: Any, text: Any, length: int | None, usual: int) -> int:
+    """Tokens a window: as many as are asked for, those of windows as they are, or the usual number.
+
+    Where the model reads less than that, what it reads.
+    """
+    if length is not None:
+        return whole_number("length", length, 2, of="tokens")
+    if getattr(text, "ndim", 1) == 2:
+        return text.shape[1]
+    config = getattr(model, "config", None)
+    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "context", None)
+    return min(usual, longest) if isinstance(longest, int) and longest > 1 else usual
+
+
 def read_numbers(path: Path) -> Any:
     """Token numbers of a file that numpy wrote."""
     try:
@@ -225,7 +239,10 @@ def check_tokens(model: nn.Module, rows: Tensor) -> None:
 
 @torch.no_grad()
 def check_reads(model: nn.Module, rows: Tensor) -> None:
-    """Refuse models that cannot be called with these windows, or take more, such as an encoder and a decoder."""
+    """Refuse models with weights that are not finite, and those that cannot be called with these windows alone."""
+    for name, weights in model.named_parameters():
+        if not bool(weights.isfinite().all()):
+            raise GatelabError(f"the weights {name} contain NaN or infinity; give a model with finite weights")
     try:
         model(rows[:1].to(next(model.parameters()).device))
     except torch.OutOfMemoryError:
@@ -266,16 +283,7 @@ def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = F
 
 @torch.no_grad()
 def token_losses(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> Tensor:
-    """The loss of each next token in nats, (windows, length - 1), on the CPU.
-
-    Args:
-        model: a model that gives logits, of Transformers or gatelab's own.
-        rows: (windows, length) tokens; the first token of a window is not predicted.
-        progress: what to show, see `gatelab.display`.
-
-    Returns:
-        A loss for each token but the first of each window.
-    """
+    """The loss of each token but the first of a window in nats, (windows, length - 1), on the CPU."""
     check_tokens(model, rows)
     place = next(model.parameters())
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None) or 2**16

@@ -39,7 +39,9 @@ def profile_command(
     ] = None,
     tokens: Annotated[int | None, typer.Option(min=2, help="Tokens to fit on.", show_default="6144")] = None,
     test: Annotated[int | None, typer.Option(min=2, help="Tokens to measure on.", show_default="512")] = None,
-    length: Annotated[int | None, typer.Option(min=2, help="Tokens a window.", show_default="128")] = None,
+    length: Annotated[
+        int | None, typer.Option(min=2, help="Tokens a window.", show_default="128, or what the model reads")
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=0, help="Steps of every fitted unit.", show_default="20")] = None,
     losses: Annotated[bool, typer.Option(help="Run the model with blocks skipped and made linear.")] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cpu")] = None,
@@ -111,11 +113,11 @@ def print_profile(result: Profile) -> None:
         values = block.statistics
         rows.append(
             (
-                str(block.number),
+                "-" if block.number is None else block.label,
                 block.unit or block.name,
                 str(block.width or "-"),
                 output.number(values.get("largest"), ".0f"),
-                output.number(100 * (1 - block.linear.value), ".0f"),
+                output.number(100 * block.explained, ".0f"),
                 "-" if block.skipped is None else f"{block.skipped:.2g}",
                 "-" if block.linearised is None else f"{block.linearised:.2g}",
             )

@@ -47,7 +47,9 @@ def shrink_command(
     method: Annotated[str, typer.Option(help="ours, magnitude, wanda, flap or surgeon.")] = "ours",
     refit: RefitOptions,
     unit: Annotated[str | None, typer.Option(help="Blocks of another unit, such as relu2; not with --out.")] = None,
-    length: Annotated[int, typer.Option(min=2, help="Tokens a window.")] = 256,
+    length: Annotated[
+        int | None, typer.Option(min=2, help="Tokens a window.", show_default="256, or what the model reads")
+    ] = None,
     windows: Annotated[int | None, typer.Option(min=3, help="Windows at most.", show_default="64")] = 64,
     store: Annotated[
         Path | None, typer.Option(help="Keep layers that are done here; the same command goes on.")

@@ -208,10 +208,11 @@ class TabulatedForm:
         t = (z - self.middle) / self.half
         place = torch.arccos(t.clamp(-1, 1)) * (TABLE / math.pi)
         cell = place.clamp(0, TABLE - 1).long()
-        out = self.table[cell] + (place - cell) * self.differences[cell]
+        table, differences = self.table.to(z.device), self.differences.to(z.device)
+        out = table[cell] + (place - cell) * differences[cell]
         outside = t.abs() > 1
         if outside.any():
-            out[outside] = torch.from_numpy(self.form(z[outside].double().numpy())).to(out.dtype)
+            out[outside] = torch.from_numpy(self.form(z[outside].double().cpu().numpy())).to(out)
         return out.to(z.dtype)
 
 

@@ -59,7 +59,7 @@ class Switch:
 
     def __call__(self, z: Tensor) -> Tensor:
         if self.inputs is not None:
-            self.inputs.append(z.detach())
+            self.inputs.append(z.detach().cpu())
         return self.function(z)
 
 
@@ -87,6 +87,7 @@ class Subject:
         self.gates = [recognised(f) for f in functions]
         self.switches = [Switch(f) for f in functions]
         self.model = replace_activation(model, dict(enumerate(self.switches))).eval()
+        self.device = next(model.parameters()).device
 
     def put(self, forms: Mapping[int, Callable[[Tensor], Tensor]]) -> None:
         """Other activations in these layers, its own in all others."""
@@ -104,7 +105,7 @@ class Subject:
             lengths = torch.tensor([len(rows[i]) for i in which])
             mask = torch.arange(ids.shape[1]) < lengths[:, None]
             before = [len(s.inputs) for s in self.switches if s.inputs is not None]
-            result = self.call(ids, mask)
+            result = self.call(ids.to(self.device), mask.to(self.device))
             for switch, count in zip(self.switches, before, strict=False):
                 assert switch.inputs is not None
                 switch.inputs[count:] = [z.reshape(*mask.shape, -1)[mask] for z in switch.inputs[count:]]
@@ -127,7 +128,7 @@ class Subject:
             return [np.array([float(x[m].sum()), float(m.sum())]) for x, m in zip(losses, valid, strict=True)]
         states = result.last_hidden_state.double()
         means = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        return list(functional.normalize(means, dim=1).numpy())
+        return list(functional.normalize(means, dim=1).cpu().numpy())
 
     def record(self, rows: Sequence[Tensor], margin: float) -> list[PreActivations]:
         """The pre-activations of every layer of the plain model."""
@@ -391,7 +392,7 @@ def measure_curves(
     Returns:
         The `Curves`.
     """
-    rows = [torch.as_tensor(row).long() for row in rows]
+    rows = [torch.as_tensor(row).long().cpu() for row in rows]
     if len(rows) < LEAST_ROWS:
         raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to part it in three")
     parts, subject = parted(rows), Subject(model)

@@ -361,11 +361,19 @@ def layers_of(model: nn.Module) -> list[Layer]:
     >>> layers_of(GPT2("tiny", "swiglu"))
     [Layer(blocks.0, own), Layer(blocks.1, own)]
     """
+    check_module(model)
     layouts = ((name, module, layout_of(module)) for name, module in model.named_modules())
     layers = [Layer(name, module, layout) for name, module, layout in layouts if layout is not None]
     if not layers:
         raise GatelabError(unknown_layout(model))
     return layers
+
+
+def check_module(model: Any) -> None:
+    """Refuse what is no module of torch."""
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise GatelabError(f"the model is a {kind}; give a module of torch, such as gl.anatomy.load_model(path) reads")
 
 
 def unknown_layout(model: nn.Module) -> str:

