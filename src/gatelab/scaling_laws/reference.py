@@ -1,4 +1,4 @@
-"""The experiments of the paper by its own method, as its reference code runs them, and the record of them.
+"""The experiments of the paper by our Newton in the stages of its code, and the record of them.
 
 The code is https://github.com/afqueiruga/divine_scaling. What its files say, and what is done here by our own solver:
 
@@ -55,7 +55,7 @@ class Experiment:
         name: Of the experiment: that of the problem, and what is special about it.
         widths: The widths of each unit that are fitted first.
         further: The widths that are fitted if there is time.
-        solver: "newton", the paper's method, or another beside it.
+        solver: "newton", ours in the stages of the paper's code, or another beside it.
         seeds: How many fits a width has.
     """
 
@@ -77,7 +77,7 @@ SPAN = (8, 12, 16, 24, 32)
 ROWS = (2, 3, 4, 6, 8, 12, 16)
 AIRFOIL_MLP = (10, 14, 20, 28, 40, 57, 80, 113, 160)
 AIRFOIL_GLU = (10, 14, 20, 28, 40, 57, 80, 100)
-OPTIMUM = "airfoil, at the optimum"  # beside the paper's method over its range of widths, which table 1 does not reach
+OPTIMUM = "airfoil, at the optimum"  # over the paper's range of widths, which table 1 does not reach
 
 
 def both(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:

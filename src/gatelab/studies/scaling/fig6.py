@@ -34,19 +34,20 @@ from gatelab.studies.definition import (
 )
 from gatelab.studies.progress import ticker
 from gatelab.studies.scaling.error_curves import (
-    REFERENCE_RMSE,
     best_errors,
     by_newton,
+    code_claims,
+    code_medians,
     fit_curves,
-    median_errors,
-    newton_claims,
+    newton_claim,
     paper_target,
+    range_slopes,
     ratio_sentence,
     slope_claims,
     with_reference,
 )
 from gatelab.studies.scaling.printed import PAPER_SLOPES
-from gatelab.studies.verdicts import NEAR, errors_claim, reproduced_if, slope_claim, slope_ends
+from gatelab.studies.verdicts import errors_claim, near, reproduced_if, slope_claim, slope_ends
 from gatelab.theory import constant
 
 NAMES = {"relu2": "relu²", "relu3": "relu³", "glu": "GLU", "gqu": "GQU"}
@@ -100,7 +101,7 @@ def run(request: Request) -> Outcome:
     octaves = octave_slopes(smooth)
     options = {
         "paper": PAPER_SLOPES,
-        "reference": {"gqu": median_errors(newton, "gqu")},
+        "reference": {"gqu": code_medians()["gqu"]},
         "widths": (min(widths), max(widths)),
         "flagged": True,
     }
@@ -110,15 +111,16 @@ def run(request: Request) -> Outcome:
         local=local_curves(study),
         local_orders=orders(study),
     )
-    claims = [*newton_claims(newton, main, "gqu", "figure 6"), *slope_claims(main, "gqu")]
-    claims.append(errors_claim("gqu", REFERENCE_RMSE["gqu"], best_errors(main, "gqu")))
+    ranges = range_slopes(newton, main, ("gqu",))
+    claims = [*code_claims(ranges, "gqu", "figure 6"), newton_claim(newton, main, "gqu"), *slope_claims(main, "gqu")]
+    claims.append(errors_claim("gqu", code_medians()["gqu"], best_errors(main, "gqu")))
     claims += [order_claim(wide, name) for name in UNITS]
     claims += free_claims(free, wide)
     claims += [octave_claim(octaves, smooth, name) for name in SMOOTH]
     claims += [built_claim(built), steeper_claim(main), *(doubling_claim(study, name) for name in ("mlp", "glu"))]
     tables = {"errors": with_reference(study), "slopes": slopes_table(main, wide), "construction": built}
     tables |= {"without-real-roots": free, "smooth-gates": smooth.table(), "smooth-slopes": octaves}
-    tables |= {"newton": newton.table(), "newton-slopes": newton.slopes(flagged=True)}
+    tables |= {"newton": newton.table(), "ranges": ranges}
     return Outcome(figure, tables, tuple(claims), notes(study, wide))
 
 
@@ -140,7 +142,7 @@ def constructed(target: Problem) -> pd.DataFrame:
 
 
 class AnyRoots(KnotTask):
-    """Networks of relu(Gx + g) times any quadratic, the reference code's GQU2: the roots need not be real.
+    """Networks of relu(Gx + g) times any quadratic, the GQU2 of the paper's code: the roots need not be real.
 
     At its knot t a neuron adds (x - t) times any quadratic, which is all that a C0 cubic spline can have there.
     """
@@ -298,7 +300,7 @@ def doubling_claim(study: Scaling, name: str) -> Claim:
         f"what twice the neurons divide the {name}'s error by",
         f"{2**order}",
         f"{times:.2f}",
-        reproduced_if(bool(abs(np.log2(times) - order) <= NEAR)),
+        reproduced_if(near(order, float(np.log2(times)))),
         f"From n = {wide // 2} to {wide}: {errors[wide // 2]:.2e} and {errors[wide]:.2e}. The ratio to the limit is "
         f"{study.ratio(name, wide // 2):.2f} and {study.ratio(name, wide):.2f}.",
         place=f"section 1, {name.upper()}, twice the neurons",
@@ -359,7 +361,7 @@ def notes(study: Scaling, wide: Scaling) -> tuple[str, ...]:
     (p2, less2), (p3, less3) = (at_equal_parameters(study, *pair) for pair in (("relu2", "glu"), ("relu3", "gqu")))
     low, high = width_span(wide)
     sentences = [
-        "Crosses are GQUs trained by the paper's method, Newton's in the stages of its code: the median of the seeds.",
+        "Crosses are GQUs trained by the paper's code: the median of the logged seeds.",
         *(f"{ratio_sentence(study, name)}." for name in UNITS),
         f"relu² and relu³ reach the errors of GLU and GQU with 3n+1 parameters: at P = {p2} relu² has {less2:.1f} "
         f"times less error than the GLU, at P = {p3} relu³ {less3:.1f} times less than the GQU.",

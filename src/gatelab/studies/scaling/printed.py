@@ -87,14 +87,14 @@ figure 9   | GLU
 figure 10  | four neurons, piecewise linear
 figure 11  | four neurons, piecewise quadratic
 """
-# What the paper prints once and we measure at the optimum under each protocol, and by the paper's method.
+# What the paper prints once and we measure at the optimum under each protocol, and by our Newton in its stages.
 Protocol = Literal["split", "paper"]
 PROTOCOLS: Mapping[Protocol, str] = {"split": "true split", "paper": "paper's protocol"}
 Reading = Literal["split", "paper", "method"]
-READINGS: Mapping[Reading, str] = {**PROTOCOLS, "method": "paper's method"}
-# The reference code tests these on points of their own: its protocol is a true split, and there is no other.
+READINGS: Mapping[Reading, str] = {**PROTOCOLS, "method": "our Newton in its stages"}
+# The paper's code tests these on points of their own: its protocol is a true split, and there is no other.
 APART = ("1/(1+cos²πx)", "sin 4x sin 4y")
-# The widths over which the reference code takes slopes, where it says so; it takes all that were run elsewhere.
+# The widths over which the paper's code takes slopes, where it says so; it takes all that were run elsewhere.
 SLOPE_RANGES: Mapping[tuple[str, str], tuple[int, int]] = {("airfoil", "mlp"): (10, 500), ("airfoil", "glu"): (10, 100)}
 STEEPER = "problems on which the GLU is steeper than the MLP"
 BY_INPUTS = "slope times dim_x over the slope in one dimension, mlp and glu"
@@ -181,7 +181,7 @@ def _places() -> list[Item]:
 
 
 def readings(problem: str, printed: str) -> tuple[Reading, ...]:
-    """How a cell of table 1 is measured: by the paper's method where it has a number, at the optimum everywhere.
+    """How a cell of table 1 is measured: by our Newton where it has a number, at the optimum everywhere.
 
     >>> readings("Friedman 1", "-0.55"), readings("sin 4x sin 4y", "-")
     (('split', 'paper', 'method'), ('paper',))
