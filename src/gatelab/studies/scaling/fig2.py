@@ -89,7 +89,7 @@ def run(request: Request) -> Outcome:
         "Our Newton in its stages is a solver of ours from the start and in the stages of that code, five seeds: "
         "medians. It is not the paper's code.",
         "Slopes by range are over the widths at which the paper's code was run, so that the three differ by training "
-        "alone; the last range has every width. Brackets and strokes are 95 % intervals; those of four widths are wide.",
+        "alone; the last range has every width. Brackets and strokes are 95 % intervals; of four widths they are wide.",
         *(f"{ratio_sentence(study, unit)}." for unit in UNITS),
         f"Over n = {low}..{high} the slopes are "
         + " and ".join(f"{tail_slope(study, unit)} ({unit})" for unit in UNITS)
