@@ -1,4 +1,4 @@
-"""The first paper's experiments by its own method: `python benchmarks/paper_method.py RECORD --seconds 540 --jobs 12`.
+"""The first paper's experiments by our Newton in its stages: `python benchmarks/paper_method.py RECORD --jobs 12`.
 
 Every fit is kept in a store as it ends. The command stops after so many seconds, can be stopped at any time, and goes
 on from the store when it is called again; each call writes all that is finished into the record. `GATELAB_DATA` names

@@ -1,7 +1,7 @@
 """Claims, tables and figures of table 1, figures 7 and 8 again, from their recorded fits: nothing is trained.
 
-`python -m benchmarks.table1_claims`, with `GATELAB_DATA` set, writes into results/scaling what `gatelab reproduce` would
-if every fit came out as it is in `STUDY-errors.csv`. Date, device and seconds stay those of the fits, and so do the
+`python -m benchmarks.table1_claims`, with `GATELAB_DATA` set, writes into results/scaling what `gatelab reproduce`
+would if every fit came out as it is in `STUDY-errors.csv`. Date, device and seconds stay those of the fits, and so do the
 sentences on outliers, for which networks would have to be fitted again.
 """
 
