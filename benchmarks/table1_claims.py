@@ -1,8 +1,8 @@
 """Claims, tables and figures of table 1, figures 7 and 8 again, from their recorded fits: nothing is trained.
 
 `python -m benchmarks.table1_claims`, with `GATELAB_DATA` set, writes into results/scaling what `gatelab reproduce`
-would if every fit came out as it is in `STUDY-errors.csv`. Date, device and seconds stay those of the fits, and so do the
-sentences on outliers, for which networks would have to be fitted again.
+would if every fit came out as it is in `STUDY-errors.csv`. Date, device and seconds stay those of the fits, and so do
+the sentences on outliers, for which networks would have to be fitted again.
 """
 
 from __future__ import annotations
