@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,7 @@ from gatelab.scaling_laws.reference import (
     SEEDS,
     fit_as_the_paper,
     newton_options,
-    paper_curves,
     paper_problem,
-    paper_runs,
-    plain_curves,
     read_curves,
 )
 from gatelab.studies import Request, study
@@ -41,6 +39,10 @@ from gatelab.studies.scaling.method import ROWS, SlopePair, optimum_curves, pape
 from gatelab.studies.scaling.printed import APART
 from gatelab.studies.scaling.problem_rows import SYNTHETIC
 from gatelab.sweep import map_runs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are beside the package, not in it
+
+from benchmarks.paper_method import paper_curves, paper_runs, plain_curves
 
 RECORD = Path(__file__).resolve().parents[2] / "results/scaling/paper-method.json"
 

@@ -101,7 +101,7 @@ def test_reasons_say_which_way_the_line_bends() -> None:
 
 
 def test_errors_at_equal_parameters() -> None:
-    P, times = at_equal_parameters(power_law(relu2=(1.0, -3.0), glu=(4.0, -3.0)), "relu2", "glu")
+    P, times = at_equal_parameters(power_law(relu2=(1.0, -3.0), glu=(4.0, -3.0)).table(), "relu2", "glu")
     assert P == 251 and times == pytest.approx(4.0)
 
 

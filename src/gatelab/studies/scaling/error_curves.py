@@ -290,12 +290,3 @@ def code_claims(slopes: pd.DataFrame, unit: str, figure: str) -> list[Claim]:
             )
         )
     return claims
-
-
-def with_reference(study: Scaling) -> pd.DataFrame:
-    """The study's table with a column for the median RMSE of the paper's code, where it was run at that width."""
-    table, medians = study.table(), code_medians()
-    table["code_rmse"] = [
-        medians.get(str(u), {}).get(int(w), np.nan) for u, w in zip(table["unit"], table["width"], strict=True)
-    ]
-    return table

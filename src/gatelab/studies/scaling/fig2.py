@@ -50,7 +50,6 @@ from gatelab.studies.scaling.error_curves import (
     tail_slope,
     upper_half,
     widths_for,
-    with_reference,
 )
 from gatelab.studies.scaling.printed import GLU_FOR_MLP, PAPER_SLOPES
 from gatelab.studies.scaling.printed import UNITS as ALL_UNITS
@@ -97,7 +96,7 @@ def run(request: Request) -> Outcome:
     )
     tables = {
         "ranges": slopes,
-        "errors": with_reference(study),
+        "errors": study.table(),
         "slopes": study.slopes(flagged=True),
         "code": code_curves().table(),
         "newton": newton.table(),

@@ -44,7 +44,6 @@ from gatelab.studies.scaling.error_curves import (
     range_slopes,
     ratio_sentence,
     slope_claims,
-    with_reference,
 )
 from gatelab.studies.scaling.printed import PAPER_SLOPES
 from gatelab.studies.verdicts import errors_claim, near, reproduced_if, slope_claim, slope_ends
@@ -122,7 +121,7 @@ def run(request: Request) -> Outcome:
     claims += free_claims(free, wide)
     claims += [octave_claim(octaves, smooth, name) for name in SMOOTH]
     claims += [built_claim(built), steeper_claim(main), *(doubling_claim(study, name) for name in ("mlp", "glu"))]
-    tables = {"errors": with_reference(study), "slopes": slopes_table(main, wide), "construction": built}
+    tables = {"errors": study.table(), "slopes": slopes_table(main, wide), "construction": built}
     tables |= {"without-real-roots": free, "smooth-gates": smooth.table(), "smooth-slopes": octaves}
     tables |= {"newton": newton.table(), "ranges": ranges}
     return Outcome(figure, tables, tuple(claims), notes(study, wide))
@@ -352,17 +351,19 @@ def slopes_table(main: Scaling, wide: Scaling) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def at_equal_parameters(study: Scaling, cheap: str, dear: str) -> tuple[int, float]:
+def at_equal_parameters(errors: pd.DataFrame, cheap: str, dear: str) -> tuple[int, float]:
     """The greatest number of parameters that both reach, and how many times less the first one's error is there."""
-    curve = {name: study.best(name, against="P") for name in (cheap, dear)}
-    P = min(sizes[-1] for sizes, _ in curve.values())
-    logs = [np.interp(np.log(P), np.log(sizes), np.log(errors)) for sizes, errors in curve.values()]
+    curves = [stroke(name, only(errors, unit=name), "parameters", "test_rmse", GREY) for name in (cheap, dear)]
+    P = min(curve.x[-1] for curve in curves)
+    logs = [np.interp(np.log(P), np.log(curve.x), np.log(curve.y)) for curve in curves]
     return int(P), float(np.exp(logs[1] - logs[0]))
 
 
 def notes(study: Scaling, wide: Scaling) -> tuple[str, ...]:
     """Ratios to the limit, powers beside gated units at equal parameters, and slopes with a term for small n."""
-    (p2, less2), (p3, less3) = (at_equal_parameters(study, *pair) for pair in (("relu2", "glu"), ("relu3", "gqu")))
+    (p2, less2), (p3, less3) = (
+        at_equal_parameters(study.table(), *pair) for pair in (("relu2", "glu"), ("relu3", "gqu"))
+    )
     low, high = width_span(wide)
     sentences = [
         "Crosses are GQUs trained by the paper's code: the median of the logged seeds.",
@@ -414,14 +415,10 @@ def parameters_finding(errors: pd.DataFrame) -> Finding:
     """Plain units of higher powers beside the gated ones, at as many parameters."""
     parts, most = [], []
     for cheap, dear in (("relu2", "glu"), ("relu3", "gqu")):
-        curves = [stroke(name, only(errors, unit=name), "parameters", "test_rmse", GREY) for name in (cheap, dear)]
-        P = min(curve.x[-1] for curve in curves)
-        cheaper, dearer = (float(np.exp(np.interp(np.log(P), np.log(c.x), np.log(c.y)))) for c in curves)
-        times, word = cheaper / dearer, "more"
-        if times < 1:
-            times, word = dearer / cheaper, "less"
-        parts.append(f"{NAMES[cheap]} has {times:.2g} times {word} error than the {NAMES[dear]}")
-        most.append(int(P))
+        P, less = at_equal_parameters(errors, cheap, dear)
+        word = "less" if less > 1 else "more"
+        parts.append(f"{NAMES[cheap]} has {max(less, 1 / less):.2g} times {word} error than the {NAMES[dear]}")
+        most.append(P)
     sentence = f"At {' and '.join(dict.fromkeys(map(str, most)))} parameters {' and '.join(parts)}."
     sizes = "1/(1+cos²πx), one input; the powers take 3n+1 parameters, GLU and GQU 5n+1 and 7n+1."
     strokes = tuple(

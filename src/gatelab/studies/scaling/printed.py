@@ -114,20 +114,6 @@ DEFINITIONS = {
 }
 STATEMENT = "a statement or a picture, without a number"
 DEFINITION = "a definition: the units are built by it, and tested as such"
-# The other two versions print the same numbers under other figure numbers: this one's, and theirs ("" where absent).
-ELSEWHERE = {
-    "figure 1": ("figure 1", "figure 1"),
-    "figure 2": ("figure 3", "figure 3"),
-    "figure 3": ("figure 5", "figure 8"),
-    "figure 4": ("figure 2", "figure 2"),
-    "figure 5": ("figure 4", "figure 4"),
-    "figure 6": ("", "figure 5"),
-    "figure 7": ("", "figure 6"),
-    "figure 8": ("", "figure 7"),
-    "figure 9": ("figure 6", "figure 9"),
-    "figure 10": ("figure 7", "figure 10"),
-    "figure 11": ("figure 8", "figure 11"),
-}
 
 
 def table_rows(table: str) -> list[tuple[str, list[str]]]:
