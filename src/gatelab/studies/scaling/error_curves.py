@@ -62,16 +62,12 @@ def code_medians() -> dict[str, dict[int, float]]:
 
 def paper_target(request: Request) -> Problem:
     """The paper's target, 1/(1 + cos^2(pi x)) on [-1, 1], with 10 000 random points, fewer when quick."""
-    if request.quick:
-        return problem("paper-1d", n=QUICK_POINTS)
-    return problem("paper-1d")
+    return problem("paper-1d", n=QUICK_POINTS) if request.quick else problem("paper-1d")
 
 
 def widths_for(request: Request, full: Sequence[int]) -> Sequence[int]:
     """The widths of a full study, or the few of a quick one."""
-    if request.quick:
-        return QUICK_WIDTHS
-    return full
+    return QUICK_WIDTHS if request.quick else full
 
 
 def fit_curves(

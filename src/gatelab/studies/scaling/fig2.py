@@ -171,9 +171,7 @@ def neurons_claim(study: Scaling) -> Claim:
     """ "15 GLU neurons for 50 MLP neurons": the least GLU width below the widest MLP's error."""
     paper, mlp_width = GLU_FOR_MLP
     mlp, glu = best_errors(study, "mlp"), best_errors(study, "glu")
-    compared = mlp_width
-    if mlp_width not in mlp:
-        compared = max(mlp)
+    compared = mlp_width if mlp_width in mlp else max(mlp)
     needed = next((w for w in sorted(glu) if glu[w] < mlp[compared]), None)
     ours, reached = f"none of those run for {compared}", ""
     if needed:

@@ -131,9 +131,7 @@ def notes(errors: Mapping[str, Errors]) -> tuple[str, ...]:
     """How the splines are made, and where the cubic one lies, which the paper does not have."""
     widest = max(errors["cubic spline"])
     cubic = errors["glu trained"][widest] / errors["cubic spline"][widest]
-    word = "more"
-    if cubic < 1:
-        word = "less"
+    word = "less" if cubic < 1 else "more"
     return (
         "Splines are least-squares splines of full smoothness with equally spaced nodes, both ends included; the "
         "linear one is the MLP's space, the quadratic one is smoother than the GLU's. n nodes make n - 1 cells, n "

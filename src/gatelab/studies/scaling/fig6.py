@@ -361,9 +361,8 @@ def at_equal_parameters(errors: pd.DataFrame, cheap: str, dear: str) -> tuple[in
 
 def notes(study: Scaling, wide: Scaling) -> tuple[str, ...]:
     """Ratios to the limit, powers beside gated units at equal parameters, and slopes with a term for small n."""
-    (p2, less2), (p3, less3) = (
-        at_equal_parameters(study.table(), *pair) for pair in (("relu2", "glu"), ("relu3", "gqu"))
-    )
+    table = study.table()
+    (p2, less2), (p3, less3) = (at_equal_parameters(table, *pair) for pair in (("relu2", "glu"), ("relu3", "gqu")))
     low, high = width_span(wide)
     sentences = [
         "Crosses are GQUs trained by the paper's code: the median of the logged seeds.",

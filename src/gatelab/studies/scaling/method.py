@@ -8,7 +8,7 @@ that of table 1's record; of airfoil, which the code fits over wider ranges, it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -303,10 +303,7 @@ def errors_table(pairs: Sequence[SlopePair]) -> pd.DataFrame:
     for pair in pairs:
         theirs, ours = median_errors(pair.method, pair.unit), median_errors(pair.optimum, pair.unit)
         for width in sorted({*theirs, *ours}):
-            errors: Mapping[str, float] = {
-                "method_rmse": theirs.get(width, np.nan),
-                "optimum_rmse": ours.get(width, np.nan),
-            }
+            errors = {"method_rmse": theirs.get(width, np.nan), "optimum_rmse": ours.get(width, np.nan)}
             rows.append({"problem": pair.row.name, "unit": pair.unit, "width": width, **errors})
     return pd.DataFrame(rows)
 

@@ -81,9 +81,7 @@ class ProblemRow:
     @property
     def fitted_protocols(self) -> tuple[Protocol, ...]:
         """The protocols with fits of their own: of synthetic problems one set of fits serves both."""
-        if self.measured:
-            return tuple(PROTOCOLS)
-        return ("split",)
+        return tuple(PROTOCOLS) if self.measured else ("split",)
 
     @property
     def apart(self) -> bool:
@@ -93,9 +91,7 @@ class ProblemRow:
     @property
     def protocols(self) -> tuple[Protocol, ...]:
         """The protocols that differ."""
-        if self.apart:
-            return ("paper",)
-        return tuple(PROTOCOLS)
+        return ("paper",) if self.apart else tuple(PROTOCOLS)
 
     @property
     def fits(self) -> int:
@@ -124,9 +120,7 @@ class ProblemRow:
 
     def quick(self) -> ProblemRow:
         """The same row with few widths, few points and few steps."""
-        widths = (2, 3, 4)
-        if self.measured:
-            widths = (1, 2, 3)
+        widths = (1, 2, 3) if self.measured else (2, 3, 4)
         return replace(self, widths=widths, seeds=1, data={**self.data, "n": 250}, options=QUICK)
 
 
@@ -157,23 +151,17 @@ STAND_IN = ProblemRow("friedman1", "Friedman 1, noisy", 5, (1, 2, 3), measured=T
 
 def line_row(request: Request) -> ProblemRow:
     """The row of the paper's target of one input."""
-    if request.quick:
-        return replace(LINE, widths=(16, 24, 32))
-    return LINE
+    return replace(LINE, widths=(16, 24, 32)) if request.quick else LINE
 
 
 def synthetic_rows(request: Request) -> tuple[ProblemRow, ...]:
     """The rows of synthetic problems of many inputs."""
-    if request.quick:
-        return tuple(row.quick() for row in SYNTHETIC)
-    return SYNTHETIC
+    return tuple(row.quick() for row in SYNTHETIC) if request.quick else SYNTHETIC
 
 
 def measured_rows(request: Request) -> tuple[ProblemRow, ...]:
     """The rows of measured data; a synthetic one with noise stands in for them in a quick run."""
-    if request.quick:
-        return (STAND_IN.quick(),)
-    return REAL
+    return (STAND_IN.quick(),) if request.quick else REAL
 
 
 @dataclass(frozen=True)
@@ -215,10 +203,7 @@ def fit_row(request: Request, row: ProblemRow, tick: Callable[..., None]) -> Fit
     """All fits of a row under both protocols."""
     curves: dict[Protocol, Scaling] = {}
     for protocol in row.fitted_protocols:
-        if row.inputs == 1:
-            target = paper_target(request)
-        else:
-            target = row.problem(protocol)
+        target = paper_target(request) if row.inputs == 1 else row.problem(protocol)
         curves[protocol] = fit_curves(request, UNITS, target, row.widths, tick, seeds=row.seeds, **row.options)
     return FittedRow(row, with_paper_protocol(row, curves))
 
@@ -335,9 +320,7 @@ def cells_of(fitted: FittedRow) -> tuple[SlopeCell, ...]:
     for unit in UNITS:
         held_out = fitted.slope(unit, "split")
         for protocol in fitted.row.protocols:
-            beside = None
-            if protocol == "paper" and not fitted.row.apart:
-                beside = held_out
+            beside = held_out if protocol == "paper" and not fitted.row.apart else None
             ours, left_out = fitted.slope(unit, protocol), fitted.left_out(unit, protocol)
             cells.append(SlopeCell(fitted.row, unit, protocol, ours, left_out, beside))
     return tuple(cells)
