@@ -30,7 +30,7 @@ def recorded_row(table: pd.DataFrame, row: ProblemRow) -> FittedRow:
     curves: Any = {}
     for protocol in row.fitted_protocols:
         mine = table[(table["problem"] == row.name) & (table["trained_on"] == TRAINED_ON[protocol])]
-        fits = mine.drop(columns=["problem", "trained_on"]).to_dict("records")
+        fits = pd.DataFrame(mine).drop(columns=["problem", "trained_on"]).to_dict("records")
         points = tuple(Point(**{str(name): value for name, value in fit.items()}) for fit in fits)
         curves[protocol] = Scaling(row.problem(protocol).name, points)
     return FittedRow(row, with_paper_protocol(row, curves))

@@ -24,6 +24,7 @@ from gatelab.scaling_laws.reference import (
     read_curves,
 )
 from gatelab.studies import Request, study
+from gatelab.studies.definition import only
 from gatelab.studies.scaling.error_curves import (
     CODE,
     NEWTON,
@@ -187,10 +188,10 @@ def test_what_is_said_of_the_runs_of_the_papers_code_is_in_their_log() -> None:
 def test_the_papers_code_has_the_papers_slopes_for_five_to_fourteen_neurons() -> None:
     """Slopes of the medians by plain arithmetic, the table that compares three trainings, and its verdict."""
     newton = method_curves()["paper-1d"]
-    slopes = range_slopes(newton, newton, ("mlp", "glu", "gqu")).set_index(["unit", "against", "training", "widths"])
+    slopes = range_slopes(newton, newton, ("mlp", "glu", "gqu"))
     expected = {"mlp": (-2.14, -2.02, -2.01, -1.72), "glu": (-3.05, -2.86, -2.88, -2.40), "gqu": (-3.40, -2.96, -2.31)}
     for name, values in expected.items():
-        rows = slopes.loc[name, "n", CODE]
+        rows = only(slopes, unit=name, against="n", training=CODE).set_index("widths")
         assert tuple(rows["slope"].round(2)) == values
         errors = {w: e for w, e in code_medians()[name].items() if 5 <= w <= 14}
         line = np.polyfit(np.log(list(errors)), np.log(list(errors.values())), 1)[0]
@@ -198,12 +199,13 @@ def test_the_papers_code_has_the_papers_slopes_for_five_to_fourteen_neurons() ->
         assert list(rows["within_5_percent"]) == [True] + [False] * (len(values) - 1)
         # At the same widths the other trainings have a slope each, and one over every width besides.
         for training in (NEWTON, OPTIMUM):
-            assert list(slopes.loc[name, "n", training].index) == [*rows.index, "1 to 50, every width"]
-    claim = code_claims(slopes.reset_index(), "gqu", "figure 6")[0]
+            widths = only(slopes, unit=name, against="n", training=training)["widths"]
+            assert list(widths) == [*rows.index, "1 to 50, every width"]
+    claim = code_claims(slopes, "gqu", "figure 6")[0]
     assert (claim.paper, claim.ours, claim.verdict) == ("-3.55", "-3.40 for n = 5 to 14", "reproduced")
     assert "Within 5 % of the paper's for n = 5 to 14, not for 2 to 14 or 1 to 14." in claim.because
     assert claim.outside == "the paper's slope is over n = 1 to 50, that of its code here over 5 to 14"
-    far = slopes.reset_index().assign(within_5_percent=False)
+    far = slopes.assign(within_5_percent=False)
     assert [c.verdict for c in code_claims(far, "mlp", "figure 2")] == ["differs", "differs"]
 
 

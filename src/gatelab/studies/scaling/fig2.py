@@ -111,7 +111,7 @@ def three_trainings(study: Scaling, newton: Scaling, slopes: pd.DataFrame) -> Fi
         panels = [Panel(axes) for axes in figure.subplots(2, len(ALL_UNITS), height_ratios=(1.35, 1)).ravel()]
         for i, unit in enumerate(ALL_UNITS):
             draw_trainings(panels[i], unit, study, newton)
-            draw_ranges(panels[i + len(ALL_UNITS)], slopes[(slopes["unit"] == unit) & (slopes["against"] == "n")])
+            draw_ranges(panels[i + len(ALL_UNITS)], only(slopes, unit=unit, against="n"))
         panels[0].set(ylabel="test RMSE")
         panels[len(ALL_UNITS)].set(ylabel="slope against n")
         entries = [Entry(name, pen) for name, pen in PENS.items()]
