@@ -1,4 +1,4 @@
-"""The first paper's experiments by its own method: `python benchmarks/paper_method.py RECORD --seconds 540 --jobs 12`.
+"""The first paper's experiments by our Newton in its stages: `python benchmarks/paper_method.py RECORD --jobs 12`.
 
 Every fit is kept in a store as it ends. The command stops after so many seconds, can be stopped at any time, and goes
 on from the store when it is called again; each call writes all that is finished into the record. `GATELAB_DATA` names
@@ -13,6 +13,8 @@ import platform
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -20,12 +22,19 @@ from typing import Annotated, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import torch
 import typer
 
+from gatelab.data import problem
+from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
-from gatelab.scaling_laws.reference import EXPERIMENTS, paper_curves, paper_runs, plain_curves
+from gatelab.scaling_laws import Point, Scaling
+from gatelab.scaling_laws.curves import limits_of
+from gatelab.scaling_laws.reference import EXPERIMENTS
 from gatelab.sweep import Progress, Record, Run, map_runs
+
+TASK = "gatelab.scaling_laws.reference:fit_as_the_paper"
 
 
 class OutOfTime(Exception):
@@ -89,6 +98,81 @@ def write_record(path: Path, records: list[Record], runs: list[Run], jobs: int) 
     }
     write_whole(path, json.dumps(content, indent=1) + "\n")
     print(f"{path}: {content['finished']} of {len(runs)} fits, {len(failed)} failed", flush=True)
+
+
+def paper_runs() -> tuple[Run, ...]:
+    """All runs, in the order in which they are worth computing.
+
+    First the widths that every slope needs, the longest fits before the shorter ones; then what is further.
+    """
+    runs: list[Run] = []
+    for part in ("widths", "further"):
+        tasks = [
+            (experiment, unit, width, seed)
+            for experiment in EXPERIMENTS
+            for unit, widths in getattr(experiment, part).items()
+            for width in widths
+            for seed in range(experiment.seeds)
+        ]
+        tasks.sort(key=lambda task: -expected_work(task[0].problem, task[1], task[2]))
+        runs += [
+            run_of(experiment.name, unit, width, seed, experiment.solver) for experiment, unit, width, seed in tasks
+        ]
+    return tuple(runs)
+
+
+def run_of(experiment: str, unit: str, width: int, seed: int, solver: str) -> Run:
+    """The run of one fit."""
+    return Run(TASK, {"experiment": experiment, "unit": unit, "width": width, "seed": seed, "solver": solver})
+
+
+def expected_work(name: str, unit: str, width: int) -> float:
+    """How long a fit takes beside others: a Hessian costs N P^2, a solve P^3."""
+    inputs = {"paper-1d": 1, "sin4x-sin4y": 2, "friedman1": 5, "airfoil": 5, "california": 8}.get(name, 4)
+    rows = {"paper-1d": 10_000, "airfoil": 1503, "california": 20_640}.get(name, 2000)
+    parameters = as_unit(unit).parameter_count(width, inputs)
+    return rows * parameters * (parameters + 100) + 20 * parameters**3
+
+
+def paper_curves(records: list[Record]) -> dict[str, Scaling]:
+    """The points of each experiment, of what has been computed."""
+    names = ("experiment", "unit", "width", "seed")
+    finished = {tuple(r.arguments[name] for name in names): r for r in records}
+    curves = {}
+    for experiment in EXPERIMENTS:
+        points = []
+        for unit in {**experiment.widths, **experiment.further}:
+            mine = {k[2:]: r for k, r in finished.items() if k[:2] == (experiment.name, unit) and r.ok}
+            widths = sorted({width for width, _ in mine})
+            limits = dict.fromkeys(widths, np.nan)
+            if experiment.name == "paper-1d":
+                limits = limits_of(as_unit(unit), problem("paper-1d"), widths)
+            points += [paper_point(unit, width, seed, mine[width, seed], limits[width]) for width, seed in sorted(mine)]
+        curves[experiment.name] = Scaling(experiment.name, tuple(points))
+    return curves
+
+
+def paper_point(unit: str, width: int, seed: int, record: Record, limit: float) -> Point:
+    """The point of a fit; none is flagged, since the paper leaves none out."""
+    metrics = record.metrics
+    return Point(
+        unit=unit,
+        width=width,
+        parameters=int(metrics["parameters"]),
+        seed=seed,
+        train_rmse=float(metrics["train_rmse"]),
+        test_rmse=float(metrics["test_rmse"]),
+        limit=limit,
+        ratio=float(metrics["test_rmse"]) / limit,
+        flag="",
+        status=str(metrics["status"]),
+        seconds=float(metrics["core_seconds"]),
+    )
+
+
+def plain_curves(curves: Mapping[str, Scaling]) -> dict[str, Any]:
+    """The curves as plain values for a record, which `read_curves` reads."""
+    return {name: {"problem": c.problem, "points": [asdict(p) for p in c.points]} for name, c in curves.items()}
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def test_points_left_out_are_hollow_and_named_in_the_legend() -> None:
 def test_the_legend_has_slopes_the_papers_value_limits_and_other_code() -> None:
     full = curve(note="slope -3.00", paper="-3.08", limit=2 * N**-3.0, reference=(N[:2], N[:2] ** -2.0))
     panel = scaling_figure([("n", [full])]).axes[0]
-    assert legend_of(panel) == ["glu: slope −3.00, paper −3.08", "free-knot limit", "the paper's solver"]
+    assert legend_of(panel) == ["glu: slope −3.00, paper −3.08", "free-knot limit", "the paper's code"]
     assert any(line.get_linestyle() == "--" for line in panel.get_lines())
     assert any(line.get_marker() == "x" for line in panel.get_lines())
 

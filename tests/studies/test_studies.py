@@ -19,9 +19,9 @@ from gatelab.studies.scaling.random_networks import hinge, random_network
 # Those of kernels and of training have tests of their own.
 NAMES = [study.name for study in all_studies() if study.name.startswith("scaling/")]
 # Panels with data: maps have collections, curves have lines. Colour bars are axes too.
-PANELS = {"fig1": 5, "fig2": 3, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "fig9": 2, "fig10": 5, "fig11": 5}
+PANELS = {"fig1": 5, "fig2": 6, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "fig9": 2, "fig10": 5, "fig11": 5}
 PANELS |= {"fig7": 4, "fig8": 2, "table1": 3, "method": 5, "law": 4}
-TITLES = {"table1": "Table 1:", "method": "Table 1 by the paper's method", "law": "The law in P and D:"}
+TITLES = {"table1": "Table 1:", "method": "Table 1 by our Newton in its stages", "law": "The law in P and D:"}
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,7 @@ def test_theory_stands_beside_every_slope() -> None:
     [(-0.60, -0.7, -0.5, "reproduced"), (-1.13, -1.2, -1.0, "exceeded"), (-0.3, -0.4, -0.2, "differs")],
 )
 def test_verdicts_of_cells(value: float, low: float, high: float, verdict: str) -> None:
-    """The paper has -0.55; in many dimensions slopes count as near within 0.05."""
+    """The paper has -0.55; slopes within 5 % of it count as near, in many dimensions as in one."""
     assert SlopeCell(SYNTHETIC[1], "mlp", "split", Slope(value, low, high, 0.0, 5)).verdict == verdict
 
 

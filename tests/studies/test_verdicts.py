@@ -14,12 +14,12 @@ from gatelab.statistics import Interval, t_interval
 from gatelab.studies.scaling.error_curves import slope_reason
 from gatelab.studies.scaling.fig2 import neurons_claim
 from gatelab.studies.scaling.fig6 import at_equal_parameters
+from gatelab.studies.scaling.problem_rows import SYNTHETIC, SlopeCell
 from gatelab.studies.verdicts import (
     errors_claim,
     errors_verdict,
     fewer_verdict,
     number_verdict,
-    reference_sentence,
     side_verdict,
     slope_verdict,
 )
@@ -36,10 +36,28 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
         (-3.08, -2.5, -2.6, -2.4, "differs"),
         (-2.00, -2.16, -2.16, -2.16, "exceeded"),
         (-2.00, -1.84, -1.84, -1.84, "differs"),
+        (-3.00, -2.87, -2.93, -2.81, "reproduced"),  # 4 % from the paper's, and so is the next
+        (-4.00, -3.84, -3.90, -3.79, "reproduced"),
+        (-0.31, -0.37, -0.39, -0.35, "exceeded"),  # 0.06 is a fifth of a small slope
     ],
 )
 def test_slopes(paper: float, value: float, low: float, high: float, verdict: str) -> None:
     assert slope_verdict(paper, Slope(value, low, high, 0.0, 50)) == verdict
+
+
+def test_steeper_training_errors_exceed_nothing() -> None:
+    steep, flat = Slope(-1.4, -1.53, -1.31, 0.0, 5), Slope(-0.17, -0.73, 0.38, 0.0, 5)
+    assert slope_verdict(-0.56, steep, held_out=False) == "differs"
+    row = SYNTHETIC[3]
+    cell = SlopeCell(row, "glu", "paper", steep, beside=flat)
+    claim = cell.claim("measured", "table 1")
+    assert cell.verdict == claim.verdict == "differs"
+    assert "On the training rows the slope is -1.40, on rows held out -0.17 [-0.73, 0.38]." in claim.because
+    # Held-out errors that fall faster than the paper's as well are a gain; those of two inputs are held out anyway.
+    assert SlopeCell(row, "glu", "paper", steep, beside=steep).verdict == "exceeded"
+    assert SlopeCell(row, "glu", "split", steep).verdict == "exceeded"
+    assert SlopeCell(row, "glu", "method", steep).verdict == "differs"
+    assert SlopeCell(SYNTHETIC[0], "mlp", "paper", steep).verdict == "exceeded"
 
 
 @pytest.mark.parametrize(
@@ -82,16 +100,8 @@ def test_reasons_say_which_way_the_line_bends() -> None:
     assert "steeper than order 3" in slope_reason(power_law(glu=(0.1, -3.5)), "glu")
 
 
-def test_the_reference_sentence_compares_on_its_own_widths() -> None:
-    ours = {n: 1.0 / n**3 for n in (1, 5, 50)}
-    sentence = reference_sentence({5: 2.0 / 5**3, 50: 2.0 / 50**3}, ours, ours)
-    assert "2.00 times the limit at n = 5, where ours is 1.00 times" in sentence
-    assert "its slope is -3.00 and ours -3.00" in sentence
-    assert reference_sentence({5: 1.0}, ours, ours) == ""
-
-
 def test_errors_at_equal_parameters() -> None:
-    P, times = at_equal_parameters(power_law(relu2=(1.0, -3.0), glu=(4.0, -3.0)), "relu2", "glu")
+    P, times = at_equal_parameters(power_law(relu2=(1.0, -3.0), glu=(4.0, -3.0)).table(), "relu2", "glu")
     assert P == 251 and times == pytest.approx(4.0)
 
 

@@ -123,7 +123,7 @@ def draw_curves(panel: Panel, curves: Sequence[Curve], appearance: Mapping[str, 
     if any(c.fitted is not None and not _best_fitted(c)[1].all() for c in curves):
         entries.append(Entry("left out of the slope", Pen(GREY, "", marker="o", face="white")))
     if any(c.reference is not None for c in curves):
-        entries.append(Entry("the paper's solver", Pen(GREY, ":", 0.8, "x")))
+        entries.append(Entry("the paper's code", Pen(GREY, ":", 0.8, "x")))
     panel.legend_below(entries, handlelength=2.4)
     _plain_sizes(panel)
 

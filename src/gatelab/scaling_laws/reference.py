@@ -1,4 +1,4 @@
-"""The experiments of the paper by its own method, as its reference code runs them, and the record of them.
+"""The experiments of the paper by our Newton in the stages of its code, and the record of them.
 
 The code is https://github.com/afqueiruga/divine_scaling. What its files say, and what is done here by our own solver:
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,9 @@ from gatelab.data.named.measured import CALIFORNIA_DATA
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import ModuleUnit
 from gatelab.feedforward import unit as as_unit
-from gatelab.scaling_laws.curves import limits_of
-from gatelab.scaling_laws.result import Point, Scaling
+from gatelab.scaling_laws.result import Scaling
 from gatelab.solve import fit
-from gatelab.sweep import Record, Run
 
-TASK = "gatelab.scaling_laws.reference:fit_as_the_paper"
 SEEDS = 5
 FIRST_ROWS = 2000  # of California, by the default of the reference code
 POINTS = {"paper-1d": 10_000, "sin4x-sin4y": 2000}
@@ -55,7 +52,7 @@ class Experiment:
         name: Of the experiment: that of the problem, and what is special about it.
         widths: The widths of each unit that are fitted first.
         further: The widths that are fitted if there is time.
-        solver: "newton", the paper's method, or another beside it.
+        solver: "newton", ours in the stages of the paper's code, or another beside it.
         seeds: How many fits a width has.
     """
 
@@ -77,7 +74,7 @@ SPAN = (8, 12, 16, 24, 32)
 ROWS = (2, 3, 4, 6, 8, 12, 16)
 AIRFOIL_MLP = (10, 14, 20, 28, 40, 57, 80, 113, 160)
 AIRFOIL_GLU = (10, 14, 20, 28, 40, 57, 80, 100)
-OPTIMUM = "airfoil, at the optimum"  # beside the paper's method over its range of widths, which table 1 does not reach
+OPTIMUM = "airfoil, at the optimum"  # over the paper's range of widths, which table 1 does not reach
 
 
 def both(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -169,81 +166,6 @@ def fit_as_the_paper(experiment: str, unit: str, width: int, seed: int, solver: 
         "steps": result.steps,
         "core_seconds": time.process_time() - began,
     }
-
-
-def paper_runs() -> tuple[Run, ...]:
-    """All runs, in the order in which they are worth computing.
-
-    First the widths that every slope needs, the longest fits before the shorter ones; then what is further.
-    """
-    runs: list[Run] = []
-    for part in ("widths", "further"):
-        tasks = [
-            (experiment, unit, width, seed)
-            for experiment in EXPERIMENTS
-            for unit, widths in getattr(experiment, part).items()
-            for width in widths
-            for seed in range(experiment.seeds)
-        ]
-        tasks.sort(key=lambda task: -expected_work(task[0].problem, task[1], task[2]))
-        runs += [
-            run_of(experiment.name, unit, width, seed, experiment.solver) for experiment, unit, width, seed in tasks
-        ]
-    return tuple(runs)
-
-
-def run_of(experiment: str, unit: str, width: int, seed: int, solver: str) -> Run:
-    """The run of one fit."""
-    return Run(TASK, {"experiment": experiment, "unit": unit, "width": width, "seed": seed, "solver": solver})
-
-
-def expected_work(name: str, unit: str, width: int) -> float:
-    """How long a fit takes beside others: a Hessian costs N P^2, a solve P^3."""
-    inputs = {"paper-1d": 1, "sin4x-sin4y": 2, "friedman1": 5, "airfoil": 5, "california": 8}.get(name, 4)
-    rows = {"paper-1d": 10_000, "airfoil": 1503, "california": 20_640}.get(name, 2000)
-    parameters = as_unit(unit).parameter_count(width, inputs)
-    return rows * parameters * (parameters + 100) + 20 * parameters**3
-
-
-def paper_curves(records: list[Record]) -> dict[str, Scaling]:
-    """The points of each experiment, of what has been computed."""
-    names = ("experiment", "unit", "width", "seed")
-    finished = {tuple(r.arguments[name] for name in names): r for r in records}
-    curves = {}
-    for experiment in EXPERIMENTS:
-        points = []
-        for unit in {**experiment.widths, **experiment.further}:
-            mine = {k[2:]: r for k, r in finished.items() if k[:2] == (experiment.name, unit) and r.ok}
-            widths = sorted({width for width, _ in mine})
-            limits = dict.fromkeys(widths, np.nan)
-            if experiment.name == "paper-1d":
-                limits = limits_of(as_unit(unit), problem("paper-1d"), widths)
-            points += [paper_point(unit, width, seed, mine[width, seed], limits[width]) for width, seed in sorted(mine)]
-        curves[experiment.name] = Scaling(experiment.name, tuple(points))
-    return curves
-
-
-def paper_point(unit: str, width: int, seed: int, record: Record, limit: float) -> Point:
-    """The point of a fit; none is flagged, since the paper leaves none out."""
-    metrics = record.metrics
-    return Point(
-        unit=unit,
-        width=width,
-        parameters=int(metrics["parameters"]),
-        seed=seed,
-        train_rmse=float(metrics["train_rmse"]),
-        test_rmse=float(metrics["test_rmse"]),
-        limit=limit,
-        ratio=float(metrics["test_rmse"]) / limit,
-        flag="",
-        status=str(metrics["status"]),
-        seconds=float(metrics["core_seconds"]),
-    )
-
-
-def plain_curves(curves: Mapping[str, Scaling]) -> dict[str, Any]:
-    """The curves as plain values for a record, which `read_curves` reads."""
-    return {name: {"problem": c.problem, "points": [asdict(p) for p in c.points]} for name, c in curves.items()}
 
 
 def read_curves(record: Mapping[str, Any]) -> dict[str, Scaling]:

@@ -2,7 +2,7 @@
 
 - `knots` (1-D, relu gates): splines with free knots; `frozen` keeps the gates where they start.
 - `varpro` (any unit, any dimension): what is linear is eliminated, neurons come and go; many fits in one batch.
-- `newton`: the paper's own method. `adam`, `lbfgs`: from torch, for comparison and for every other unit.
+- `newton`: Newton's method, after the paper. `adam`, `lbfgs`: from torch, for comparison and for every other unit.
 - `construct`: parameters written down from f, with the predicted error.
 
 A solver is a file in `solvers/`; the parts that several of them share lie beside that folder.

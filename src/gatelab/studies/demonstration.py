@@ -21,16 +21,16 @@ from gatelab.files import write_whole
 from gatelab.plotting import save
 from gatelab.scaling_laws import Scaling, Slope, scaling
 from gatelab.studies.scaling.error_curves import (
-    REFERENCE_RMSE,
+    code_medians,
     complete,
     ratio_sentence,
-    tail_slope,
     upper_half,
 )
 from gatelab.studies.scaling.printed import PAPER_SLOPES
 
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 AXES: tuple[Literal["n", "P"], ...] = ("n", "P")
+NO_SLOPE = Slope(np.nan, np.nan, np.nan, np.nan, 0)  # a table has a row for every unit all the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def demo(
 def draw(study: Scaling) -> Figure:
     """The figure: errors against n and P, limits, the paper's slopes and the errors of its code."""
     title = "Five units on 1/(1+cos²πx)"
-    return study.plot(title=title, paper=PAPER_SLOPES, reference=REFERENCE_RMSE, flagged=True)
+    return study.plot(title=title, paper=PAPER_SLOPES, reference=code_medians(), flagged=True)
 
 
 def slopes_table(study: Scaling) -> pd.DataFrame:
@@ -118,32 +118,22 @@ def slopes_table(study: Scaling) -> pd.DataFrame:
         widest = max(p.width for p in study.points if p.unit == name)
         row: dict[str, object] = {"unit": name}
         for against in AXES:
-            s = slope_or_nan(study, name, against, flagged=True)
+            s = study.slope_or_none(name, against=against, flagged=True) or NO_SLOPE
             row |= {f"slope_{against}": s.value, f"low_{against}": s.low, f"high_{against}": s.high}
             row[f"paper_{against}"] = PAPER_SLOPES.get((name, against), np.nan)
-        row["kept_slope_n"] = slope_or_nan(study, name, "n", flagged=False).value
+        row["kept_slope_n"] = (study.slope_or_none(name) or NO_SLOPE).value
         row["left_out"] = sum(bool(p.flag) for p in study.points if p.unit == name)
         row["ratio_to_limit"] = study.ratio(name, widest)
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def slope_or_nan(study: Scaling, name: str, against: Literal["n", "P"], *, flagged: bool) -> Slope:
-    """The slope, or one of NaN where too few points are left: a table has a row for every unit all the same."""
-    try:
-        return study.slope(name, against=against, flagged=flagged)
-    except GatelabError:
-        return Slope(np.nan, np.nan, np.nan, np.nan, 0)
-
-
 def reason_for(study: Scaling) -> str:
     """Why the slopes over all widths are not the orders, from the measured ratios and the upper half of the widths."""
     named = [name for name in ("mlp", "glu", "gqu") if name in study.units]
     low, high = upper_half(study)
-    try:
-        upper = ", ".join(f"{name} {tail_slope(study, name).value:.2f}" for name in named)
-    except GatelabError:
-        upper = ""
+    tails = {name: study.slope_or_none(name, widths=(low, high), flagged=True) for name in named}
+    upper = ", ".join(f"{name} {tail.value:.2f}" for name, tail in tails.items() if tail)
     parts = [
         "A slope through all widths mixes small and large networks. ",
         " ".join(f"{ratio_sentence(study, name)}." for name in named) + " ",
@@ -152,15 +142,10 @@ def reason_for(study: Scaling) -> str:
     ]
     if upper:
         parts.append(f"Over n = {low}..{high} the slopes are {upper}. ")
-    shared = [
-        (p.test_rmse, REFERENCE_RMSE[p.unit][p.width])
-        for p in study.points
-        if p.width in REFERENCE_RMSE.get(p.unit, {})
-    ]
-    if shared and all(ours < theirs for ours, theirs in shared):
-        parts.append(
-            "The paper's steeper slopes go with larger errors: its reference code is above ours at every common width."
-        )
+    code = code_medians()
+    shared = [p.test_rmse / code[p.unit][p.width] for p in study.points if p.unit in code and p.width in code[p.unit]]
+    if shared and max(shared) < 1:
+        parts.append("At every width at which the paper's code was run its median error is larger.")
     elif shared:
-        parts.append("The reference code of the paper was not beaten at every common width.")
+        parts.append("The median error of the paper's code is not larger at every width at which it was run.")
     return "".join(parts).strip()

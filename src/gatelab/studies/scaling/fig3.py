@@ -54,9 +54,7 @@ def dead_claim(table: pd.DataFrame) -> Claim:
     odd = int((activations("spline-alternating", np.linspace(-1.0, 1.0, 401), more)[0] <= 0).all(axis=0).sum())
     knots = [np.sort(table.loc[table["initialisation"] == init, "knot"].to_numpy(float)) for init in WAYS]
     same = np.array_equal(knots[0], knots[1])
-    alike = "the same"
-    if not same:
-        alike = "not the same"
+    alike = "the same" if same else "not the same"
     return Claim(
         "dead neurons inside the interval",
         "alternating prevents all dead neurons, with the same partitioning",
@@ -75,9 +73,7 @@ def cells_claim(table: pd.DataFrame) -> Claim:
     sizes = np.diff(knots)
     share = float(sizes.mean()) / 2.0  # of the interval [-1, 1]
     equal = bool(np.allclose(sizes, sizes[0]))
-    word = "equal"
-    if not equal:
-        word = "unequal"
+    word = "equal" if equal else "unequal"
     return Claim(
         f"cells that {NEURONS} gates make",
         f"n - 1 = {NEURONS - 1} closed partitions, equally sized, h = 1/n",

@@ -34,24 +34,25 @@ from gatelab.studies.definition import (
 )
 from gatelab.studies.progress import ticker
 from gatelab.studies.scaling.error_curves import (
-    REFERENCE_RMSE,
     best_errors,
     by_newton,
+    code_claims,
+    code_medians,
     fit_curves,
-    median_errors,
-    newton_claims,
+    newton_claim,
     paper_target,
+    range_slopes,
     ratio_sentence,
     slope_claims,
-    with_reference,
 )
 from gatelab.studies.scaling.printed import PAPER_SLOPES
-from gatelab.studies.verdicts import NEAR, errors_claim, reproduced_if, slope_claim, slope_ends
+from gatelab.studies.verdicts import errors_claim, near, reproduced_if, slope_claim, slope_ends
 from gatelab.theory import constant
 
 NAMES = {"relu2": "relu²", "relu3": "relu³", "glu": "GLU", "gqu": "GQU"}
 UNITS = ("mlp", "relu2", "relu3", "glu", "gqu")
 TAIL = (50, 70, 100, 140, 200)
+EQUAL = {"glu": 120, "gqu": 84}  # as many parameters as 200 neurons of relu2, nearly as many as 200 of relu3
 TAIL_POINTS = 100_000  # at width 200 the paper's 10 000 points would add a tenth to the test error
 # Above the widths that are finished in their own parameters, which takes most of the time.
 QUICK_WIDTHS = (16, 24)
@@ -88,11 +89,14 @@ def run(request: Request) -> Outcome:
     if request.quick:
         smooth_widths, smooth_seeds, effort = SMOOTH_WIDTHS[:3], 1, {"starts": 1, "rounds": 1}
     smooth_count = len(SMOOTH) * len(smooth_widths) * smooth_seeds
-    tick = ticker(request, len(UNITS) * (len(widths) + len(tail)) + smooth_count + len(QUICK_METHOD) * request.quick)
+    further = len(QUICK_METHOD) if request.quick else len(EQUAL)
+    tick = ticker(request, len(UNITS) * (len(widths) + len(tail)) + smooth_count + further)
     main = fit_curves(request, UNITS, target, widths, tick)
     newton = by_newton(request, ("gqu",), target, tick, QUICK_METHOD)
     wide = fit_curves(request, UNITS, tail_target, tail, tick)
-    study = Scaling(main.problem, (*main.points, *(p for p in wide.points if p.width > max(widths))))
+    equal = [fit_curves(request, (name,), tail_target, (n,), tick) for name, n in EQUAL.items() if not request.quick]
+    beyond = [p for part in (wide, *equal) for p in part.points if p.width > max(widths)]
+    study = Scaling(main.problem, (*main.points, *beyond))
     built = constructed(target)
     free = without_real_roots(tail_target, tail)
     smooth_target = problem("paper-1d", n=SMOOTH_POINTS)
@@ -100,7 +104,7 @@ def run(request: Request) -> Outcome:
     octaves = octave_slopes(smooth)
     options = {
         "paper": PAPER_SLOPES,
-        "reference": {"gqu": median_errors(newton, "gqu")},
+        "reference": {"gqu": code_medians()["gqu"]},
         "widths": (min(widths), max(widths)),
         "flagged": True,
     }
@@ -110,15 +114,16 @@ def run(request: Request) -> Outcome:
         local=local_curves(study),
         local_orders=orders(study),
     )
-    claims = [*newton_claims(newton, main, "gqu", "figure 6"), *slope_claims(main, "gqu")]
-    claims.append(errors_claim("gqu", REFERENCE_RMSE["gqu"], best_errors(main, "gqu")))
+    ranges = range_slopes(newton, main, ("gqu",))
+    claims = [*code_claims(ranges, "gqu", "figure 6"), newton_claim(newton, main, "gqu"), *slope_claims(main, "gqu")]
+    claims.append(errors_claim("gqu", code_medians()["gqu"], best_errors(main, "gqu")))
     claims += [order_claim(wide, name) for name in UNITS]
     claims += free_claims(free, wide)
     claims += [octave_claim(octaves, smooth, name) for name in SMOOTH]
     claims += [built_claim(built), steeper_claim(main), *(doubling_claim(study, name) for name in ("mlp", "glu"))]
-    tables = {"errors": with_reference(study), "slopes": slopes_table(main, wide), "construction": built}
+    tables = {"errors": study.table(), "slopes": slopes_table(main, wide), "construction": built}
     tables |= {"without-real-roots": free, "smooth-gates": smooth.table(), "smooth-slopes": octaves}
-    tables |= {"newton": newton.table(), "newton-slopes": newton.slopes(flagged=True)}
+    tables |= {"newton": newton.table(), "ranges": ranges}
     return Outcome(figure, tables, tuple(claims), notes(study, wide))
 
 
@@ -140,7 +145,7 @@ def constructed(target: Problem) -> pd.DataFrame:
 
 
 class AnyRoots(KnotTask):
-    """Networks of relu(Gx + g) times any quadratic, the reference code's GQU2: the roots need not be real.
+    """Networks of relu(Gx + g) times any quadratic, the GQU2 of the paper's code: the roots need not be real.
 
     At its knot t a neuron adds (x - t) times any quadratic, which is all that a C0 cubic spline can have there.
     """
@@ -298,7 +303,7 @@ def doubling_claim(study: Scaling, name: str) -> Claim:
         f"what twice the neurons divide the {name}'s error by",
         f"{2**order}",
         f"{times:.2f}",
-        reproduced_if(bool(abs(np.log2(times) - order) <= NEAR)),
+        reproduced_if(near(order, float(np.log2(times)))),
         f"From n = {wide // 2} to {wide}: {errors[wide // 2]:.2e} and {errors[wide]:.2e}. The ratio to the limit is "
         f"{study.ratio(name, wide // 2):.2f} and {study.ratio(name, wide):.2f}.",
         place=f"section 1, {name.upper()}, twice the neurons",
@@ -346,23 +351,24 @@ def slopes_table(main: Scaling, wide: Scaling) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def at_equal_parameters(study: Scaling, cheap: str, dear: str) -> tuple[int, float]:
+def at_equal_parameters(errors: pd.DataFrame, cheap: str, dear: str) -> tuple[int, float]:
     """The greatest number of parameters that both reach, and how many times less the first one's error is there."""
-    curve = {name: study.best(name, against="P") for name in (cheap, dear)}
-    P = min(sizes[-1] for sizes, _ in curve.values())
-    logs = [np.interp(np.log(P), np.log(sizes), np.log(errors)) for sizes, errors in curve.values()]
+    curves = [stroke(name, only(errors, unit=name), "parameters", "test_rmse", GREY) for name in (cheap, dear)]
+    P = min(curve.x[-1] for curve in curves)
+    logs = [np.interp(np.log(P), np.log(curve.x), np.log(curve.y)) for curve in curves]
     return int(P), float(np.exp(logs[1] - logs[0]))
 
 
 def notes(study: Scaling, wide: Scaling) -> tuple[str, ...]:
     """Ratios to the limit, powers beside gated units at equal parameters, and slopes with a term for small n."""
-    (p2, less2), (p3, less3) = (at_equal_parameters(study, *pair) for pair in (("relu2", "glu"), ("relu3", "gqu")))
+    table = study.table()
+    (p2, less2), (p3, less3) = (at_equal_parameters(table, *pair) for pair in (("relu2", "glu"), ("relu3", "gqu")))
     low, high = width_span(wide)
     sentences = [
-        "Crosses are GQUs trained by the paper's method, Newton's in the stages of its code: the median of the seeds.",
+        "Crosses are GQUs trained by the paper's code: the median of the logged seeds.",
         *(f"{ratio_sentence(study, name)}." for name in UNITS),
-        f"relu² and relu³ reach the errors of GLU and GQU with 3n+1 parameters: at P = {p2} relu² has {less2:.1f} "
-        f"times less error than the GLU, at P = {p3} relu³ {less3:.1f} times less than the GQU.",
+        f"In one dimension relu² and relu³ reach the errors of GLU and GQU with 3n+1 parameters: at P = {p2} relu² has "
+        f"{less2:.1f} times less error than the GLU, at P = {p3} relu³ {less3:.1f} times less than the GQU.",
     ]
     if len({p.width for p in wide.points}) >= 4:
         corrected = ", ".join(f"{name} {corrected_slope(*wide.curve(name, flagged=True)):.2f}" for name in UNITS)
@@ -408,16 +414,12 @@ def parameters_finding(errors: pd.DataFrame) -> Finding:
     """Plain units of higher powers beside the gated ones, at as many parameters."""
     parts, most = [], []
     for cheap, dear in (("relu2", "glu"), ("relu3", "gqu")):
-        curves = [stroke(name, only(errors, unit=name), "parameters", "test_rmse", GREY) for name in (cheap, dear)]
-        P = min(curve.x[-1] for curve in curves)
-        cheaper, dearer = (float(np.exp(np.interp(np.log(P), np.log(c.x), np.log(c.y)))) for c in curves)
-        times, word = cheaper / dearer, "more"
-        if times < 1:
-            times, word = dearer / cheaper, "less"
-        parts.append(f"{NAMES[cheap]} has {times:.2g} times {word} error than the {NAMES[dear]}")
-        most.append(int(P))
+        P, less = at_equal_parameters(errors, cheap, dear)
+        word = "less" if less > 1 else "more"
+        parts.append(f"{NAMES[cheap]} has {max(less, 1 / less):.2g} times {word} error than the {NAMES[dear]}")
+        most.append(P)
     sentence = f"At {' and '.join(dict.fromkeys(map(str, most)))} parameters {' and '.join(parts)}."
-    sizes = "1/(1+cos²πx); the powers take 3n+1 parameters, GLU and GQU 5n+1 and 7n+1."
+    sizes = "1/(1+cos²πx), one input; the powers take 3n+1 parameters, GLU and GQU 5n+1 and 7n+1."
     strokes = tuple(
         stroke(NAMES[name], only(errors, unit=name), "parameters", "test_rmse", look(name).colour)
         for name in ("gqu", "relu3")

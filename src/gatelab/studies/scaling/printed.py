@@ -87,14 +87,14 @@ figure 9   | GLU
 figure 10  | four neurons, piecewise linear
 figure 11  | four neurons, piecewise quadratic
 """
-# What the paper prints once and we measure at the optimum under each protocol, and by the paper's method.
+# What the paper prints once and we measure at the optimum under each protocol, and by our Newton in its stages.
 Protocol = Literal["split", "paper"]
 PROTOCOLS: Mapping[Protocol, str] = {"split": "true split", "paper": "paper's protocol"}
 Reading = Literal["split", "paper", "method"]
-READINGS: Mapping[Reading, str] = {**PROTOCOLS, "method": "paper's method"}
-# The reference code tests these on points of their own: its protocol is a true split, and there is no other.
+READINGS: Mapping[Reading, str] = {**PROTOCOLS, "method": "our Newton in its stages"}
+# The paper's code tests these on points of their own: its protocol is a true split, and there is no other.
 APART = ("1/(1+cos²πx)", "sin 4x sin 4y")
-# The widths over which the reference code takes slopes, where it says so; it takes all that were run elsewhere.
+# The widths over which the paper's code takes slopes, where it says so; it takes all that were run elsewhere.
 SLOPE_RANGES: Mapping[tuple[str, str], tuple[int, int]] = {("airfoil", "mlp"): (10, 500), ("airfoil", "glu"): (10, 100)}
 STEEPER = "problems on which the GLU is steeper than the MLP"
 BY_INPUTS = "slope times dim_x over the slope in one dimension, mlp and glu"
@@ -114,20 +114,6 @@ DEFINITIONS = {
 }
 STATEMENT = "a statement or a picture, without a number"
 DEFINITION = "a definition: the units are built by it, and tested as such"
-# The other two versions print the same numbers under other figure numbers: this one's, and theirs ("" where absent).
-ELSEWHERE = {
-    "figure 1": ("figure 1", "figure 1"),
-    "figure 2": ("figure 3", "figure 3"),
-    "figure 3": ("figure 5", "figure 8"),
-    "figure 4": ("figure 2", "figure 2"),
-    "figure 5": ("figure 4", "figure 4"),
-    "figure 6": ("", "figure 5"),
-    "figure 7": ("", "figure 6"),
-    "figure 8": ("", "figure 7"),
-    "figure 9": ("figure 6", "figure 9"),
-    "figure 10": ("figure 7", "figure 10"),
-    "figure 11": ("figure 8", "figure 11"),
-}
 
 
 def table_rows(table: str) -> list[tuple[str, list[str]]]:
@@ -181,7 +167,7 @@ def _places() -> list[Item]:
 
 
 def readings(problem: str, printed: str) -> tuple[Reading, ...]:
-    """How a cell of table 1 is measured: by the paper's method where it has a number, at the optimum everywhere.
+    """How a cell of table 1 is measured: by our Newton where it has a number, at the optimum everywhere.
 
     >>> readings("Friedman 1", "-0.55"), readings("sin 4x sin 4y", "-")
     (('split', 'paper', 'method'), ('paper',))

@@ -33,7 +33,7 @@ WIDE = 1.5  # test over training error from which on data count as what sets it
 SWEPT = {"airfoil": "frequency"}
 DEFINITIONS = (
     f"{PROTOCOLS['split'].capitalize()}: RMSE on data that were not trained on. {PROTOCOLS['paper'].capitalize()}: "
-    "RMSE on the training data, as the reference code reports it of Friedman's problems and of measured data; targets "
+    "RMSE on the training data, as the paper's code reports it of Friedman's problems and of measured data; targets "
     "of one and two inputs it tests on points of their own, so that the two are one there. Errors of standardised "
     "targets are in units of their deviation.",
     "Slopes are against n, through the median of the seeds; brackets are 95 % intervals from resampling widths and "
@@ -42,7 +42,7 @@ DEFINITIONS = (
 SEPARATE = (
     "Of measured data the true split trains on four fifths of the rows and the paper's protocol on all: these are "
     "different fits. Of synthetic problems both protocols read the same fits. All are trained as near to their optimum "
-    "as our solvers come; `scaling/method` has the paper's own method."
+    "as our solvers come; `scaling/method` has our Newton in the stages of the paper's code."
 )
 
 

@@ -63,7 +63,7 @@ def run(request: Request) -> Outcome:
     reasons = {fitted.row.name: row_reason(fitted) for fitted in fitted_rows if not fitted.row.measured}
     reasons |= {fitted.row.name: protocols_reason(fitted) for fitted in measured}
     figure = slope_dots(cells, f"Table 1: slopes of {len(UNITS)} units on {len(rows)} problems")
-    notes = [*DEFINITIONS, SEPARATE, fits_note(rows), *lacking, *counts(cells)]
+    notes = [*DEFINITIONS, SEPARATE, fits_note(rows), *lacking]
     for fitted in measured:
         label = fitted.row.label
         notes += [row_facts(fitted.row).sentence(label), f"{label}. {outliers(fitted).sentence}"]
@@ -75,19 +75,6 @@ def run(request: Request) -> Outcome:
         tables["protocols"] = pd.concat([gap_table(fitted) for fitted in measured], ignore_index=True)
         tables["floors"] = pd.concat([floors_table(fitted) for fitted in measured], ignore_index=True)
     return Outcome(figure, tables, tuple(claims), tuple(notes))
-
-
-def counts(cells: Sequence[SlopeCell]) -> list[str]:
-    """How many of the paper's slopes are exceeded, by protocol and kind of data, never mixed."""
-    sentences = []
-    for kind, measured in (("synthetic problems", False), ("measured data", True)):
-        for protocol, words in PROTOCOLS.items():
-            own = [c for c in cells if c.row.measured == measured and c.under(protocol)]
-            steeper = [c.ours.value < c.paper for c in own if c.paper is not None]
-            if steeper:
-                part = f"{sum(steeper)} of {len(steeper)}"
-                sentences.append(f"On {kind} {part} slopes are steeper than the paper's under the {words}.")
-    return sentences
 
 
 def slope_dots(cells: Sequence[SlopeCell], title: str) -> Figure:
