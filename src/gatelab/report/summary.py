@@ -17,7 +17,12 @@ from gatelab.studies.definition import VERDICTS
 from gatelab.studies.inventory import Answer, Item, answers, in_quick, namesake
 
 ACCOUNT_COLUMNS = ("Row or panel", "Paper prints", "Ours", "Verdict", "Study")
-WORDS = {"differs": "differ", "schematic": "without numbers", "missing": "not in these records"}
+WORDS = {
+    "differs": "differ",
+    "schematic": "without numbers",
+    "missing": "not in these records",
+    "unmeasured": "not measured",
+}
 
 
 def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Markup:
@@ -48,11 +53,12 @@ def _counts(items: Sequence[Item], answered: Mapping[Item, Answer], records: Map
 
 def how_many(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     """How many there are, and how many of them have a claim in these records."""
-    measured = [item for item in items if item.measurable]
-    answered = len(joined(items, records))
+    measurable = [item for item in items if item.measurable]
+    missing, answered = sum(bool(item.missing) for item in items), len(joined(items, records))
     return (
-        f"{len(items)} rows and panels, as the papers have them. {len(measured)} can be measured, {answered} of these "
-        f"are in these records; {len(items) - len(measured)} are definitions and pictures without numbers."
+        f"{len(items)} rows and panels, as the papers have them. {len(measurable)} can be measured, {answered} of these "
+        f"are in these records, {missing} were never measured; {len(items) - len(measurable)} are definitions and "
+        "pictures without numbers."
     )
 
 
@@ -88,6 +94,8 @@ def _state(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]
     """A verdict, or what stands in its place: what no study of the paper answers is a defect of ours, and is said."""
     if not item.measurable:
         return "schematic", "nothing to measure"
+    if item.missing:
+        return "unmeasured", "not measured"
     if answer is not None:
         return answer.claim.verdict, answer.claim.verdict
     own = [study.name for study in all_studies() if paper_of(study.name) == item.paper and not study.beyond]
@@ -99,7 +107,7 @@ def _state(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]
 
 
 def _verdict(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> Markup:
-    why = between('<span class="aside">', prose(item.why), "</span>")
+    why = between('<span class="aside">', prose("; ".join(filter(None, (item.missing, item.why)))), "</span>")
     return Markup(chip(*_state(item, answer, records)) + why)
 
 
@@ -130,13 +138,14 @@ SIGNS = {
     "undecided": "?",
     "new": "+",
     "missing": "○",
+    "unmeasured": "–",
     "schematic": "·",
 }
 MEANS = {
     "reproduced": "as the paper has it",
     "exceeded": "better than the paper has it",
     "differs": "not as the paper has it, with the reason",
-    "undecided": "our interval allows what the paper says and its opposite",
+    "undecided": "our interval allows what the paper says and its opposite, or its formula is lost",
     "new": "the paper has nothing to compare with",
 }
 PAPERS = {

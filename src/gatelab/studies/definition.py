@@ -187,7 +187,7 @@ class Claim:
         paper: What the paper says of it.
         ours: What we measure.
         verdict: How the two agree, by the rules of `verdicts`; "undecided" where our interval allows both what the
-            paper says and its opposite, "new" where the paper has nothing to compare with.
+            paper says and its opposite, or its formula is lost; "new" where the paper has nothing to compare with.
         because: The reason in measured numbers.
         interval: How far ours may be off, where that is measured.
         place: Where the paper says it, as its inventory has it, such as "figure 2, MLP against n"; several places are
@@ -307,6 +307,7 @@ class Item:
         printed: The number as the paper prints it; empty where there is a statement or a picture without one.
         why: What is lost in our copy of the paper or stands elsewhere, or why there is nothing to measure.
         measurable: Whether a claim can answer for it; definitions and listings have no result of their own.
+        missing: Why it could be measured and was not; empty where it was.
     """
 
     paper: str
@@ -315,6 +316,7 @@ class Item:
     printed: str = ""
     why: str = ""
     measurable: bool = True
+    missing: str = ""
 
     @property
     def place(self) -> str:

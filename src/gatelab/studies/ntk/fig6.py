@@ -31,7 +31,7 @@ from gatelab.studies.ntk.crossing import (
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import reproduced_if, restored
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)
 NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
@@ -246,9 +246,9 @@ def bound_claim(runs: Sequence[CrossingRun]) -> Claim:
         parts.append(f"{number} where the curves cross at {steps_text([r])} ({r.data})")
     return Claim(
         "the step from which the smallest eigenvalues alone put ReGLU ahead (appendix C.2)",
-        "ln(C~/C) / (2 ln[(1 - η λ_min) / (1 - η λ~_min)])",
+        "ln(C~/C) / (2 ln[(1 - η λ_min) / (1 - η λ~_min)]) (formula lost, restored)",
         "; ".join(parts),
-        reproduced_if(near),
+        restored(reproduced_if(near)),
         "It compares two directions of n, which hold a small part of the loss when the curves cross: it says who is "
         "ahead in the end, not when that begins.",
         f"of the crossing: {ends_text(own)}",

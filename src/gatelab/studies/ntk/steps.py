@@ -53,7 +53,7 @@ from gatelab.studies.ntk.step_counts import (
     training_table,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import NEAR, ends, number_verdict, side_verdict, together
+from gatelab.studies.verdicts import NEAR, ends, number_verdict, restored, side_verdict, together
 
 PREMISE = "1: κ log(1/ε) steps (section 2.2; formula lost, restored)"
 
@@ -104,7 +104,7 @@ def premise_claim(target: str, rows: pd.DataFrame) -> Claim:
         f"exponent of κ in the steps, {target} targets, rate 1/λ_max",
         PREMISE,
         f"{', '.join(f'{slope.value:.2f}' for slope in slopes)} at ε = {shares}",
-        together(number_verdict(1, 0, slope, NEAR) for slope in slopes),
+        restored(together(number_verdict(1, 0, slope, NEAR) for slope in slopes)),
         f"Medians of the steps over the bound κ log(1/ε)/2 are {bound}: it is neared as ε goes to 0 and the smallest "
         f"eigenvalue is all that is left. Rank correlations over all cases are {span(own, 'overall', '.2f')}.",
         ", ".join(slope.ends(".2f") for slope in slopes),
@@ -118,7 +118,7 @@ def exponent_claim(target: str, exponent: Interval) -> Claim:
         f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max",
         PREMISE,
         f"{exponent.value:.2f}",
-        number_verdict(1, 0, exponent, NEAR),
+        restored(number_verdict(1, 0, exponent, NEAR)),
         f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}, averaged over cases: what lies along large eigenvalues goes first.",
         exponent.ends(".2f"),
         place=f"section 2.2, power of log(1/ε), {target} targets",
@@ -207,7 +207,8 @@ def gain_claim(row: Mapping[str, Any]) -> Claim:
         f"{row['steps']:.3g} at 1/λ_max, {row['removed']:.2g} without the top direction",
         "new",
         f"Random targets, ε = {row['share']:g}; κ is divided by {row['condition']:.3g}, bulk κ by {row['bulk']:.2g}. "
-        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, and {row['centred']:.2g} for networks less their mean output.",
+        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, for gradient flow {row['flow']:.3g}, and {row['centred']:.2g} for "
+        "networks less their mean output.",
         f"{ends(row['steps_low'], row['steps_high'])}, {ends(row['removed_low'], row['removed_high'], '.2g')}",
     )
 
@@ -238,6 +239,8 @@ def notes(plan: StepPlan) -> tuple[str, ...]:
     sizes = "; ".join(f"{kind} n = {n}, d = {d}" for kind, n, d in plan.sizes)
     return (
         f"{len(UNITS)} units, widths {', '.join(map(str, plan.widths))}, {plan.seeds} draws of the rows each: {sizes}.",
+        "Steps are counted in continuous time, t real in (1 - ηλ)^2t, at least 1; those of trained networks between two "
+        "losses by their logarithms.",
         "Closed form: expected kernels of these widths, outputs at the start subtracted. Targets have mean 0; random "
         "ones are normal, smooth ones sin(2 u.x) + (v.x)². ε is of the loss at the start. Bulk κ is λ_2/λ_min, "
         "and λ of the target is |y|²/(y.K⁻¹y), the mean of the eigenvalues that its weights ask for.",
