@@ -17,12 +17,7 @@ from gatelab.studies.definition import VERDICTS
 from gatelab.studies.inventory import Answer, Item, answers, in_quick, namesake
 
 ACCOUNT_COLUMNS = ("Row or panel", "Paper prints", "Ours", "Verdict", "Study")
-WORDS = {
-    "differs": "differ",
-    "schematic": "without numbers",
-    "missing": "not in these records",
-    "unmeasured": "not measured",
-}
+WORDS = {"differs": "differ", "schematic": "without numbers", "missing": "not in these records"}
 
 
 def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Markup:
@@ -40,7 +35,7 @@ def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Mark
             rows += [_row(item, answered.get(item), records) for item in own if item.heading == heading]
         folds.append(
             f'<details class="fold"><summary><span class="name">{escape(PAPERS.get(paper, ("", paper))[1])}</span> '
-            f"{_counts(own, answered, records)}</summary>{_account_table(rows)}</details>"
+            f"{_counts(own, answered, records)}</summary>{_table(rows, f'{paper}-inventory', ACCOUNT_COLUMNS)}</details>"
         )
     return Markup("".join(folds))
 
@@ -120,14 +115,6 @@ def _link(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord])
     if not study or (answer is None and study in records):
         return Markup("–")
     return Markup(f'<a href="#{escape(section)}"><code>{escape(study)}</code></a>')
-
-
-def _account_table(rows: Sequence[str]) -> str:
-    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in ACCOUNT_COLUMNS)
-    return (
-        f'<table class="cards claims" role="table"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table>'
-    )
 
 
 # The sign beside each verdict: colour alone would not reach everyone, nor paper.
@@ -274,8 +261,8 @@ def _outside(claim: Claim) -> Markup:
     return between('<p class="outside">Outside the paper\'s conditions: ', prose(claim.outside), ".</p>")
 
 
-def _table(rows: Sequence[str], place: str) -> Markup:
-    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
+def _table(rows: Sequence[str], place: str, columns: Sequence[str] = COLUMNS) -> Markup:
+    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in columns)
     return Markup(
         f'<table class="cards claims" role="table" id="{escape(place)}"><thead role="rowgroup"><tr role="row">{head}'
         f'</tr></thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'

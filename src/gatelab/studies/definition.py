@@ -150,6 +150,15 @@ def last(table: pd.DataFrame, **wanted: object) -> dict[str, Any]:
     return {str(name): value for name, value in only(table, **wanted).to_dict("records")[-1].items()}
 
 
+def span(values: pd.Series, form: str = ".2f") -> str:
+    """From the least to the greatest in words, once where they read the same.
+
+    >>> span(pd.Series([1.25, 0.5])), span(pd.Series([1.0, 1.001]))
+    ('0.50 to 1.25', '1.00')
+    """
+    return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (values.min(), values.max())))
+
+
 def bracket(low: float, high: float, form: str = ".2f") -> str:
     """An interval in a sentence, with the space before it; nothing where there is none.
 

@@ -176,7 +176,9 @@ def run_pairs(
                     dtype=torch.float32,
                     record=range(end + 1),
                 )
-        first, second = (first_steps(trained[name, plan.lr], plan.end) for name in plan.pair)
+        own, until = (trained[name, plan.lr] for name in plan.pair), slice(plan.end + 1)
+        # A longer training of the same networks begins alike.
+        first, second = (replace(run, steps=run.steps[until], losses=run.losses[:, until]) for run in own)
         K = kernels.tangent[plan.pair[0]], kernels.tangent[plan.pair[1]]
         runs.append(
             CrossingRun(
@@ -206,11 +208,6 @@ def plan_pairs(kernels: UnitKernels, pairs: Sequence[tuple[str, str]], shares: S
                 raise GatelabError(f"no crossing of {pair[0]} and {pair[1]} is predicted on {kernels.data.name} data")
             plans.append(PairPlan(pair, share, share / top, expected, int(BEYOND * expected.step) + 5))
     return plans
-
-
-def first_steps(run: Training, end: int) -> Training:
-    """The steps up to `end`: a longer training of the same networks begins alike."""
-    return replace(run, steps=run.steps[: end + 1], losses=run.losses[:, : end + 1])
 
 
 # ---- leads

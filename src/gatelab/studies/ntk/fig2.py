@@ -203,7 +203,7 @@ def across_claim(cells: Sequence[EstimateCell], who: str) -> Claim:
         f"{low.ratio(who):.2f} to {high.ratio(who):.2f}",
         verdict(cells, who),
         f"n = {first.n}, d = {first.d}..{last.d}: κ is {sizes}. {reason(cells, who)}",
-        place=place_in_figure(who, PAPER_NAMES[first.unit]),
+        place=f"figure 2, {PAPER_NAMES[first.unit]}" * (who == "paper"),
     )
 
 
@@ -237,19 +237,8 @@ def worst_claim(cells: Sequence[EstimateCell], who: str) -> Claim:
         f"{inside} of {len(cells)} sizes are within {CLOSE:.0%}; the farthest below is n = {low.n}, d = {low.d} "
         f"(measured {low.measured}, estimated {getattr(low, who):.3g}), the farthest above n = {high.n}, d = {high.d}. "
         + reason(cells, who),
-        place=place_in_figure(who, f"{PAPER_NAMES[cells[0].unit]}, n in proportion"),
+        place=f"figure 2, {PAPER_NAMES[cells[0].unit]}, n in proportion" * (who == "paper"),
     )
-
-
-def place_in_figure(who: str, row: str) -> str:
-    """Where figure 2 has an estimate of the paper; ours it does not have.
-
-    >>> place_in_figure("paper", "ReGLU"), place_in_figure("ours", "ReGLU")
-    ('figure 2, ReGLU', '')
-    """
-    if who == "ours":
-        return ""
-    return f"figure 2, {row}"
 
 
 def reason(cells: Sequence[EstimateCell], who: str) -> str:

@@ -38,6 +38,7 @@ NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
 NEAR = 0.15  # a predicted crossing step as near as this to the measured one agrees
 DRAWN = 0.5  # the share that the panels of curves show
 LEADS = (0.1, 0.25, 0.5, 1.0, 1.5, 1.9)
+PAIR_COLOURS = look("mlp").colour, look("glu").colour  # of a plain unit and of a gated one
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222")
 CHECK = {"n": 60, "d": 30, "width": 4096, "seeds": 6, "steps": 60}
 QUICK_CHECK = {"n": 30, "d": 15, "width": 256, "seeds": 6, "steps": 20}
@@ -312,17 +313,10 @@ def draw(by_data: Mapping[str, Sequence[CrossingRun]]) -> Figure:
     return figure
 
 
-def pair_colours() -> tuple[str, str]:
-    """Of a plain unit and of a gated one."""
-    return look("mlp").colour, look("glu").colour
-
-
 def draw_pair(panel: Panel, run: CrossingRun) -> None:
     """The losses of both units, trained and predicted, with both crossings."""
     curves, entries = [], []
-    for unit, colour, trained, expected in zip(
-        run.units, pair_colours(), run.trained, run.expected.curves, strict=True
-    ):
+    for unit, colour, trained, expected in zip(run.units, PAIR_COLOURS, run.trained, run.expected.curves, strict=True):
         curves.append(LossCurve(NAMES[unit], trained.steps, trained.mean, *trained.interval(), colour=colour))
         entries.append(curves[-1].entry())
         predicted = expected.at(trained.steps).loss
@@ -389,7 +383,7 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     pair = (first["first"], first["second"])
     curves = only(tables["curves"], data=first["data"], pair="/".join(pair), lr_times_lambda_max=DRAWN)
     strokes = []
-    for unit, colour in zip(pair, pair_colours(), strict=True):
+    for unit, colour in zip(pair, PAIR_COLOURS, strict=True):
         rows = only(curves, unit=unit)
         strokes.append(stroke(NAMES[unit], rows, "step", "measured", colour))
         strokes.append(stroke("predicted", rows, "step", "predicted", colour, dashed=True))

@@ -178,11 +178,6 @@ def order_of_pairs(values: Array) -> Array:
     return np.sign(values[:, first] - values[:, second])
 
 
-def as_rows(values: Array) -> Array:
-    """All cases of a draw as one row, (draws, cases)."""
-    return values.reshape(len(values), -1)
-
-
 def mean_over_draws(values: Array) -> Interval:
     """The mean of a number a draw of the rows, with the interval of drawing these again."""
     return bootstrap([values], lambda v: v.mean(-1))
@@ -197,10 +192,10 @@ def prediction_table(cases: StepCases) -> pd.DataFrame:
     rows = []
     for rate, target, share in np.ndindex(cases.steps.shape[:3]):
         kappa, steps = cases.logs(0, rate, target, share)
-        y, by_kappa, by_steps = as_rows(steps), order_of_pairs(kappa), order_of_pairs(steps)
+        y, by_kappa, by_steps = steps.reshape(len(steps), -1), order_of_pairs(kappa), order_of_pairs(steps)
         for predictor, name in enumerate(PREDICTORS):
             values = cases.logs(predictor, rate, target, share)[0]
-            x, order = as_rows(values), order_of_pairs(values)
+            x, order = values.reshape(y.shape), order_of_pairs(values)
             within, in_order = spearman(x, y), (1 + order * by_steps) / 2
             apart = (order * by_kappa < 0).astype(float)
             votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
@@ -216,7 +211,7 @@ def prediction_table(cases: StepCases) -> pd.DataFrame:
                 "slope": bootstrap([x, y], line_slope, paired=True),
                 "pairs": mean_over_draws(in_order.mean((1, 2))),
                 "gated_pairs": mean_over_draws(in_order[:, GATED_PAIRS].mean((1, 2))),
-                "lead": mean_over_draws(spearman(as_rows(kappa), y) - within),
+                "lead": mean_over_draws(spearman(kappa.reshape(y.shape), y) - within),
                 "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
             }
             for word, values_and_ends in intervals.items():
