@@ -30,8 +30,8 @@ from gatelab.studies.inventory import ITEMS, Item
 NAME = "report.html"
 TITLE = "Three papers, measured again"
 LEAD = (
-    "Tables and figures of three papers on feed-forward units: what the paper says, what gatelab measures, a verdict in "
-    "words, and what was not measured."
+    "Tables and figures of three papers on feed-forward units: what the paper says, what gatelab measures, a verdict "
+    "in words, and what was not measured."
 )
 TABLE = "all-claims"
 

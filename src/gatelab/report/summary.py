@@ -35,7 +35,7 @@ def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Mark
             rows += [_row(item, answered.get(item), records) for item in own if item.heading == heading]
         folds.append(
             f'<details class="fold"><summary><span class="name">{escape(PAPERS.get(paper, ("", paper))[1])}</span> '
-            f"{_counts(own, answered, records)}</summary>{_table(rows, f'{paper}-inventory', ACCOUNT_COLUMNS)}</details>"
+            f"{_counts(own, answered, records)}</summary>{_table(rows, f'{paper}-places', ACCOUNT_COLUMNS)}</details>"
         )
     return Markup("".join(folds))
 
@@ -51,9 +51,9 @@ def how_many(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     measurable = [item for item in items if item.measurable]
     missing, answered = sum(bool(item.missing) for item in items), len(joined(items, records))
     return (
-        f"{len(items)} rows and panels, as the papers have them. {len(measurable)} can be measured, {answered} of these "
-        f"are in these records, {missing} were never measured; {len(items) - len(measurable)} are definitions and "
-        "pictures without numbers."
+        f"{len(items)} rows and panels, as the papers have them. {len(measurable)} can be measured, {answered} of "
+        f"these are in these records, {missing} were never measured; {len(items) - len(measurable)} are definitions "
+        "and pictures without numbers."
     )
 
 

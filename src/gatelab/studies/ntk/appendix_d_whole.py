@@ -176,7 +176,8 @@ def pair_claim(rows: pd.DataFrame, comparisons: int) -> Claim:
     verdict, reason = gap_verdict(gaps)
     because = f"{' '.join(parts)} p are corrected over all {comparisons} comparisons. {reason}"
     intervals = ", ".join(filter(None, (ends(r["low"], r["high"], "+.3f") for r in records)))
-    return Claim(what, paper, ours, unclaimed(verdict), because, intervals, place, OUTSIDE[optimiser])
+    verdict = unclaimed(verdict)
+    return Claim(what, paper, ours, verdict, because, intervals, place, outside=OUTSIDE[optimiser])
 
 
 def measure_words(rows: pd.DataFrame) -> Iterator[str]:

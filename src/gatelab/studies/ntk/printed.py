@@ -25,8 +25,8 @@ STATEMENT = "a statement, without a number"
 THEOREM_LOST = "the theorem's formulas are lost in the copy; restored from its proof"
 LOST = "which model and data the panel shows is not known"
 APPENDIX = (
-    "captions are lost: which model, data and units the panel shows is our reading. The text names Mixer, ViT and GPT-2, "
-    "Tiny ImageNet, CIFAR-10 and FineWeb-Edu, in this order, and plain SGD for images"
+    "captions are lost: which model, data and units the panel shows is our reading. The text names Mixer, ViT and "
+    "GPT-2, Tiny ImageNet, CIFAR-10 and FineWeb-Edu, in this order, and plain SGD for images"
 )
 NO_TINY_IMAGENET = "nothing was trained on Tiny ImageNet"
 NO_PAIRS = "GPT-2 was trained with SiLU and SwiGLU alone, which figure 7 (b) shows; these are most likely other pairs"

@@ -2,7 +2,7 @@
 
 With a constant kernel the loss falls by (1 - η λ)² a step along each eigenvector, and the steps to a share ε of it
 follow from eigenvalues and the target's weights along them. They are counted in continuous time, t real: where a unit
-needs six steps and a part, whole ones would decide its gain. Networks start at zero: their first outputs are subtracted.
+needs six steps and a part, whole ones would decide its gain. Networks start at 0: their first outputs are subtracted.
 """
 
 from __future__ import annotations

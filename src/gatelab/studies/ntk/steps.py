@@ -203,8 +203,8 @@ def gain_claim(row: Mapping[str, Any]) -> Claim:
         f"{row['steps']:.3g} at 1/λ_max, {row['removed']:.2g} without the top direction",
         "new",
         f"Random targets, ε = {row['share']:g}; κ is divided by {row['condition']:.3g}, bulk κ by {row['bulk']:.2g}. "
-        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, for gradient flow {row['flow']:.3g}, and {row['centred']:.2g} for "
-        "networks less their mean output.",
+        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, for gradient flow {row['flow']:.3g}, and {row['centred']:.2g} "
+        "for networks less their mean output.",
         f"{ends(row['steps_low'], row['steps_high'])}, {ends(row['removed_low'], row['removed_high'], '.2g')}",
     )
 
@@ -235,8 +235,8 @@ def notes(plan: StepPlan) -> tuple[str, ...]:
     sizes = "; ".join(f"{kind} n = {n}, d = {d}" for kind, n, d in plan.sizes)
     return (
         f"{len(UNITS)} units, widths {', '.join(map(str, plan.widths))}, {plan.seeds} draws of the rows each: {sizes}.",
-        "Steps are counted in continuous time, t real in (1 - ηλ)^2t, at least 1; those of trained networks between two "
-        "losses by their logarithms.",
+        "Steps are counted in continuous time, t real in (1 - ηλ)^2t, at least 1; those of trained networks between "
+        "two losses by their logarithms.",
         "Closed form: expected kernels of these widths, outputs at the start subtracted. Targets have mean 0; random "
         "ones are normal, smooth ones sin(2 u.x) + (v.x)². ε is of the loss at the start. Bulk κ is λ_2/λ_min, "
         "and λ of the target is |y|²/(y.K⁻¹y), the mean of the eigenvalues that its weights ask for.",
