@@ -150,7 +150,7 @@ def last(table: pd.DataFrame, **wanted: object) -> dict[str, Any]:
     return {str(name): value for name, value in only(table, **wanted).to_dict("records")[-1].items()}
 
 
-def span(values: pd.Series, form: str = ".2f") -> str:
+def span(values: Any, form: str = ".2f") -> str:
     """From the least to the greatest in words, once where they read the same.
 
     >>> span(pd.Series([1.25, 0.5])), span(pd.Series([1.0, 1.001]))
