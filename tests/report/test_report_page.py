@@ -131,10 +131,12 @@ def test_the_inventory_says_what_became_of_each_item(made: str) -> None:
         ("reproduced", "reproduced"),
         ("missing", "not run"),
         ("missing", "not run"),
+        ("unmeasured", "not measured"),
         ("schematic", "nothing to measure"),
     ]
-    assert "4 rows and panels" in here
-    assert "3 can be measured, 1 of these are" in here
+    assert "5 rows and panels" in here
+    assert "4 can be measured, 1 of these are in these records, 1 were never measured" in here
+    assert "nothing was trained on Tiny ImageNet; its caption is lost" in rows[3]
     assert '<a href="#scaling-fig2"><code>scaling/fig2</code></a>' in rows[0]
     assert '<a href="#not-run"><code>scaling/table1</code></a>' in rows[2]
 

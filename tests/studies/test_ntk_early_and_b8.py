@@ -50,9 +50,9 @@ def cell(n: int, d: int, ratio: float, chance: float = 0.01) -> EarlyCell:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "chance", "says"), [(2, 0.01, "reproduced"), (0.5, 0.01, "differs"), (1, 0.5, "undecided")]
+    ("ratio", "chance", "says"), [(2, 0.01, "reproduced"), (0.5, 0.01, "undecided"), (1, 0.5, "undecided")]
 )
-def test_one_size_that_is_slower_decides(ratio: float, chance: float, says: str) -> None:
+def test_one_size_that_is_slower_is_not_reproduced(ratio: float, chance: float, says: str) -> None:
     cells = [cell(40, 20, 2.0), cell(80, 20, ratio, chance)]
     bounds = pd.DataFrame([bound_row({(c.n, c.d): c for c in cells}, [40, 80], 20)])
     assert stage_claim([*cells, cell(2, 20, 0.5)], bounds).verdict == says
@@ -77,13 +77,13 @@ def test_wishart_matrices_are_near_the_law_and_far_from_another() -> None:
     assert largest_difference(values, 0.25) < 0.03 and largest_difference(values, 0.125) > 0.1
 
 
-def test_what_does_not_vanish_differs_and_what_scatters_is_undecided() -> None:
+def test_what_does_not_vanish_or_scatters_is_undecided() -> None:
     d = np.array([10.0, 14, 20, 28, 40])
     chance = np.random.default_rng(1).standard_normal((5, 6))
     vanishing = 2 / d[:, None] + 1e-3 * chance
     one = ShapeDistances(0.5, (10, 14, 20, 28, 40), vanishing, vanishing + 0.15, np.ones(3))
     assert claim(one).verdict == "reproduced"
-    assert claim(replace(one, lemma=vanishing + 0.15)).verdict == "differs"
+    assert claim(replace(one, lemma=vanishing + 0.15)).verdict == "undecided"
     assert claim(replace(one, lemma=2 / d[:, None] + 0.05 * np.abs(chance))).verdict == "undecided"
 
 

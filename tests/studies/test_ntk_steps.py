@@ -16,6 +16,11 @@ from gatelab.studies.ntk import steps as study
 from gatelab.studies.ntk.step_counts import PLAIN, PREDICTORS, RATES, REMOVED, SHARES, TARGETS, UNITS
 
 
+def whole(counts: np.ndarray) -> np.ndarray:
+    """The whole steps that take counts in continuous time."""
+    return np.ceil(counts - 1e-6)
+
+
 def iterated(K: np.ndarray, y: np.ndarray, lr: float, share: float) -> int:
     """Gradient descent on the residual, one product with the kernel a step."""
     residual, count = y.copy(), 0
@@ -32,15 +37,16 @@ def test_steps_are_those_of_matrix_iterations(kind: str) -> None:
     X, Y = step_counts.rows_and_targets(kind, 20, 64, 1)
     K = step_counts.analytic("glu", X, 256).numpy()
     values, vectors = np.linalg.eigh(K)
-    counts, predictors = step_counts.kernel_steps(K, Y)
+    times, predictors = step_counts.kernel_steps(K, Y)
+    counts = whole(times)
     top = np.outer(vectors[:, -1], vectors[:, -1])
     for t, y in enumerate(Y.T):
         for s, share in enumerate(SHARES[:3]):
             assert counts[PLAIN, t, s] == iterated(K, y, 1 / values[-1], share)
             assert counts[1, t, s] == iterated(K, y, 2 / (values[-1] + values[0]), share)
             left = y - top @ y
-            whole = share * (y @ y) / (left @ left)
-            assert counts[REMOVED, t, s] == iterated(K - values[-1] * top, left, 1 / values[-2], whole)
+            of_left = share * (y @ y) / (left @ left)
+            assert counts[REMOVED, t, s] == iterated(K - values[-1] * top, left, 1 / values[-2], of_left)
         harmonic = values[-1] * (y @ np.linalg.solve(K, y)) / (y @ y)
         assert predictors[3, PLAIN, t] == pytest.approx(harmonic)
     assert predictors[0, PLAIN, 0] == pytest.approx(values[-1] / values[0])
@@ -52,10 +58,11 @@ def test_a_target_along_the_smallest_direction_takes_the_steps_of_the_bound() ->
     """With all weight there the premise holds as it stands: -log(ε) / (-2 log(1 - 1/κ)), nearly κ log(1/ε) / 2."""
     K, smallest = np.diag([1.0, 3.0, 8.0, 500.0]), np.eye(4)[:, :1]
     counts, predictors = step_counts.kernel_steps(K, smallest)
-    np.testing.assert_array_equal(counts[PLAIN, 0], np.ceil(np.log(SHARES) / (2 * np.log1p(-1 / 500))))
+    np.testing.assert_allclose(counts[PLAIN, 0], np.log(SHARES) / (2 * np.log1p(-1 / 500)))
     np.testing.assert_allclose(counts[PLAIN, 0], 250 * np.log(1 / np.array(SHARES)), rtol=0.003)
+    np.testing.assert_allclose(step_counts.steps_at(K, smallest, flow=True), [250 * np.log(1 / np.array(SHARES))])
     # Without the top direction the largest eigenvalue is 8, and so is the condition number.
-    np.testing.assert_array_equal(counts[REMOVED, 0], np.ceil(np.log(SHARES) / (2 * np.log1p(-1 / 8))))
+    np.testing.assert_allclose(counts[REMOVED, 0], np.log(SHARES) / (2 * np.log1p(-1 / 8)))
     assert predictors[:2, PLAIN, 0].tolist() == [500.0, 8.0]
 
 
@@ -64,13 +71,22 @@ def test_a_target_along_the_top_direction_takes_one_step_whatever_the_condition_
     assert counts[PLAIN, 0].tolist() == [1.0] * len(SHARES) == counts[REMOVED, 0].tolist()
 
 
+def test_a_gain_is_not_rounded_to_whole_steps() -> None:
+    """With 6.2 and 41.5 steps the gain is 6.7; of whole steps, 7 and 42, it would be 6.0."""
+    shares = np.array([0.01])
+    few, many = (
+        float(step_counts.steps_until(np.array([rate]), np.ones(1), 1.0, shares)[0]) for rate in (0.3102, 0.054)
+    )
+    assert (few, many) == pytest.approx((6.2, 41.48), abs=0.01) and many / few == pytest.approx(6.69, abs=0.01)
+
+
 def test_networks_less_their_mean_have_the_centred_kernel() -> None:
     X, Y = step_counts.rows_and_targets("Gaussian", 15, 10, 0)
     K = step_counts.analytic("mlp", X, 256).numpy()
     centred = step_counts.centred(K)
     np.testing.assert_allclose(centred, K - K.mean(0) - K.mean(1)[:, None] + K.mean())
     lr = 1 / np.linalg.eigvalsh(centred)[-1]
-    assert step_counts.steps_at(centred, Y).tolist() == [
+    assert whole(step_counts.steps_at(centred, Y)).tolist() == [
         [iterated(centred, y, lr, share) for share in SHARES] for y in Y.T
     ]
 
@@ -133,7 +149,8 @@ def made_up(power: float) -> step_counts.StepCases:
 
 
 @pytest.mark.parametrize(
-    ("power", "says"), [pytest.param(1.0, "reproduced", marks=pytest.mark.slow), (0.9, "reproduced"), (0.5, "differs")]
+    ("power", "says"),
+    [pytest.param(1.0, "reproduced", marks=pytest.mark.slow), (0.9, "reproduced"), (0.5, "undecided")],
 )
 def test_the_premise_is_held_against_an_exponent_of_one(power: float, says: str) -> None:
     cases = made_up(power)
@@ -144,7 +161,8 @@ def test_the_premise_is_held_against_an_exponent_of_one(power: float, says: str)
     exponents = step_counts.exponents(cases)
     assert exponents["smooth"].value == pytest.approx(1.0)
     assert study.exponent_claim("smooth", exponents["smooth"]).verdict == "reproduced"
-    assert study.exponent_claim("smooth", Interval(1.5, 1.4, 1.6)).verdict == "differs"
+    # The premise's formula is lost in our copy: what does not agree with the restored one decides nothing.
+    assert study.exponent_claim("smooth", Interval(1.5, 1.4, 1.6)).verdict == "undecided"
 
 
 def test_a_number_that_makes_the_steps_beats_one_that_is_unrelated() -> None:
@@ -187,7 +205,10 @@ def test_the_verdict_on_pairs_needs_more_than_chance() -> None:
 
 def test_the_first_step_below_a_share() -> None:
     losses = np.array([2.0, 1.0, 0.2, 0.1, 0.01])
-    assert step_counts.first_step(losses, 0) == 2 and step_counts.first_step(losses, 1) == 4
+    # The loss is a tenth of the first at 2, and a hundredth 0.301 of the way (in logarithms) from 3 to 4 before 4.
+    assert step_counts.first_step(losses, 0) == pytest.approx(2)
+    assert step_counts.first_step(losses, 1) == pytest.approx(3 + np.log(5) / np.log(10))
+    assert step_counts.first_step(np.array([2.0, 1e-9]), 1) == 1
     assert step_counts.first_step(losses, 2) == np.inf
 
 

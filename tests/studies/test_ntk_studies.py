@@ -151,11 +151,11 @@ def test_verdicts_on_estimates() -> None:
         [cell(100, 50, 9.0, 11.0), cell(200, 50, 11.0, 10.0)],
         [cell(100, 50, 4.0, 10.0), cell(50, 50, 9.0, 9.0)],
     )
-    assert verdict(near, "paper") == "reproduced" and verdict(far, "paper") == "differs"
+    assert verdict(near, "paper") == "reproduced" and verdict(far, "paper") == "undecided"
     assert verdict(far, "ours") == "new"
     assert worst_claim(far, "paper").ours == "0.40 to 0.90"
     assert "1 of 2 sizes are within 25%" in worst_claim(far, "paper").because
-    assert taylor_claim(near).verdict == "reproduced" and taylor_claim(far).verdict == "differs"
+    assert taylor_claim(near).verdict == "reproduced" and taylor_claim(far).verdict == "undecided"
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_walks_know_the_exponents_of_the_theorem() -> None:
     [
         (Slope(0.9, 0.89, 0.91, 0.0, 7), "reproduced"),
         (Slope(0.7, 0.4, 1.1, 0.0, 7), "reproduced"),
-        (Slope(0.7, 0.65, 0.75, 0.0, 7), "differs"),
+        (Slope(0.7, 0.65, 0.75, 0.0, 7), "undecided"),  # the formula is restored
     ],
 )
 def test_verdicts_on_exponents(slope: Slope, says: str) -> None:

@@ -64,15 +64,15 @@ def test_powers_and_coefficients_of_made_up_errors() -> None:
     assert measured_power(x, np.stack([x, x, -x + 2 * x], axis=1)).value == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("times", "power", "says"), [(1.0, 0.0, "reproduced"), (1.2, 0.0, "differs")])
-def test_a_coefficient_or_a_power_that_is_off_differs(times: float, power: float, says: str) -> None:
+@pytest.mark.parametrize(("times", "power", "says"), [(1.0, 0.0, "reproduced"), (1.2, 0.0, "undecided")])
+def test_a_coefficient_or_a_power_that_is_off_is_not_reproduced(times: float, power: float, says: str) -> None:
     shares = np.array(DRAWN_SHARES)[:, None]
     law = np.repeat(shares / (1 + 2 * shares), 3, axis=1)
     chance = 1 + 0.001 * np.random.default_rng(0).standard_normal(law.shape)
     errors = times * law * shares**power * chance
     assert {c.verdict for c in drawn_claims(DrawnErrors(errors, law, errors, law), QUICK)} == {says}
     bent = law * shares**0.5 * chance
-    assert {c.verdict for c in drawn_claims(DrawnErrors(bent, law, bent, law), QUICK)} == {"differs"}
+    assert {c.verdict for c in drawn_claims(DrawnErrors(bent, law, bent, law), QUICK)} == {"undecided"}
 
 
 def test_eigenvalues_are_off_to_first_order_and_the_condition_number_to_second(quick: Quick) -> None:

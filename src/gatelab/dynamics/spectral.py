@@ -197,35 +197,37 @@ def log_factors(product: Array) -> Array:
         return np.where(product < 1, np.log1p(-product), np.log(np.abs(product - 1)))
 
 
-def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array) -> Array:
-    """How many steps bring the loss down to shares of what it was at the start, when the kernel stays as it is.
+def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *, flow: bool = False) -> Array:
+    """After how many steps the loss is down to shares of what it was at the start, when the kernel stays as it is.
 
-    The loss never rises where lr is at most 2 / lambda_max, so that the first such step is found by halving. It lies
-    between 0 and the step at which the slowest direction that has any weight has fallen to the share.
+    Steps are real numbers, t in (1 - eta lambda)^(2t), and at least one: rounded up they are the whole steps. The loss
+    never rises where lr is at most 2 / lambda_max, so that t is found by halving.
 
     Args:
         eigenvalues: of the kernel, (n,).
         weights: squares of the residuals at the start along the eigenvectors, (n,).
         lr: the step on the sum of squares.
         shares: of the loss at the start, each between 0 and 1.
+        flow: take exp(-2 eta lambda t) instead, gradient flow in units of the step.
 
     Returns:
-        A whole number for each share; infinite where the loss never falls as far.
+        A number for each share; infinite where the loss never falls as far.
 
-    >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01]))
-    array([1., 2., 3.])
+    >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01])).round(3)
+    array([1.   , 1.161, 2.822])
     """
     present = weights > 0
-    rates, parts = log_factors(lr * eigenvalues[present]), weights[present] / weights.sum()
+    products, parts = lr * eigenvalues[present], weights[present] / weights.sum()
+    rates = -products if flow else log_factors(products)
     slowest = float(rates.max())
     if slowest >= 0:
         return np.full(len(shares), np.inf)
-    low, high = np.zeros(len(shares)), np.maximum(np.ceil(np.log(shares) / (2 * slowest)), 1.0)
-    while (high - low > 1).any():
-        middle = (low + high) // 2
-        with np.errstate(invalid="ignore"):  # step 0 of a direction that one step ends: not there yet
-            enough = np.exp(2 * middle[:, None] * rates) @ parts <= shares
+    low = middle = np.full(len(shares), 0.0 if flow else 1.0)
+    high = np.maximum(np.log(shares) / (2 * slowest), 1.0)
+    while (high - low > 1e-10 * high).any():
+        enough = np.exp(2 * middle[:, None] * rates) @ parts <= shares
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        middle = (low + high) / 2
     return high
 
 

@@ -30,8 +30,8 @@ from gatelab.studies.inventory import ITEMS, Item
 NAME = "report.html"
 TITLE = "Three papers, measured again"
 LEAD = (
-    "Every table and figure of three papers on feed-forward units: what the paper says, what gatelab measures, and a "
-    "verdict in words."
+    "Tables and figures of three papers on feed-forward units: what the paper says, what gatelab measures, a verdict "
+    "in words, and what was not measured."
 )
 TABLE = "all-claims"
 
@@ -127,7 +127,7 @@ def _missing(studies: Iterable[Study]) -> Section:
 
 
 NEXT = (
-    "gatelab reproduce all, then gatelab report: every table and figure of three papers on a page like this one.",
+    "gatelab reproduce all, then gatelab report: the tables and figures of three papers on a page like this one.",
     "gatelab compare --data FILE: the units side by side on data of your own.",
     "docs/tutorial.md: from here to a unit of your own in ten minutes.",
 )

@@ -35,7 +35,7 @@ def accounted(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> Mark
             rows += [_row(item, answered.get(item), records) for item in own if item.heading == heading]
         folds.append(
             f'<details class="fold"><summary><span class="name">{escape(PAPERS.get(paper, ("", paper))[1])}</span> '
-            f"{_counts(own, answered, records)}</summary>{_account_table(rows)}</details>"
+            f"{_counts(own, answered, records)}</summary>{_table(rows, f'{paper}-places', ACCOUNT_COLUMNS)}</details>"
         )
     return Markup("".join(folds))
 
@@ -48,11 +48,12 @@ def _counts(items: Sequence[Item], answered: Mapping[Item, Answer], records: Map
 
 def how_many(items: Sequence[Item], records: Mapping[str, StudyRecord]) -> str:
     """How many there are, and how many of them have a claim in these records."""
-    measured = [item for item in items if item.measurable]
-    answered = len(joined(items, records))
+    measurable = [item for item in items if item.measurable]
+    missing, answered = sum(bool(item.missing) for item in items), len(joined(items, records))
     return (
-        f"{len(items)} rows and panels, as the papers have them. {len(measured)} can be measured, {answered} of these "
-        f"are in these records; {len(items) - len(measured)} are definitions and pictures without numbers."
+        f"{len(items)} rows and panels, as the papers have them. {len(measurable)} can be measured, {answered} of "
+        f"these are in these records, {missing} were never measured; {len(items) - len(measurable)} are definitions "
+        "and pictures without numbers."
     )
 
 
@@ -88,6 +89,8 @@ def _state(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]
     """A verdict, or what stands in its place: what no study of the paper answers is a defect of ours, and is said."""
     if not item.measurable:
         return "schematic", "nothing to measure"
+    if item.missing:
+        return "unmeasured", "not measured"
     if answer is not None:
         return answer.claim.verdict, answer.claim.verdict
     own = [study.name for study in all_studies() if paper_of(study.name) == item.paper and not study.beyond]
@@ -99,7 +102,7 @@ def _state(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]
 
 
 def _verdict(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord]) -> Markup:
-    why = between('<span class="aside">', prose(item.why), "</span>")
+    why = between('<span class="aside">', prose("; ".join(filter(None, (item.missing, item.why)))), "</span>")
     return Markup(chip(*_state(item, answer, records)) + why)
 
 
@@ -114,14 +117,6 @@ def _link(item: Item, answer: Answer | None, records: Mapping[str, StudyRecord])
     return Markup(f'<a href="#{escape(section)}"><code>{escape(study)}</code></a>')
 
 
-def _account_table(rows: Sequence[str]) -> str:
-    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in ACCOUNT_COLUMNS)
-    return (
-        f'<table class="cards claims" role="table"><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{"".join(rows)}</tbody></table>'
-    )
-
-
 # The sign beside each verdict: colour alone would not reach everyone, nor paper.
 SIGNS = {
     "reproduced": "✓",
@@ -130,13 +125,14 @@ SIGNS = {
     "undecided": "?",
     "new": "+",
     "missing": "○",
+    "unmeasured": "–",
     "schematic": "·",
 }
 MEANS = {
     "reproduced": "as the paper has it",
     "exceeded": "better than the paper has it",
     "differs": "not as the paper has it, with the reason",
-    "undecided": "our interval allows what the paper says and its opposite",
+    "undecided": "our interval allows what the paper says and its opposite, or its formula is lost",
     "new": "the paper has nothing to compare with",
 }
 PAPERS = {
@@ -265,8 +261,8 @@ def _outside(claim: Claim) -> Markup:
     return between('<p class="outside">Outside the paper\'s conditions: ', prose(claim.outside), ".</p>")
 
 
-def _table(rows: Sequence[str], place: str) -> Markup:
-    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
+def _table(rows: Sequence[str], place: str, columns: Sequence[str] = COLUMNS) -> Markup:
+    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in columns)
     return Markup(
         f'<table class="cards claims" role="table" id="{escape(place)}"><thead role="rowgroup"><tr role="row">{head}'
         f'</tr></thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'

@@ -150,6 +150,15 @@ def last(table: pd.DataFrame, **wanted: object) -> dict[str, Any]:
     return {str(name): value for name, value in only(table, **wanted).to_dict("records")[-1].items()}
 
 
+def span(values: Any, form: str = ".2f") -> str:
+    """From the least to the greatest in words, once where they read the same.
+
+    >>> span(pd.Series([1.25, 0.5])), span(pd.Series([1.0, 1.001]))
+    ('0.50 to 1.25', '1.00')
+    """
+    return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (values.min(), values.max())))
+
+
 def bracket(low: float, high: float, form: str = ".2f") -> str:
     """An interval in a sentence, with the space before it; nothing where there is none.
 
@@ -187,7 +196,7 @@ class Claim:
         paper: What the paper says of it.
         ours: What we measure.
         verdict: How the two agree, by the rules of `verdicts`; "undecided" where our interval allows both what the
-            paper says and its opposite, "new" where the paper has nothing to compare with.
+            paper says and its opposite, or its formula is lost; "new" where the paper has nothing to compare with.
         because: The reason in measured numbers.
         interval: How far ours may be off, where that is measured.
         place: Where the paper says it, as its inventory has it, such as "figure 2, MLP against n"; several places are
@@ -307,6 +316,7 @@ class Item:
         printed: The number as the paper prints it; empty where there is a statement or a picture without one.
         why: What is lost in our copy of the paper or stands elsewhere, or why there is nothing to measure.
         measurable: Whether a claim can answer for it; definitions and listings have no result of their own.
+        missing: Why it could be measured and was not; empty where it was.
     """
 
     paper: str
@@ -315,6 +325,7 @@ class Item:
     printed: str = ""
     why: str = ""
     measurable: bool = True
+    missing: str = ""
 
     @property
     def place(self) -> str:

@@ -40,7 +40,8 @@ class Answer:
 def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS) -> dict[Item, Answer]:
     """Join what the papers print with what studies claim, by place.
 
-    A claim at a place that its paper does not have is an error, and so is a place that is answered twice.
+    A claim at a place that its paper does not have is an error, and so is one at a place that is answered already or
+    listed as not measured.
 
     Args:
         claims: The claims of each study, by the name of the study.
@@ -62,6 +63,8 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
                 item = by_place.get((paper, place))
                 if item is None:
                     raise GatelabError(f"{study} answers {place!r} ({claim.what}), a place that its paper has not")
+                if item.missing:
+                    raise GatelabError(f"{study} answers {place!r}, which is listed as not measured: {item.missing}")
                 if item in joined:
                     raise GatelabError(f"{place!r} is answered twice: by {joined[item].study} and by {study}")
                 joined[item] = Answer(study, claim)
@@ -72,7 +75,7 @@ def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str,
     """What is wrong with the answers to some items.
 
     Args:
-        items: The items that should have an answer; those that cannot be measured need none.
+        items: The items that should have an answer; those that cannot be or were not measured need none.
         answered: The answers, as `answers` gives them.
 
     Returns:
@@ -83,7 +86,7 @@ def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str,
     """
     sentences = []
     for item in items:
-        if not item.measurable:
+        if not item.measurable or item.missing:
             continue
         if item not in answered:
             sentences.append(f"{item.paper}, {item.place}: no claim answers it")

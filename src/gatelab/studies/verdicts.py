@@ -4,15 +4,15 @@ The rule, for everything that has an interval:
 
 - **undecided** where the interval contains both what the paper says and its opposite. The opposite of a slope that
   falls is one that does not, 0; the opposite of "larger than" is "not larger", so that an interval on both sides of the
-  number decides nothing.
+  number decides nothing. So is what does not agree with a formula that our copy lost and we restored (`restored`).
 - **reproduced** where the interval contains what the paper says, or, of slopes, our value is within 5 % of it.
 - **exceeded** where ours is better than what the paper says; of slopes, where held-out errors fall faster. Training
   errors that fall faster are no gain by themselves: they differ.
 - **differs** everywhere else.
-- **new** where the paper has no number or word to compare with.
+- **new** where the paper has no number or word to compare with, as where it claims nothing (`unclaimed`).
 
 What has no interval is exact, or says itself what it is held against. A claim that was measured where a condition of
-the paper does not hold says so (`Claim.outside`), whatever its verdict.
+the paper does not hold says so (`Claim.outside`).
 """
 
 from __future__ import annotations
@@ -39,6 +39,24 @@ def reproduced_if(holds: bool) -> Verdict:
     if holds:
         return "reproduced"
     return "differs"
+
+
+def restored(verdict: Verdict) -> Verdict:
+    """The verdict on a formula that our copy lost: what differs may be the paper's formula or ours, and is undecided.
+
+    >>> restored("reproduced"), restored("differs")
+    ('reproduced', 'undecided')
+    """
+    return "undecided" if verdict == "differs" else verdict
+
+
+def unclaimed(verdict: Verdict) -> Verdict:
+    """The verdict on a statement where its conditions do not hold: that it fails there contradicts nobody, and is new.
+
+    >>> unclaimed("reproduced"), unclaimed("differs")
+    ('reproduced', 'new')
+    """
+    return "new" if verdict == "differs" else verdict
 
 
 def side_verdict(ours: Interval, number: float, side: Literal["below", "above"]) -> Verdict:

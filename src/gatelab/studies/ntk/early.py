@@ -26,7 +26,7 @@ from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.angles import UNITS
 from gatelab.studies.ntk.gaussian import interval_cells, interval_columns, samples
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import side_verdict, together
+from gatelab.studies.verdicts import restored, side_verdict, together
 
 ROWS, INPUTS, SEEDS = (2, 3, 5, 10, 20, 40, 80, 160), (2, 3, 5, 10, 20, 40, 80), 40
 QUICK_ROWS, QUICK_INPUTS, QUICK_SEEDS = (3, 10, 30), (3, 10, 20), 12
@@ -152,7 +152,7 @@ def stage_claim(cells: Sequence[EarlyCell], bounds: pd.DataFrame) -> Claim:
         "ReLU falls faster at first, for n and d above their bounds",
         "faster, for n and d above bounds (lost)",
         f"in {larger} of {len(above)} sizes with n of {FACTOR:g} times the bound or more",
-        together([side_verdict(ratio, 1, "above") for ratio in ratios.values()]),
+        restored(together([side_verdict(ratio, 1, "above") for ratio in ratios.values()])),
         f"tr K² of ReLU over that of ReGLU, least at n = {least[0]}, d = {least[1]}: {ratios[least]}. At n of the "
         f"bound over {FACTOR:g} or less ReGLU is faster in {smaller} of {len(below)} sizes. The bound, from moments: "
         f"{froms}; with 2 or 3 inputs no n is enough. What ReLU has off the diagonal grows with n, what ReGLU has on "

@@ -31,13 +31,14 @@ from gatelab.studies.ntk.crossing import (
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAIRS, PAPER_NAMES
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import reproduced_if, restored
 
 EVERY_PAIR = (*PAIRS, *NEW_PAIRS)
 NAMES = PAPER_NAMES | {"relu2": "ReLU²", "gqu": "GQU"}
 NEAR = 0.15  # a predicted crossing step as near as this to the measured one agrees
 DRAWN = 0.5  # the share that the panels of curves show
 LEADS = (0.1, 0.25, 0.5, 1.0, 1.5, 1.9)
+PAIR_COLOURS = look("mlp").colour, look("glu").colour  # of a plain unit and of a gated one
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222")
 CHECK = {"n": 60, "d": 30, "width": 4096, "seeds": 6, "steps": 60}
 QUICK_CHECK = {"n": 30, "d": 15, "width": 256, "seeds": 6, "steps": 20}
@@ -246,9 +247,9 @@ def bound_claim(runs: Sequence[CrossingRun]) -> Claim:
         parts.append(f"{number} where the curves cross at {steps_text([r])} ({r.data})")
     return Claim(
         "the step from which the smallest eigenvalues alone put ReGLU ahead (appendix C.2)",
-        "ln(C~/C) / (2 ln[(1 - η λ_min) / (1 - η λ~_min)])",
+        "ln(C~/C) / (2 ln[(1 - η λ_min) / (1 - η λ~_min)]) (formula lost, restored)",
         "; ".join(parts),
-        reproduced_if(near),
+        restored(reproduced_if(near)),
         "It compares two directions of n, which hold a small part of the loss when the curves cross: it says who is "
         "ahead in the end, not when that begins.",
         f"of the crossing: {ends_text(own)}",
@@ -312,17 +313,10 @@ def draw(by_data: Mapping[str, Sequence[CrossingRun]]) -> Figure:
     return figure
 
 
-def pair_colours() -> tuple[str, str]:
-    """Of a plain unit and of a gated one."""
-    return look("mlp").colour, look("glu").colour
-
-
 def draw_pair(panel: Panel, run: CrossingRun) -> None:
     """The losses of both units, trained and predicted, with both crossings."""
     curves, entries = [], []
-    for unit, colour, trained, expected in zip(
-        run.units, pair_colours(), run.trained, run.expected.curves, strict=True
-    ):
+    for unit, colour, trained, expected in zip(run.units, PAIR_COLOURS, run.trained, run.expected.curves, strict=True):
         curves.append(LossCurve(NAMES[unit], trained.steps, trained.mean, *trained.interval(), colour=colour))
         entries.append(curves[-1].entry())
         predicted = expected.at(trained.steps).loss
@@ -389,7 +383,7 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     pair = (first["first"], first["second"])
     curves = only(tables["curves"], data=first["data"], pair="/".join(pair), lr_times_lambda_max=DRAWN)
     strokes = []
-    for unit, colour in zip(pair, pair_colours(), strict=True):
+    for unit, colour in zip(pair, PAIR_COLOURS, strict=True):
         rows = only(curves, unit=unit)
         strokes.append(stroke(NAMES[unit], rows, "step", "measured", colour))
         strokes.append(stroke("predicted", rows, "step", "predicted", colour, dashed=True))

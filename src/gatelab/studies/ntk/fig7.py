@@ -24,6 +24,7 @@ from gatelab.studies.definition import (
     Verdict,
     last,
     numbers,
+    span,
 )
 from gatelab.studies.ntk.gaps import (
     MODEL_NAMES,
@@ -33,7 +34,6 @@ from gatelab.studies.ntk.gaps import (
     clouds_of,
     ends_table,
     finished_runs,
-    joint_sentence,
     notes,
     runs_for,
     setting_name,
@@ -155,7 +155,8 @@ def joint_claim(c: Comparison, paper: str = "no significant shift (its p is lost
     if paper == "-":
         verdict = "new"
     what = f"(loss, gap) of {side_name(c.first)} and {side_name(c.second)}, {where_name(c)}"
-    return Claim(what, paper, joint_sentence(c), verdict, because, place=place)
+    ours = f"p = {c.joint.p:.2g} (least possible {c.joint.least_p:.2g}), energy coefficient {c.joint.coefficient:.3f}"
+    return Claim(what, paper, ours, verdict, because, place=place)
 
 
 def matched_claim(c: Comparison, paper: str = "nearly indistinguishable", *, place: str = "") -> Claim:
@@ -321,18 +322,6 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     )
     sketch = Sketch("", "gap, gated less plain, %", (dots,), log_x=False, log_y=False, places=places, level=0.0)
     return (Finding("The gap in whole models", sentence, sizes_of(gates, tables["runs"]), sketch),)
-
-
-def span(values: pd.Series) -> str:
-    """From the least to the greatest, in two digits.
-
-    >>> span(pd.Series([1.25, 0.5])), span(pd.Series([1.0, 1.001]))
-    ('0.50 to 1.25', '1.00')
-    """
-    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
-    if low == high:
-        return low
-    return f"{low} to {high}"
 
 
 def sizes_of(rows: pd.DataFrame, runs: pd.DataFrame) -> str:

@@ -19,7 +19,7 @@ from gatelab.studies.definition import Request
 from gatelab.studies.ntk.gaussian import PAPER_NAMES
 from gatelab.studies.progress import ticker
 from gatelab.studies.records import record_path
-from gatelab.train import Comparison, Gap, History, Recipe, gap_recipes, train_many
+from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
 
 RECORD = "ntk/gap.json"
 COMMAND = "python benchmarks/gpu_training.py results/ntk/gap.json"
@@ -176,11 +176,6 @@ def ends_table(gap: Gap) -> pd.DataFrame:
                 row["throughput"] = np.median([h.throughput for h in runs])
                 rows.append({**row, "counted": runs[0].counted, "device": runs[0].device})
     return pd.DataFrame(rows)
-
-
-def joint_sentence(c: Comparison) -> str:
-    """p of the joint distributions and how far it could fall."""
-    return f"p = {c.joint.p:.2g} (least possible {c.joint.least_p:.2g}), energy coefficient {c.joint.coefficient:.3f}"
 
 
 def notes(gap: Gap) -> tuple[str, ...]:

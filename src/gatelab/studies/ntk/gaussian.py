@@ -21,7 +21,7 @@ from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic, spectrum
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies.definition import Claim
-from gatelab.studies.verdicts import reproduced_if
+from gatelab.studies.verdicts import reproduced_if, restored
 
 # What the paper calls the units, by their names here.
 PAPER_NAMES = {
@@ -159,7 +159,7 @@ def table_claims(n: int, d: int, seeds: int) -> list[Claim]:
             measured[seed, i] = values[-1], values[0]
     return [
         TableCell(name, word, formula, limit, n, d, measured[:, i, j]).claim()
-        for i, (name, limits, formulas) in enumerate(zip(MATRICES, restored(n, d), FORMULAS, strict=True))
+        for i, (name, limits, formulas) in enumerate(zip(MATRICES, restored_limits(n, d), FORMULAS, strict=True))
         for j, (word, limit, formula) in enumerate(zip(("largest", "smallest"), limits, formulas, strict=True))
     ]
 
@@ -172,10 +172,10 @@ def matrices(x: Array) -> tuple[Array, Array, Array]:
     return W, W * W, np.outer(r, r) / d
 
 
-def restored(n: int, d: int) -> tuple[tuple[float, float], ...]:
+def restored_limits(n: int, d: int) -> tuple[tuple[float, float], ...]:
     """Largest and smallest eigenvalue of each matrix, by the proof.
 
-    >>> restored(400, 100)
+    >>> restored_limits(400, 100)
     ((9.0, 0.0), (5.0, 1.0), (400.0, 0.0))
     """
     gamma = n / d
@@ -208,13 +208,13 @@ class TableCell:
             rounding = 1e-10 * self.n
             worst = float(np.abs(self.measured).max())
             because = f"{sizes}: {worst:.0e}, where rounding is up to {rounding:.0e}."
-            if worst < rounding:
-                return Claim(what, paper, "0", "reproduced", because, place=place)
-            return Claim(what, paper, f"{self.measured.mean():.3g}", "differs", because, place=place)
+            ours = "0" if worst < rounding else f"{self.measured.mean():.3g}"
+            return Claim(what, paper, ours, restored(reproduced_if(worst < rounding)), because, place=place)
         mean = interval(self.measured)
         near = abs(mean.value / self.limit - 1) <= NEAR
         because = f"{sizes}: {mean.value / self.limit:.3f} times the cell. {self.left_out()}"
-        return Claim(what, paper, f"{mean.value:.3g}", reproduced_if(near), because, mean.ends(), place)
+        verdict = restored(reproduced_if(near))
+        return Claim(what, paper, f"{mean.value:.3g}", verdict, because, mean.ends(), place)
 
     def left_out(self) -> str:
         """What the limit leaves out at these sizes."""

@@ -21,7 +21,7 @@ from gatelab.statistics import Interval, t_interval
 from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, matrices, samples
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import number_verdict
+from gatelab.studies.verdicts import number_verdict, restored
 from gatelab.theory.random_matrix import mp_density, mp_edges, mp_mass_at_zero
 
 SHAPES = (0.25, 0.5)
@@ -134,7 +134,7 @@ def claim(one: ShapeDistances) -> Claim:
         f"distance of the spectrum of (G/d)*(G/d) from Marchenko and Pastur's law, 2n/d² = {one.shape:g} (lemma B.8)",
         f"0 in the limit, shape 2n/d² = {one.shape:g} (formula lost, restored)",
         f"{limit.value:.3f} in the limit, {last.value:.3f} at d = {d}",
-        number_verdict(0, law_distance(one.shape), limit),
+        restored(number_verdict(0, law_distance(one.shape), limit)),
         f"Kolmogorov's distance, {first.value:.3f} at d = {one.inputs[0]}, n = {rows_for(one.shape, one.inputs[0])}, "
         f"and {last.value:.3f} at d = {d}, n = {n}; its limit is a of a + b/d + c/d². From the law of {HALF} it tends "
         f"to {wrong:.3f}, where the two laws are {law_distance(one.shape):.3f} apart. What is left at these sizes are "

@@ -1,7 +1,8 @@
 """Steps of gradient descent, counted: in closed form over units, rows and widths, and of networks that are trained.
 
 With a constant kernel the loss falls by (1 - η λ)² a step along each eigenvector, and the steps to a share ε of it
-follow from eigenvalues and the target's weights along them. Networks start at zero: their first outputs are subtracted.
+follow from eigenvalues and the target's weights along them. They are counted in continuous time, t real: where a unit
+needs six steps and a part, whole ones would decide its gain. Networks start at 0: their first outputs are subtracted.
 """
 
 from __future__ import annotations
@@ -177,11 +178,6 @@ def order_of_pairs(values: Array) -> Array:
     return np.sign(values[:, first] - values[:, second])
 
 
-def as_rows(values: Array) -> Array:
-    """All cases of a draw as one row, (draws, cases)."""
-    return values.reshape(len(values), -1)
-
-
 def mean_over_draws(values: Array) -> Interval:
     """The mean of a number a draw of the rows, with the interval of drawing these again."""
     return bootstrap([values], lambda v: v.mean(-1))
@@ -196,10 +192,10 @@ def prediction_table(cases: StepCases) -> pd.DataFrame:
     rows = []
     for rate, target, share in np.ndindex(cases.steps.shape[:3]):
         kappa, steps = cases.logs(0, rate, target, share)
-        y, by_kappa, by_steps = as_rows(steps), order_of_pairs(kappa), order_of_pairs(steps)
+        y, by_kappa, by_steps = steps.reshape(len(steps), -1), order_of_pairs(kappa), order_of_pairs(steps)
         for predictor, name in enumerate(PREDICTORS):
             values = cases.logs(predictor, rate, target, share)[0]
-            x, order = as_rows(values), order_of_pairs(values)
+            x, order = values.reshape(y.shape), order_of_pairs(values)
             within, in_order = spearman(x, y), (1 + order * by_steps) / 2
             apart = (order * by_kappa < 0).astype(float)
             votes = [(apart * (1 + by_kappa * by_steps) / 2).sum((1, 2)), apart.sum((1, 2))]
@@ -215,7 +211,7 @@ def prediction_table(cases: StepCases) -> pd.DataFrame:
                 "slope": bootstrap([x, y], line_slope, paired=True),
                 "pairs": mean_over_draws(in_order.mean((1, 2))),
                 "gated_pairs": mean_over_draws(in_order[:, GATED_PAIRS].mean((1, 2))),
-                "lead": mean_over_draws(spearman(as_rows(kappa), y) - within),
+                "lead": mean_over_draws(spearman(kappa.reshape(y.shape), y) - within),
                 "right": bootstrap(votes, lambda a, b: a.sum(-1) / np.maximum(b.sum(-1), 1), paired=True),
             }
             for word, values_and_ends in intervals.items():
@@ -251,32 +247,35 @@ def centred(K: Array) -> Array:
 KERNELS: dict[str, Callable[[Array], Array]] = {"whole": np.asarray, "centred": centred}
 
 
-def steps_at(K: Array, Y: Array, lr: float | None = None) -> Array:
+def steps_at(K: Array, Y: Array, lr: float | None = None, *, flow: bool = False) -> Array:
     """Steps with a kernel, (targets, shares), by default at 1/λ_max; weights that are rounding count for nothing."""
     values, vectors = eigen(K)
     weights = (vectors.T @ Y).T ** 2
     weights[weights < 1e-25 * weights.sum(1, keepdims=True)] = 0
-    return np.array([steps_until(values, own, lr or 1 / float(values[-1]), np.array(SHARES)) for own in weights])
+    lr, shares = lr or 1 / float(values[-1]), np.array(SHARES)
+    return np.array([steps_until(values, own, lr, shares, flow=flow) for own in weights])
 
 
 def gains_table(plan: StepPlan, tick: Callable[[], None]) -> pd.DataFrame:
     """What gating divides κ, bulk κ and steps by, a row a pair, target and share."""
     n, d = plan.pair_size
     units = [unit for pair in PAIRS for unit in pair]
-    steps = np.empty((len(RATES) + 1, len(TARGETS), len(SHARES), plan.pair_seeds, len(units)))
+    names = ("steps", "best", "removed", "centred", "flow")
+    steps = np.empty((len(names), len(TARGETS), len(SHARES), plan.pair_seeds, len(units)))
     predictors = np.empty((len(PREDICTORS), len(RATES), len(TARGETS), plan.pair_seeds, len(units)))
     for seed in range(plan.pair_seeds):
         X, Y = rows_and_targets("Gaussian", n, d, seed)
         for j, kernel in enumerate(analytic(units, X, plan.pair_width)):
-            steps[:-1, ..., seed, j], predictors[..., seed, j] = kernel_steps(kernel.numpy(), Y)
-            steps[-1, ..., seed, j] = steps_at(centred(kernel.numpy()), Y)
+            steps[:3, ..., seed, j], predictors[..., seed, j] = kernel_steps(kernel.numpy(), Y)
+            steps[3, ..., seed, j] = steps_at(centred(kernel.numpy()), Y)
+            steps[4, ..., seed, j] = steps_at(kernel.numpy(), Y, flow=True)
         tick()
     rows = []
     for pair, target, share in np.ndindex(len(PAIRS), len(TARGETS), len(SHARES)):
         row: dict[str, object] = {"plain": PAIRS[pair][0], "gated": PAIRS[pair][1], "n": n, "d": d}
         row |= {"width": plan.pair_width, "seeds": plan.pair_seeds, "target": TARGETS[target], "share": SHARES[share]}
         columns = {"condition": predictors[0, 0, target], "bulk": predictors[1, 0, target]}
-        columns |= dict(zip(("steps", "best", "removed", "centred"), steps[:, target, share], strict=True))
+        columns |= dict(zip(names, steps[:, target, share], strict=True))
         for name, values in columns.items():
             row |= interval_cells(name, interval(values[:, 2 * pair] / values[:, 2 * pair + 1]))
         rows.append(row)
@@ -349,9 +348,12 @@ class StepNetworks:
 
 
 def first_step(losses: Array, share: int) -> float:
-    """The first step at which the loss is at most that share of the first loss; infinite where it never is."""
+    """When the loss is that share of the first, between steps by logarithms; infinite where it never is."""
     reached = np.flatnonzero(losses <= SHARES[share] * losses[0])
-    return float(reached[0]) if reached.size else np.inf
+    if not reached.size:
+        return np.inf
+    before, after = np.log(losses[reached[0] - 1 : reached[0] + 1] / (SHARES[share] * losses[0]))
+    return max(1.0, float(reached[0] - after / (after - before)))
 
 
 def exponents(cases: StepCases) -> dict[str, Interval]:

@@ -28,6 +28,7 @@ from gatelab.studies.definition import (
     last,
     numbers,
     only,
+    span,
 )
 from gatelab.studies.ntk.gaussian import PAIRS, interval
 from gatelab.studies.ntk.step_counts import (
@@ -53,7 +54,7 @@ from gatelab.studies.ntk.step_counts import (
     training_table,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import NEAR, ends, number_verdict, side_verdict, together
+from gatelab.studies.verdicts import NEAR, ends, number_verdict, restored, side_verdict, together
 
 PREMISE = "1: κ log(1/ε) steps (section 2.2; formula lost, restored)"
 
@@ -104,9 +105,9 @@ def premise_claim(target: str, rows: pd.DataFrame) -> Claim:
         f"exponent of κ in the steps, {target} targets, rate 1/λ_max",
         PREMISE,
         f"{', '.join(f'{slope.value:.2f}' for slope in slopes)} at ε = {shares}",
-        together(number_verdict(1, 0, slope, NEAR) for slope in slopes),
+        restored(together(number_verdict(1, 0, slope, NEAR) for slope in slopes)),
         f"Medians of the steps over the bound κ log(1/ε)/2 are {bound}: it is neared as ε goes to 0 and the smallest "
-        f"eigenvalue is all that is left. Rank correlations over all cases are {span(own, 'overall', '.2f')}.",
+        f"eigenvalue is all that is left. Rank correlations over all cases are {span(own['overall'])}.",
         ", ".join(slope.ends(".2f") for slope in slopes),
         place=f"section 2.2, power of κ, {target} targets",
     )
@@ -118,16 +119,11 @@ def exponent_claim(target: str, exponent: Interval) -> Claim:
         f"exponent of log(1/ε) in the steps, {target} targets, rate 1/λ_max",
         PREMISE,
         f"{exponent.value:.2f}",
-        number_verdict(1, 0, exponent, NEAR),
+        restored(number_verdict(1, 0, exponent, NEAR)),
         f"From ε = {SHARES[0]:g} to {SHARES[-1]:g}, averaged over cases: what lies along large eigenvalues goes first.",
         exponent.ends(".2f"),
         place=f"section 2.2, power of log(1/ε), {target} targets",
     )
-
-
-def span(rows: pd.DataFrame, column: str, form: str) -> str:
-    """The least and the largest of a column in words, once where they read the same."""
-    return " to ".join(dict.fromkeys(f"{value:{form}}" for value in (rows[column].min(), rows[column].max())))
 
 
 def beside_paper(rate: str, other: str, statement: str, verdict: Verdict) -> tuple[str, Verdict]:
@@ -146,7 +142,7 @@ def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
     leads = [Interval(*row) for row in own[["lead", "lead_low", "lead_high"]].to_numpy(dtype=float)]
     verdict = together(side_verdict(lead, 0, "above") for lead in leads)
     paper, verdict = beside_paper(rate, other, "κ is the key indicator of speed (section 2.2)", verdict)
-    ranks = "; ".join(f"{name} {span(only(rows, predictor=name), 'within', '.2f')}" for name in PREDICTORS)
+    ranks = "; ".join(f"{name} {span(only(rows, predictor=name)['within'])}" for name in PREDICTORS)
     return Claim(
         f"κ or {other}: who ranks units by their steps, rate {rate}",
         paper,
@@ -154,7 +150,7 @@ def contest_claim(rate: str, other: str, rows: pd.DataFrame) -> Claim:
         verdict,
         f"Rank correlations with the steps over units and widths on the same rows, by target and ε: {ranks}. κ leads "
         f"by {by_share} ({' then '.join(TARGETS)} targets, ε falling). Of the pairs that the two order differently κ "
-        f"is right about {span(own, 'right', '.0%')}.",
+        f"is right about {span(own['right'], '.0%')}.",
         f"κ's lead in correlation, all settings: {ends(low.min(), high.max(), '.3f')}",
         place={"-": ""}.get(paper, "section 2.2, κ is the key indicator"),
     )
@@ -171,11 +167,11 @@ def pairs_claim(rate: str, rows: pd.DataFrame) -> Claim:
     return Claim(
         f"gated beside plain units: smaller κ, fewer steps, rate {rate}",
         paper,
-        f"in {span(kappa, 'gated_pairs', '.0%')} of cases, by target and ε",
+        f"in {span(kappa['gated_pairs'], '.0%')} of cases, by target and ε",
         verdict,
-        f"By bulk κ in {span(bulk, 'gated_pairs', '.0%')}; where both are always right these pairs do not tell them "
-        f"apart. Of all pairs of {len(UNITS)} units κ is right about {span(kappa, 'pairs', '.0%')}, bulk κ about "
-        f"{span(bulk, 'pairs', '.0%')}. Equal steps count half.",
+        f"By bulk κ in {span(bulk['gated_pairs'], '.0%')}; where both are always right these pairs do not tell them "
+        f"apart. Of all pairs of {len(UNITS)} units κ is right about {span(kappa['pairs'], '.0%')}, bulk κ about "
+        f"{span(bulk['pairs'], '.0%')}. Equal steps count half.",
         ends(low, high, ".0%"),
         place={"-": ""}.get(paper, "section 2.2, smaller κ, faster training"),
     )
@@ -195,7 +191,7 @@ def cost_claim(cases: pd.DataFrame) -> Claim:
         "new",
         f"λ_max/λ_2 is {times.min():.3g} to {times.max():.3g}. The one eigenvalue costs what it takes from the rate: "
         "the other directions go at λ/λ_max a step, whatever lies along the top one.",
-        f"95 % of cases: {ends(low, high, '.2f')}",
+        f"95 % of cases: {ends(low, high)}",
     )
 
 
@@ -207,7 +203,8 @@ def gain_claim(row: Mapping[str, Any]) -> Claim:
         f"{row['steps']:.3g} at 1/λ_max, {row['removed']:.2g} without the top direction",
         "new",
         f"Random targets, ε = {row['share']:g}; κ is divided by {row['condition']:.3g}, bulk κ by {row['bulk']:.2g}. "
-        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, and {row['centred']:.2g} for networks less their mean output.",
+        f"At 2/(λ_max + λ_min) it is {row['best']:.3g}, for gradient flow {row['flow']:.3g}, and {row['centred']:.2g} "
+        "for networks less their mean output.",
         f"{ends(row['steps_low'], row['steps_high'])}, {ends(row['removed_low'], row['removed_high'], '.2g')}",
     )
 
@@ -238,6 +235,8 @@ def notes(plan: StepPlan) -> tuple[str, ...]:
     sizes = "; ".join(f"{kind} n = {n}, d = {d}" for kind, n, d in plan.sizes)
     return (
         f"{len(UNITS)} units, widths {', '.join(map(str, plan.widths))}, {plan.seeds} draws of the rows each: {sizes}.",
+        "Steps are counted in continuous time, t real in (1 - ηλ)^2t, at least 1; those of trained networks between "
+        "two losses by their logarithms.",
         "Closed form: expected kernels of these widths, outputs at the start subtracted. Targets have mean 0; random "
         "ones are normal, smooth ones sin(2 u.x) + (v.x)². ε is of the loss at the start. Bulk κ is λ_2/λ_min, "
         "and λ of the target is |y|²/(y.K⁻¹y), the mean of the eigenvalues that its weights ask for.",

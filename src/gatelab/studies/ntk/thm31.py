@@ -32,7 +32,7 @@ from gatelab.studies.ntk.gaussian import (
     table_claims,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import number_verdict, reproduced_if, slope_ends
+from gatelab.studies.verdicts import number_verdict, reproduced_if, restored, slope_ends
 
 UNITS = ("mlp", "glu")
 SEEDS, QUICK_SEEDS = 5, 3
@@ -236,11 +236,11 @@ def extremes_table(tracks: Sequence[Track]) -> pd.DataFrame:
 
 
 def verdict(theorem: float, ours: Slope) -> Verdict:
-    """Reproduced where the theorem's exponent lies in our interval or within NEAR of our value.
+    """Reproduced where the theorem's exponent, as restored, lies in our interval or within NEAR of our value.
 
     An exponent of 0 says that a quantity stays, and its opposite that it grows as fast as what it is taken over.
     """
-    return number_verdict(theorem, float(theorem == 0), ours, NEAR)
+    return restored(number_verdict(theorem, float(theorem == 0), ours, NEAR))
 
 
 def exponent_claim(t: Track, what: str) -> Claim:
@@ -287,7 +287,7 @@ def constants_claim(tracks: Sequence[Track]) -> Claim:
         "λ_max/m over n/(2π) (ReLU) and n/(4d) (ReGLU), n and d in proportion",
         f"1, 1 ({RESTORED})",
         ", ".join(f"{ratio.value:.3g}" for ratio in ratios),
-        reproduced_if(all(abs(ratio.value - 1) <= NEAR for ratio in ratios)),
+        restored(reproduced_if(all(abs(ratio.value - 1) <= NEAR for ratio in ratios))),
         f"n = {n}, d = {d}: {'; '.join(parts)}. At n/d = {n / d:g} what the theorem drops is "
         f"{ratios[1].value - 1:.2f} of what it keeps for ReGLU.",
         ", ".join(ratio.ends() for ratio in ratios),
@@ -304,9 +304,9 @@ def estimate_claim(tracks: Sequence[Track], unit: str, what: str) -> Claim:
     low, high = sizes[int(np.argmin(paper))], sizes[int(np.argmax(paper))]
     return Claim(
         f"the paper's estimate of {WHAT[what]} over the measured, {PAPER_NAMES[unit]} (Prop. {PROPOSITIONS[what]})",
-        "1, approximately",
+        "1, approximately (formula lost, restored)",
         f"{paper.min():.2f} to {paper.max():.2f}",
-        reproduced_if(close(paper)),
+        restored(reproduced_if(close(paper))),
         f"{len(sizes)} sizes, least at n = {low[0]}, d = {low[1]} and most at n = {high[0]}, d = {high[1]}. Ours is "
         f"{ours.min():.2f} to {ours.max():.2f} times the measured. A match within {CLOSE:.0%} counts as close.",
         place=f"prop. {PROPOSITIONS[what]}, {PAPER_NAMES[unit]}",

@@ -24,7 +24,7 @@ from gatelab.studies.definition import Claim, Outcome, Request, Study
 from gatelab.studies.ntk.angles import UNITS, cosines, drawn_kernels
 from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, samples
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import number_verdict, together
+from gatelab.studies.verdicts import number_verdict, restored, together
 
 # d/m of the expected kernels; up to FEW the power and the coefficient are fitted.
 SHARES = (1 / 1024, 1 / 512, 1 / 256, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -231,7 +231,7 @@ def drawn_claims(drawn: DrawnErrors, sizes: WidthPlan) -> list[Claim]:
                 f"how far {name} is off in drawn networks, against d/m",
                 f"nothing for large m; coefficient 1 of (d/m)^{power} by its eq. 3 and 4 (lost, derived again)",
                 f"coefficient {coefficient.value:.3f} of (d/m)^{grown.value:.2f}",
-                together([number_verdict(1, 0, coefficient, NEAR), number_verdict(power, 0, grown, NEAR)]),
+                restored(together([number_verdict(1, 0, coefficient, NEAR), number_verdict(power, 0, grown, NEAR)])),
                 f"{DRAWN_LAWS[name]} m = {round(sizes.drawn_d / DRAWN_SHARES[-1])}.."
                 f"{round(sizes.drawn_d / DRAWN_SHARES[0])}, n = {sizes.drawn_n}, d = {sizes.drawn_d}, gradients of "
                 f"{sizes.neurons} neurons multiplied out at each width and for each of {sizes.drawn_seeds} draws of "
