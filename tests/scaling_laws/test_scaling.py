@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.stats import linregress, t
 
 import gatelab as gl
 from gatelab.scaling_laws.slopes import aggregated, lines_through, noise_rmse
@@ -24,19 +25,59 @@ def test_the_line_is_numpys():
 
 
 @pytest.mark.parametrize("aggregate", ["best", "median"])
-def test_the_interval_covers_the_truth_as_often_as_it_says(aggregate):
-    """200 fixed studies at level 0.9. A true coverage of 0.9 gives fewer than 165 covered once in 700 times. Resampling
-    sizes and seeds both makes the interval err on the wide side, but never by a factor of three."""
-    covered, widths = 0, []
-    for seed in range(200):
-        n, e = _power_law(-2.0, 0.3, 3, seed)
-        s = gl.slope(n, e, aggregate=aggregate, level=0.9, resamples=300, seed=seed)
-        covered += s.low <= -2.0 <= s.high
-        widths.append(s.high - s.low)
-        assert s.low < s.value < s.high or aggregate == "best"
-    values = [gl.slope(*_power_law(-2.0, 0.3, 3, seed), aggregate=aggregate, resamples=1).value for seed in range(200)]
-    assert covered >= 165
-    assert np.mean(widths) < 3 * 2 * 1.645 * np.std(values)
+@pytest.mark.parametrize("seeds", [1, 5])
+@pytest.mark.parametrize("count", [4, 6, 12, 50])
+def test_the_interval_covers_the_truth_as_often_as_it_says(count, seeds, aggregate):
+    """2000 fixed studies with log-normal errors, each fit's its own. Of a true coverage of 0.95 the share strays by 0.02
+    once in 25 000 times: one false alarm in 1500 draws of the 16 cases. The bootstrap of sizes and seeds had 0.80 to 0.92
+    with one seed and up to 0.99 with the median of five."""
+    sizes = np.unique(np.geomspace(2, 200, count).round())
+    noise = np.random.default_rng(count + seeds).standard_normal((2000, len(sizes), seeds))
+    studies = 2.0 * sizes[:, None] ** -2.0 * np.exp(0.3 * noise)
+    covered = [-2.0 in gl.slope(sizes, errors, aggregate=aggregate) for errors in studies]
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+def test_the_interval_is_that_of_the_regression():
+    n, e = _power_law(-2.0, 0.3, 1, 0)
+    line = linregress(np.log(n), np.log(e[:, 0]))
+    s = gl.slope(n, e, level=0.9)
+    assert (s.high - s.value) / line.stderr == pytest.approx(t.ppf(0.95, len(n) - 2))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_below_four_sizes_there_is_no_interval(count):
+    """A t-interval of three points has one degree of freedom; the bootstrap's held the truth in 64 of 100 studies."""
+    n, e = _power_law(-2.0, 0.3, 5, 0)
+    s = gl.slope(n[:count], e[:count])
+    assert np.isfinite(s.value)
+    assert not s.known
+    assert str(s) == f"{s.value:.2f}"
+    assert "no interval below four" in repr(s)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("sizes", "errors", "options", "says"),
+    [
+        ([1, 2, 4], [1, 0, 0.1], {}, "an error is 0; a slope is one of logarithms"),
+        ([1, 2, 4], [1, -0.5, 0.1], {}, "an error is -0.5"),
+        ([0, 2, 4], [1, 0.5, 0.1], {}, "a size is 0"),
+        ([np.nan, 2, 4], [1, 0.5, 0.1], {}, "a size is nan"),
+        ([4, 4, 4], [1, 0.5, 0.1], {}, "two sizes or more, 1"),
+        ([1, 2, 4], [1, 0.5], {}, r"shape \(3,\) and errors \(2,\)"),
+        ([1, 2], ["a", "b"], {}, "arrays of numbers"),
+        (None, [1, 2], {}, "shape"),
+        ([1, 2, 4], [1, 0.5, 0.1], {"aggregate": "mean"}, "no aggregate is called 'mean'"),
+        ([1, 2, 4], [1, 0.5, 0.1], {"level": 95}, "level is 95"),
+    ],
+)
+def test_a_slope_that_cannot_be_is_refused_in_a_sentence(sizes, errors, options, says):
+    with pytest.raises(gl.GatelabError, match=says):
+        gl.slope(sizes, errors, **options)
+    if not options and len(sizes or []) == len(errors):
+        with pytest.raises(gl.GatelabError):
+            gl.corrected_slope(sizes, errors)
 
 
 def test_aggregates_against_a_loop():

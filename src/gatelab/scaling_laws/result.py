@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gatelab.display import counted, one_line, shorten
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting import Curve, scaling_figure
 from gatelab.scaling_laws.slopes import Aggregate, Slope, local_slopes, slope
@@ -109,6 +109,8 @@ class Scaling:
         flagged: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sizes (k,) and test errors (k, seeds) of a unit; points left out are NaN unless `flagged`."""
+        if against not in AXES:
+            raise unknown_name("size", str(against), AXES)
         mine = [p for p in self.points if p.unit == unit and (widths is None or widths[0] <= p.width <= widths[1])]
         if not mine:
             raise GatelabError(f"no point of unit {unit!r} in that range; the study has {', '.join(self.units)}")
@@ -175,7 +177,7 @@ class Scaling:
     def local_slopes(self, unit: str, *, against: Against = "n", window: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Sizes and local slopes of the best-of-seeds curve, all points included."""
         sizes, errors = self.best(unit, against=against)
-        return sizes, local_slopes(sizes, errors, window=window)
+        return sizes, local_slopes(sizes, np.where(errors > 0, errors, np.nan), window=window)
 
     def ratio(self, unit: str, width: int) -> float:
         """Test RMSE over the limit of the best seed at that width."""
@@ -286,7 +288,8 @@ def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarr
     """
     all_curves = []
     for name in study.units:
-        log_n, log_e = map(np.log, study.best(name))
+        sizes, errors = study.best(name)
+        log_n, log_e = np.log(sizes[errors > 0]), np.log(errors[errors > 0])
         middles, slopes = [], []
         for i, centre in enumerate(log_n):
             near = np.abs(log_n - centre) <= np.log(reach)
