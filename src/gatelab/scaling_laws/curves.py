@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -29,9 +30,9 @@ from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import describe as describe_unit
 from gatelab.feedforward.registry import restore as restore_unit
+from gatelab.feedforward.specification import check_widths
 from gatelab.scaling_laws.result import Flag, Point, Scaling
 from gatelab.scaling_laws.slopes import ABOVE, limit, noise_of, noise_rmse, set_by_noise
 from gatelab.solve import fit
@@ -39,6 +40,7 @@ from gatelab.solve.constructions import contains
 from gatelab.solve.files import packed, restored_network
 from gatelab.solve.fits import check_fit
 from gatelab.sweep import Backend, Record, Run, RunOutcome, Store, map_runs
+from gatelab.sweep.backends import check_backend, check_hours
 
 # Training errors that differ by less than this share are the same.
 _EQUAL = 1e-9
@@ -156,21 +158,23 @@ def scaling(
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
     bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
-    workers = min(jobs or cores(), len(tasks))
-    seconds, began = None, time.monotonic()
-    if max_hours is not None:
-        seconds = 3600 * max_hours
+    workers = min(cores() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
+    how: Backend = backend or ("serial" if workers == 1 else "processes")
+    check_backend(how, address)
+    check_hours(max_hours)
+    seconds = None if max_hours is None else 3600 * max_hours
+    end = math.inf if seconds is None else time.monotonic() + seconds
     points: dict[Key, Point] = {}
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
-        if store is not None or backend == "ray" or _plain(tasks, solver):
+        if store is not None or how == "ray" or _plain(tasks, solver):
             stored = _StoredFits(networks, target, bounds, _named(solver), options)
             refits: Refits = stored
             runs = {stored.run(task): task for task in tasks}
             records = map_runs(
                 runs,
                 store=networks,
-                backend=backend or ("serial" if workers == 1 else "processes"),
+                backend=how,
                 jobs=workers,
                 retry_failed=retry_failed,
                 max_seconds=seconds,
@@ -179,7 +183,7 @@ def scaling(
             arriving = _points(records, runs, bounds, keep_failures=store is not None)
         else:
             unnamed = _UnnamedFits(bounds, solver, options)
-            refits, arriving = unnamed, unnamed.points(tasks, workers)
+            refits, arriving = unnamed, unnamed.points(tasks, 1 if how == "serial" else workers, end)
         for point in arriving:
             points[point.unit, point.width, point.seed] = point
             if report:
@@ -192,7 +196,6 @@ def scaling(
                 f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
             )
         if not options.get("ridge"):
-            end = math.inf if seconds is None else began + seconds
             points = nested(tasks, points, _refitting(refits, target, solver, options, end))
     rank = {name: i for i, name in enumerate(names)}
     return Scaling(target.name, tuple(sorted(points.values(), key=lambda p: (rank[p.unit], p.width, p.seed))))
@@ -232,21 +235,19 @@ Key = tuple[str, int, int]
 def _tasks(
     units: Iterable[AnySpec] | str, problem: Any, widths: Sequence[int], seeds: int, solver: Any
 ) -> tuple[list[Task], Problem, list[str]]:
-    if isinstance(units, str) or callable(units):
+    if isinstance(units, str) or callable(units) or not isinstance(units, Iterable):
         units = [units]
     chosen = [as_unit(u) for u in units]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
         raise GatelabError(f"units must have different names, got {', '.join(names)}")
-    if not chosen or not len(widths):
-        raise GatelabError("give at least one unit and one width")
-    whole_number("seeds", seeds, 1)
-    target = as_problem(problem)
-    sizes = sorted({check_width(w) for w in widths})
+    if not chosen:
+        raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
+    count, target, sizes = whole_number("seeds", seeds, 1), as_problem(problem), sorted(set(check_widths(widths)))
     for u in chosen:
         check_fit(u, target, sizes[-1], solver)
     # Wide networks first: the last to finish are then short ones and no core waits.
-    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(seeds)], target, names
+    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(count)], target, names
 
 
 def _named(solver: Any) -> str:
@@ -396,15 +397,16 @@ class _UnnamedFits:
     options: dict[str, Any]
     networks: dict[Key, Any] = field(default_factory=dict)
 
-    def points(self, tasks: list[Task], workers: int) -> Iterator[Point]:
-        """The points of all fits, as they end."""
+    def points(self, tasks: list[Task], workers: int, end: float) -> Iterator[Point]:
+        """The points of the fits, as they end; none is begun after the end."""
         fit_task = partial(fit_here, problem=self.bounds.problem, solver=self.solver, options=self.options)
+        timely = takewhile(lambda _: time.monotonic() <= end, tasks)
         if workers == 1:
-            results: Any = map(fit_task, tasks)
+            results: Any = map(fit_task, timely)
         else:
             with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-                parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-                results = parallel(joblib.delayed(fit_task)(task) for task in tasks)
+                parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="n_jobs")
+                results = parallel(joblib.delayed(fit_task)(task) for task in timely)
         for key, metrics, seconds, network in results:
             self.networks[key] = network
             unit, width, seed = key

@@ -109,7 +109,8 @@ def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple
         ) from None
     if n.ndim != 1 or e.ndim != 2 or len(n) != len(e):
         raise GatelabError(
-            f"sizes have the shape {np.shape(sizes)} and errors {np.shape(errors)}; give an error, or a row of seeds, a size"
+            f"sizes have the shape {np.shape(sizes)} and errors {np.shape(errors)}; "
+            "give an error, or a row of seeds, a size"
         )
     for what, values, wrong in (("a size", n, ~(np.isfinite(n) & (n > 0))), ("an error", e, e <= 0)):
         if wrong.any():
@@ -280,7 +281,7 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     target = as_problem(problem)
     if degree not in (1, 2, 3):
         raise GatelabError(f"degree is {degree}; the baselines are splines of degree 1, 2 and 3")
-    whole_number("nodes", nodes, 2)
+    nodes = whole_number("nodes", nodes, 2)
     if target.interval is None:
         raise GatelabError(f"splines need one input, problem {target.name!r} has {target.d_in}")
     a, b = target.interval

@@ -23,7 +23,8 @@ from gatelab.display import ProgressLike, counted, one_line, part_of, reporting,
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.definition import check_rows, check_width
+from gatelab.feedforward.specification import check_widths
 from gatelab.solve.files import write
 from gatelab.solve.solution import Solution, Status, check_fit_memory
 from gatelab.solve.solvers import SOLVERS, Solver
@@ -31,6 +32,9 @@ from gatelab.solve.solvers.varpro import varpro_many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Test errors so many times the training error are the work of overfitting, not of the solver.
+OVERFITTED = 2.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,18 @@ class Fit:
             self,
             f"{self.unit}, width {self.width}, {shorten(self.problem)}: test RMSE {self.test_rmse:.2g}, "
             f"{self.status} in {counted(self.steps, 'step')}",
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to do next, in a sentence: against overfitting, where test rows say so, else as the status has it."""
+        # At the rounding of float64 both errors are noise.
+        times = self.test_rmse / max(self.train_rmse, 1e-300)
+        if times <= (1000 * OVERFITTED if self.status is Status.FLOOR else OVERFITTED):
+            return self.status.advice
+        return (
+            f"overfitted: the test error is {times:.2g} times the training error; give more training rows, fewer"
+            " neurons (a smaller width), or a ridge (solver='varpro', ridge=1e-3)"
         )
 
     def predict(self, x: Any) -> np.ndarray:
@@ -152,7 +168,7 @@ class Fit:
             ("training RMSE", f"{self.train_rmse:.3e}"),
             ("parameters", str(self.parameters)),
             ("solver", f"{self.solver}, {counted(self.steps, 'step')}, seed {self.seed}"),
-            ("status", f"{self.status}: {self.status.advice}"),
+            ("status", f"{self.status}: {self.advice}"),
             ("time", f"{self.seconds:.2f} s"),
         ]
         return html(f"{self.unit} of width {self.width}, fitted to {self.problem}", rows, figure=self.plot())
@@ -162,7 +178,7 @@ class Fit:
         names = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw")
         return {name: getattr(self, name) for name in names} | {
             "status": str(self.status),
-            "advice": self.status.advice,
+            "advice": self.advice,
             "steps": self.steps,
             "seconds": self.seconds,
         }
@@ -202,7 +218,7 @@ def fit(
     ('converged', True)
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
+    first, count, width = check_seed(seed), whole_number("seeds", seeds, 1), check_width(width)
     name, run = check_fit(chosen, target, width, solver)
     check_options(name, run, options)
     began = time.perf_counter()
@@ -281,12 +297,10 @@ def fit_many(
     """
     chosen, target = as_unit(unit), as_problem(problem)
     first, count = check_seed(seed), whole_number("seeds", seeds, 1)
-    if not len(widths):
-        raise GatelabError("widths is empty; give one or more numbers of neurons")
-    for width in widths:
+    members = [(width, s) for width in check_widths(widths) for s in range(first, first + count)]
+    for width in dict.fromkeys(width for width, _ in members):
         check_fit(chosen, target, width, "varpro")
     check_options("varpro", varpro_many, options)
-    members = [(int(w), s) for w in widths for s in range(first, first + count)]
     began = time.perf_counter()
     with reporting(progress, f"fitting {chosen.name}") as report:
         solutions = varpro_many(chosen, target.train.x, target.train.y, members, progress=report, **options)
@@ -312,7 +326,7 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
     for data in (problem.train, problem.test):
         require_range(data.x, data.y)
     values, sizes = problem.train.n * problem.d_out, (problem.d_in, problem.d_out)
-    parameters = unit.parameter_count(check_width(width), *sizes)
+    parameters = unit.parameter_count(width, *sizes)
     if parameters > values:
         first, second = (unit.parameter_count(n, *sizes) for n in (1, 2))
         widest = 1 + (values - first) // max(second - first, 1)
@@ -327,6 +341,7 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
     # Variable projection asks for itself, since it knows the device that it is to run on.
     if name != "varpro" or not isinstance(unit, Unit):
         check_fit_memory(name, unit, width, problem.train.n, sizes)
+    check_rows(unit, width, *sizes)
     return name, run
 
 
@@ -372,5 +387,5 @@ def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str
         if problem.d_in == problem.d_out == 1 and problem.interval is not None and unit.gate_power is not None:
             solver = "knots"
     if solver not in SOLVERS:
-        raise unknown_name("solver", solver, ("auto", *SOLVERS))
+        raise unknown_name("solver", str(solver), ("auto", *SOLVERS))
     return solver, SOLVERS[solver]

@@ -1,13 +1,15 @@
 """First-order training for comparison: Adam and L-BFGS on the whole batch, in float64.
 
 Both keep the best network they see. Converged means that the largest entry of the gradient has fallen to 1e-8
-of what it was at the start; a loss that is no longer finite, or no longer changes at all, is a stall.
+of what it was at the start; a loss that no longer changes at all is a stall, and one that is not finite, or larger
+in the end than at the start, has diverged.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -73,8 +75,8 @@ def adam(
     >>> fit.steps, fit.history[-1] < fit.history[0]
     (100, True)
     """
-    if not (math.isfinite(lr) and lr > 0):
-        raise GatelabError(f"lr is {lr}; give a finite learning rate above 0")
+    if not (isinstance(lr, Real) and 0 < lr < math.inf):
+        raise GatelabError(f"lr is {lr!r}; give a finite learning rate above 0")
     steps = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     optimiser = torch.optim.Adam(net.parameters(), lr=lr)
@@ -144,7 +146,7 @@ def _descend(
     def largest_gradient() -> float:
         return max((p.grad.abs().max().item() for p in net.parameters() if p.grad is not None), default=0.0)
 
-    best = loss = closure().item()
+    first = best = loss = closure().item()
     state, small = parameters(), _SMALL_GRADIENT * largest_gradient()
     status, history = Status.BUDGET, []
     for _ in range(steps):
@@ -152,7 +154,6 @@ def _descend(
         advance(closure)
         loss = closure().item()
         if not math.isfinite(loss):
-            status = Status.STALLED
             break
         history.append(loss**0.5)
         if loss < best:
@@ -163,6 +164,8 @@ def _descend(
         if loss == before:
             status = Status.STALLED
             break
+    if not loss <= first:
+        status = Status.DIVERGED
     net.load_state_dict(state)
     net.zero_grad()
     return Solution(net, status, tuple(history))
