@@ -133,13 +133,7 @@ def bootstrap(
 
 
 def check_level(level: float) -> float:
-    """The level of an interval, between 0 and 1.
-
-    >>> check_level(95)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: level is 95; give a share between 0 and 1, such as 0.95
-    """
+    """The level of an interval, between 0 and 1."""
     if not (isinstance(level, Real) and 0 < level < 1):
         raise GatelabError(f"level is {level!r}; give a share between 0 and 1, such as 0.95")
     return float(level)

@@ -190,13 +190,7 @@ AnyUnit = Unit | ModuleUnit
 
 
 def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
-    """Refuse a user's own unit that does not map rows to rows, and warn where rows depend on each other.
-
-    >>> check_rows(FunctionUnit(lambda z: 3.0, "three"), 2, 1, 1)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: a network of 'three' does not map rows (6, 1) to (6, 1) (...
-    """
+    """Refuse a user's own unit that does not map rows to rows, and warn where rows depend on each other."""
     if isinstance(unit, Unit) and unit.gate == GATES.get(unit.gate.name):
         return
     x = torch.linspace(-1, 1, 6 * d_in, dtype=torch.float64).reshape(6, d_in).sin()

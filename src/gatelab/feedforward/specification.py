@@ -71,13 +71,7 @@ def check_width(width: Any) -> int:
 
 
 def check_widths(widths: Any) -> list[int]:
-    """Widths as ints, from whatever can be gone through.
-
-    >>> check_widths(n for n in (8, 16)), check_widths(8)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: widths is 8; give at least one number of neurons, such as [8, 16, 32]
-    """
+    """Widths as ints, from whatever can be gone through."""
     values = list(widths) if isinstance(widths, Iterable) else []
     if not values:
         raise GatelabError(f"widths is {widths!r}; give at least one number of neurons, such as [8, 16, 32]")

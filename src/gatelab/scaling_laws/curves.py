@@ -6,7 +6,6 @@ A fit is a run of a sweep where it can be described by plain values, and is comp
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import joblib
 import numpy as np
@@ -93,14 +92,8 @@ def fit_one(
     if start is not None:
         how["start"] = restored_start(start, target)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
-    metrics = {
-        "parameters": result.parameters,
-        "train_rmse": result.train_rmse,
-        "test_rmse": result.test_rmse,
-        "status": str(result.status),
-        "solver": result.solver,
-        "steps": result.steps,
-    }
+    names = ("parameters", "train_rmse", "test_rmse", "status", "solver", "steps")
+    metrics = {name: getattr(result, name) for name in names} | {"status": str(result.status)}
     if "import" in unit:
         # A file cannot hold code of a user's own: the parameters alone are kept.
         state = {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
@@ -158,7 +151,7 @@ def scaling(
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
     bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
-    workers = min(cores() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
+    workers = min(joblib.cpu_count() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
     how: Backend = backend or ("serial" if workers == 1 else "processes")
     check_backend(how, address)
     check_hours(max_hours)
@@ -168,22 +161,14 @@ def scaling(
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
         if store is not None or how == "ray" or _plain(tasks, solver):
-            stored = _StoredFits(networks, target, bounds, _named(solver), options)
-            refits: Refits = stored
-            runs = {stored.run(task): task for task in tasks}
-            records = map_runs(
-                runs,
-                store=networks,
-                backend=how,
-                jobs=workers,
-                retry_failed=retry_failed,
-                max_seconds=seconds,
-                address=address,
-            )
+            refits = _StoredFits(networks, target, bounds, _named(solver), options)
+            runs = {refits.run(task): task for task in tasks}
+            limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
+            records = map_runs(runs, store=networks, backend=how, jobs=workers, **limits)
             arriving = _points(records, runs, bounds, keep_failures=store is not None)
         else:
-            unnamed = _UnnamedFits(bounds, solver, options)
-            refits, arriving = unnamed, unnamed.points(tasks, 1 if how == "serial" else workers, end)
+            refits = _UnnamedFits(bounds, solver, options)
+            arriving = refits.points(tasks, 1 if how == "serial" else workers, end)
         for point in arriving:
             points[point.unit, point.width, point.seed] = point
             if report:
@@ -286,7 +271,9 @@ class _Bounds:
         if bound > 0:
             ratio = test / bound
         flag: Flag = ""
-        if status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
+        if status == "failed":
+            flag = "failed"
+        elif status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
             flag = "floor"
         elif 2 * parameters >= problem.train.n * problem.d_out:
             flag = "interpolation"
@@ -295,34 +282,15 @@ class _Bounds:
         elif ratio > ABOVE:
             flag = "optimiser"
         return Point(
-            unit=unit,
-            width=width,
-            parameters=parameters,
-            seed=seed,
-            train_rmse=train,
-            test_rmse=test,
-            limit=bound,
-            ratio=ratio,
-            flag=flag,
-            status=status,
-            seconds=seconds,
-        )
+            unit=unit, width=width, parameters=parameters, seed=seed, train_rmse=train, test_rmse=test, limit=bound,
+            ratio=ratio, flag=flag, status=status, seconds=seconds,
+        )  # fmt: skip
 
     def failure(self, unit: AnyUnit, width: int, seed: int, seconds: float) -> Point:
         """The point of a fit that did not end."""
-        return Point(
-            unit=unit.name,
-            width=width,
-            parameters=unit.parameter_count(width, self.problem.d_in, self.problem.d_out),
-            seed=seed,
-            train_rmse=np.nan,
-            test_rmse=np.nan,
-            limit=self.limits[unit.name][width],
-            ratio=np.nan,
-            flag="failed",
-            status="failed",
-            seconds=seconds,
-        )
+        parameters = unit.parameter_count(width, self.problem.d_in, self.problem.d_out)
+        metrics = {"parameters": parameters, "train_rmse": np.nan, "test_rmse": np.nan, "status": "failed"}
+        return self.point(unit.name, width, seed, metrics, seconds)
 
 
 def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool) -> Iterator[Point]:
@@ -338,18 +306,6 @@ def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, k
             if name.endswith("GatelabError"):
                 raise GatelabError(message)
             raise RuntimeError(f"a fit failed\n\n{text}")
-
-
-class Refits(Protocol):
-    """The fits of a study: their networks, and fits that begin with one of them."""
-
-    def network(self, task: Task) -> Network:
-        """The network of a fit that has ended."""
-        ...
-
-    def refit(self, task: Task, start: Network) -> Point:
-        """The point of a fit that begins with a network, which `network` then gives if it is the better one."""
-        ...
 
 
 @dataclass(eq=False)
@@ -419,10 +375,8 @@ class _UnnamedFits:
 
     def refit(self, task: Task, start: Network) -> Point:
         """The point of a fit that begins with a network, computed here."""
-        options = {**self.options, "start": start}
-        key, metrics, seconds, network = fit_here(
-            task, problem=self.bounds.problem, solver=self.solver, options=options
-        )
+        how = {"problem": self.bounds.problem, "solver": self.solver, "options": {**self.options, "start": start}}
+        key, metrics, seconds, network = fit_here(task, **how)
         self.networks[key] = network
         return self.bounds.point(*key, metrics, seconds)
 
@@ -430,7 +384,9 @@ class _UnnamedFits:
 Refit = Callable[[Task, Task], Point | None]
 
 
-def _refitting(refits: Refits, problem: Problem, solver: Any, options: Mapping[str, Any], end: float) -> Refit:
+def _refitting(
+    refits: _StoredFits | _UnnamedFits, problem: Problem, solver: Any, options: Mapping[str, Any], end: float
+) -> Refit:
     """How a task is fitted again from the network of another; None where the solver has no start, or time is over."""
 
     def refit(task: Task, source: Task) -> Point | None:
@@ -512,10 +468,3 @@ def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, f
         if problem.f is not None:
             raise
         return dict.fromkeys(widths, np.nan)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -296,15 +296,9 @@ def fit_law(
     if np.abs(value[:3][np.isfinite(value[:3])]).max() > _LARGEST_LOG:
         raise GatelabError("a constant of the law is beyond what a float holds; give P, D and L in other units")
     residual = log_law(logs, row[None])[0][0] - logs.y
-    return Law(
-        **_constants(value[None])[0],
-        intervals=_intervals(many, level),
-        rmse=float(np.sqrt(np.mean(residual**2))),
-        points=len(cell),
-        level=level,
-        data=data,
-        draws=many,
-    )
+    rmse = float(np.sqrt(np.mean(residual**2)))
+    facts = {"rmse": rmse, "points": len(cell), "level": level, "data": data, "draws": many}
+    return Law(**_constants(value[None])[0], intervals=_intervals(many, level), **facts)
 
 
 def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float) -> tuple[Array, Array, Array]:

@@ -154,17 +154,9 @@ class Scaling:
                 for aggregate in ("best", "median"):
                     options = {"against": against, "aggregate": aggregate}
                     s = self.slope_or_none(name, **options, widths=widths, flagged=flagged) or _NO_SLOPE
-                    rows.append(
-                        {
-                            "unit": name,
-                            **options,
-                            "slope": s.value,
-                            "low": s.low,
-                            "high": s.high,
-                            "widths": s.points,
-                            "left_out": sum(bool(p.flag) and not flagged for p in inside),
-                        }
-                    )
+                    left_out = sum(bool(p.flag) and not flagged for p in inside)
+                    interval = {"slope": s.value, "low": s.low, "high": s.high}
+                    rows.append({"unit": name, **options, **interval, "widths": s.points, "left_out": left_out})
         return pd.DataFrame(rows)
 
     def slope_or_none(self, unit: str, **options: Any) -> Slope | None:
@@ -266,17 +258,10 @@ def curves(
         published = (paper or {}).get((name, against))
         if published is not None:
             published = f"{published:.2f}"
-        curve = Curve(
-            label=name,
-            sizes=sizes,
-            errors=errors,
-            fitted=_in_slope(study, name, widths, flagged),
-            limit=_limits(study, name),
-            note=note,
-            paper=published,
-            reference=_crosses(study, name, against, (reference or {}).get(name, {})),
-        )
-        all_curves.append(curve)
+        fitted, limit = _in_slope(study, name, widths, flagged), _limits(study, name)
+        crosses = _crosses(study, name, against, (reference or {}).get(name, {}))
+        shown = {"fitted": fitted, "limit": limit, "note": note, "paper": published, "reference": crosses}
+        all_curves.append(Curve(label=name, sizes=sizes, errors=errors, **shown))
     return all_curves
 
 

@@ -123,11 +123,8 @@ class Fit:
                 )
             x = x[list(self.columns)]
         if np.isscalar(x):
-            rows = matrix([x], "x")
-        elif getattr(x, "ndim", None) == 0:
-            rows = matrix(x.reshape(1), "x")
-        else:
-            rows = matrix(x, "x")
+            x = np.asarray(x)
+        rows = matrix(x.reshape(1) if getattr(x, "ndim", 1) == 0 else x, "x")
         if rows.shape[1] != self.d_in:
             raise GatelabError(
                 f"x has the shape {tuple(np.shape(x))} and the network has {self.d_in} input{'s' * (self.d_in != 1)}; "
@@ -247,25 +244,14 @@ def _as_fit(
         # In the target's own units; of several outputs each in its own.
         raw_residual = raw_residual * problem.scales.y.deviation
     return Fit(
-        unit=unit.name,
-        problem=problem.name,
-        width=width,
+        unit=unit.name, problem=problem.name, width=width, solver=solver, seed=seed, network=solution.network,
         parameters=unit.parameter_count(width, problem.d_in, problem.d_out),
-        solver=solver,
-        seed=seed,
-        network=solution.network,
         train_rmse=rmse(solution.network, problem.train.x, problem.train.y),
         test_rmse=rmse(solution.network, problem.test.x, problem.test.y),
         test_rmse_raw=math.sqrt(float(np.mean(np.square(raw_residual)))),
-        status=solution.status,
-        steps=solution.steps,
-        seconds=seconds,
-        history=solution.history,
-        d_in=problem.d_in,
-        scales=problem.scales,
-        columns=problem.columns,
-        targets=problem.targets,
-    )
+        status=solution.status, steps=solution.steps, seconds=seconds, history=solution.history,
+        d_in=problem.d_in, scales=problem.scales, columns=problem.columns, targets=problem.targets,
+    )  # fmt: skip
 
 
 def fit_many(

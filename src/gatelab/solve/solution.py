@@ -107,14 +107,8 @@ def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str |
     x, y = tensors(problem)
     if isinstance(unit, ModuleUnit) and init not in (None, "own"):
         raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initialises itself; leave init out")
-    net = unit.network(
-        width,
-        x.shape[1],
-        y.shape[1],
-        seed=check_seed(seed),
-        init=init or default_init(unit, x.shape[1]),
-        interval=problem.interval or (float(x.min()), float(x.max())),
-    )
+    interval, init = problem.interval or (float(x.min()), float(x.max())), init or default_init(unit, x.shape[1])
+    net = unit.network(width, x.shape[1], y.shape[1], seed=check_seed(seed), init=init, interval=interval)
     loss = mean_square(net, x, y)
     if not math.isfinite(loss):
         raise GatelabError(

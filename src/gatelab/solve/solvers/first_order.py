@@ -116,15 +116,8 @@ def lbfgs(
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     # torch's own tolerances are absolute and would end a fit whose loss is small: the loop below decides.
     # With one iteration a call, the default max_eval would leave the line search without one evaluation.
-    optimiser = torch.optim.LBFGS(
-        net.parameters(),
-        max_iter=1,
-        max_eval=26,
-        history_size=_PAIRS,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=0.0,
-        tolerance_change=0.0,
-    )
+    how = {"max_iter": 1, "max_eval": 26, "history_size": _PAIRS, "tolerance_grad": 0.0, "tolerance_change": 0.0}
+    optimiser = torch.optim.LBFGS(net.parameters(), line_search_fn="strong_wolfe", **how)
     return _descend(net, problem, steps, optimiser.step)
 
 

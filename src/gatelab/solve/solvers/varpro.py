@@ -128,19 +128,8 @@ def solve_varpro(
             raise GatelabError(f"{chosen.name!r} is a class, which begins by itself; leave start out")
         how = _Course.of(starts, rounds, steps)
         return _solve_module(chosen, x, y, check_width(width), seed, how, _ridges(ridge, 1)[0])
-    (solution,) = varpro_many(
-        chosen,
-        x,
-        y,
-        [(width, seed)],
-        starts=starts,
-        rounds=rounds,
-        steps=steps,
-        ridge=ridge,
-        device=device,
-        start=start,
-        progress=progress,
-    )
+    how = {"starts": starts, "rounds": rounds, "steps": steps, "ridge": ridge, "device": device, "start": start}
+    (solution,) = varpro_many(chosen, x, y, [(width, seed)], **how, progress=progress)
     if start is None or ridge:
         return solution
     # The prior on large coefficients, and columns that coincide, may have cost what the start had.
