@@ -123,7 +123,8 @@ def test_slopes_by_the_papers_method_are_those_of_the_record(method: Outcome):
     later = {u: study.slope(u, aggregate="median", widths=(2, 50), flagged=True).value for u in ("mlp", "glu", "gqu")}
     assert "Without the networks of one neuron they are {mlp:.2f}, {glu:.2f} and {gqu:.2f}:".format(**later) in text
     intervals = {u: study.slope(u, aggregate="median", widths=(2, 50), flagged=True) for u in ("mlp", "glu", "gqu")}
-    assert f"{intervals['mlp'].low:.2f}" == "-2.13" and intervals["glu"].low > -3.08 and intervals["gqu"].low > -3.55
+    assert intervals["mlp"].low > -2.13 and intervals["glu"].low > -3.08 and intervals["gqu"].low > -3.55
+    assert "no interval reaches the paper's slope." in text
     assert "Without n = 1 they are {mlp:.2f} and {glu:.2f}.".format(**later) in CORRECTIONS
 
 

@@ -203,7 +203,7 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
                 unit.neuron(*[x[:, :0]] * (unit.factors + 1))
             torch.autograd.grad(y.sum(), [p for p in net.parameters() if p.requires_grad], allow_unused=True)
             assert y.shape == (6, d_out), f"it gave {tuple(y.shape)}"
-        except Exception as error:  # a user's unit may raise anything
+        except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
             raise GatelabError(
                 f"a network of {unit.name!r} does not map rows (6, {d_in}) to (6, {d_out}) ({type(error).__name__}: "
                 f"{error}); give a function of torch tensors, without numpy, whose value has their shape, or a class "
@@ -215,5 +215,5 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
             f"the unit {unit.name!r} computes a row from the other rows of its batch, or at random: a row moves by "
             f"{moved:.2g} when it is evaluated with fewer, so that errors on other rows say nothing; see gl.check_unit",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )

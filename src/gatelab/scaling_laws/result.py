@@ -252,9 +252,7 @@ def curves(
     for name in study.units:
         sizes, errors = study.curve(name, against=against, flagged=True)
         slope = study.slope_or_none(name, against=against, widths=widths, flagged=flagged)
-        note = "too few points for a slope"
-        if slope:
-            note = f"slope {slope}"
+        note = f"slope {slope}" if slope else "too few points for a slope"
         published = (paper or {}).get((name, against))
         if published is not None:
             published = f"{published:.2f}"
@@ -308,9 +306,7 @@ def _in_slope(study: Scaling, name: str, widths: tuple[int, int] | None, flagged
 def _limits(study: Scaling, name: str) -> np.ndarray | None:
     by_width = {p.width: p.limit for p in study.points if p.unit == name}
     values = np.array([by_width[w] for w in sorted(by_width)])
-    if not np.isfinite(values).any():
-        return None
-    return values
+    return values if np.isfinite(values).any() else None
 
 
 def _crosses(

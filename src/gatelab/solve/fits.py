@@ -217,6 +217,7 @@ def fit(
     chosen, target = as_unit(unit), as_problem(problem)
     first, count, width = check_seed(seed), whole_number("seeds", seeds, 1), check_width(width)
     name, run = check_fit(chosen, target, width, solver)
+    check_rows(chosen, width, target.d_in, target.d_out)
     check_options(name, run, options)
     began = time.perf_counter()
     best: tuple[float, int, Solution] | None = None
@@ -286,6 +287,7 @@ def fit_many(
     members = [(width, s) for width in check_widths(widths) for s in range(first, first + count)]
     for width in dict.fromkeys(width for width, _ in members):
         check_fit(chosen, target, width, "varpro")
+    check_rows(chosen, members[0][0], target.d_in, target.d_out)
     check_options("varpro", varpro_many, options)
     began = time.perf_counter()
     with reporting(progress, f"fitting {chosen.name}") as report:
@@ -327,7 +329,6 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
     # Variable projection asks for itself, since it knows the device that it is to run on.
     if name != "varpro" or not isinstance(unit, Unit):
         check_fit_memory(name, unit, width, problem.train.n, sizes)
-    check_rows(unit, width, *sizes)
     return name, run
 
 

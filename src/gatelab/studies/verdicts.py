@@ -133,6 +133,11 @@ def ends(low: float, high: float, form: str = ".3g") -> str:
     return f"[{low:{form}}, {high:{form}}]"
 
 
+def slope_ends(line: Slope) -> str:
+    """The interval of a slope; a line through three points or fewer has none."""
+    return line.ends(".2f")
+
+
 def slope_claim(
     what: str,
     paper: float | None,
@@ -152,7 +157,7 @@ def slope_claim(
     if paper is not None:
         printed = f"{paper:.2f}"
     verdict = slope_verdict(paper, ours, near)
-    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, ours.ends(".2f"), place, outside=outside)
+    return Claim(what, printed, f"{ours.value:.2f}", verdict, because, slope_ends(ours), place, outside=outside)
 
 
 def errors_claim(unit: str, reference: Mapping[int, float], ours: Mapping[int, float]) -> Claim:

@@ -32,7 +32,7 @@ from gatelab.studies.ntk.gaussian import (
     table_claims,
 )
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import number_verdict, reproduced_if
+from gatelab.studies.verdicts import number_verdict, reproduced_if, slope_ends
 
 UNITS = ("mlp", "glu")
 SEEDS, QUICK_SEEDS = 5, 3
@@ -254,7 +254,7 @@ def exponent_claim(t: Track, what: str) -> Claim:
         f"{t.walk.title}: {OVER_WIDTH[what]} goes from {t.mean(what, 0)} to {t.mean(what, -1)}; over the last three "
         f"sizes the exponent is {t.last_slope(what):.2f}. Our estimate has {t.slope_of('ours', what):.2f}, the "
         f"paper's {t.slope_of('paper', what):.2f}. {bend(t, what)}",
-        ours.ends(".2f"),
+        slope_ends(ours),
         place=f"theorem 3.1, {WHAT[what]} of {t.name}, {t.walk.words}",
     )
 

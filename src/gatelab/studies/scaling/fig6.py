@@ -46,7 +46,7 @@ from gatelab.studies.scaling.error_curves import (
     with_reference,
 )
 from gatelab.studies.scaling.printed import PAPER_SLOPES
-from gatelab.studies.verdicts import NEAR, errors_claim, reproduced_if, slope_claim
+from gatelab.studies.verdicts import NEAR, errors_claim, reproduced_if, slope_claim, slope_ends
 from gatelab.theory import constant
 
 NAMES = {"relu2": "relu²", "relu3": "relu³", "glu": "GLU", "gqu": "GQU"}
@@ -284,7 +284,7 @@ def steeper_claim(study: Scaling) -> Claim:
         ", ".join(f"{s.value:.2f} ({name})" for s, name in zip(slopes, names, strict=True)),
         reproduced_if(slopes[0].value < slopes[1].value < slopes[2].value),
         f"The same target and n = {low}..{high} for all three.",
-        ", ".join(filter(None, (line.ends(".2f") for line in slopes))),
+        ", ".join(filter(None, map(slope_ends, slopes))),
         place="abstract, GQU steeper than GLU and MLP",
     )
 
