@@ -1103,16 +1103,16 @@ ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         (
             (
                 README,
-                "Over all widths 1 to 50, five seeds, its slopes are -1.85 [-2.10, -1.66] (MLP), -2.54 [-2.75, -2.31] "
-                "(GLU) and -2.69 [-2.93, -2.39] (GQU)",
+                "Over all widths 1 to 50, five seeds, its slopes are -1.85 [-1.96, -1.75] (MLP), -2.54 [-2.65, -2.43] "
+                "(GLU) and -2.69 [-2.83, -2.54] (GQU)",
             ),
             (
                 CORRECTIONS,
-                "Our Newton in its stages has -1.85 [-2.10, -1.66] and -2.54 [-2.75, -2.31] over n = 1 to 50",
+                "Our Newton in its stages has -1.85 [-1.96, -1.75] and -2.54 [-2.65, -2.43] over n = 1 to 50",
             ),
             (
                 CORRECTIONS,
-                "our Newton in its stages -2.69 [-2.93, -2.39] over n = 1 to 50",
+                "our Newton in its stages -2.69 [-2.83, -2.54] over n = 1 to 50",
             ),
         ),
     ),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,6 +132,14 @@ def bootstrap(
     return percentile_interval(value, drawn, level)
 
 
+def check_level(level: float) -> float:
+    """The level of an interval, between 0 and 1."""
+    if not (isinstance(level, Real) and 0 < level < 1):
+        raise GatelabError(f"level is {level!r}; give a share between 0 and 1, such as 0.95")
+    return float(level)
+
+
+@cache
 def t_reach(level: float, freedom: float) -> float:
     """How many standard errors a t-interval reaches to either side.
 

@@ -231,13 +231,20 @@ def test_fit_saves_parameters_that_load(here: Path) -> None:
 
 
 def test_scale_prints_slopes_and_writes_files(here: Path) -> None:
-    text = ok("scale", "glu", "mlp", "--widths", "12,14,16", *SMALL, "--out", "f/s.svg", "--csv", "s.csv")
+    text = ok("scale", "glu", "mlp", "--widths", "8,12,14,16", *SMALL, "--out", "f/s.svg", "--csv", "s.csv")
     assert re.search(r"glu +-\d\.\d\d \[-\d\.\d\d, -\d\.\d\d\]", text)
     assert "at width 16" in text and max(map(len, text.splitlines())) <= 80
     with (here / "s.csv").open() as file:
-        assert [(r["unit"], r["width"]) for r in csv.DictReader(file)][:2] == [("glu", "12"), ("glu", "14")]
+        assert [(r["unit"], r["width"]) for r in csv.DictReader(file)][:2] == [("glu", "8"), ("glu", "12")]
     assert (here / "f/s.svg").read_text().lstrip().startswith("<?xml")
     assert names(here) == ["f", "s.csv"] and names(here / "f") == ["s.svg"]
+
+
+def test_scale_says_where_a_slope_has_no_interval() -> None:
+    """Three widths printed -1.60 [-1.61, -1.60]."""
+    text = ok("scale", "mlp", "--widths", "4,8,16", *SMALL)
+    assert re.search(r"mlp +-\d\.\d\d +-\d\.\d\d", text)
+    assert "mlp: no interval of the slope, which needs four widths or more" in " ".join(text.split())
 
 
 def test_scale_reads_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

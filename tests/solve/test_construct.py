@@ -63,6 +63,18 @@ def test_no_construction_is_said(name):
         gl.construct(name, "x**2", 5)
 
 
+@pytest.mark.parametrize("name", ["mlp", "glu", "gqu"])
+def test_an_interval_beside_a_problem_is_where_the_network_is_built(name):
+    """It was ignored without a word: the network was that of the problem's own interval."""
+    alone = gl.construct(name, "exp(sin(3*x))", 40, (0, 3))
+    beside = gl.construct(name, gl.problem("exp(sin(3*x))", interval=(-1, 1), n=50), 40, (0, 3))
+    assert beside.predicted_rmse == alone.predicted_rmse
+    for key, value in alone.network.state_dict().items():
+        assert torch.equal(beside.network.state_dict()[key], value), key
+    with pytest.raises(gl.GatelabError, match="inverted"):
+        gl.construct(name, gl.problem("x**2", n=50), 40, (3, 0))
+
+
 def test_bad_arguments():
     with pytest.raises(gl.GatelabError, match="at least 2"):
         gl.construct("gqu", "x**2", 1)

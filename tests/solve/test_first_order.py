@@ -97,10 +97,21 @@ def test_divergence_keeps_the_best_network_so_far(wave: Problem) -> None:
         return torch.exp(z * z)
 
     fit = adam(explosive, wave, 4, lr=20.0, steps=200)
-    assert fit.status is Status.STALLED
+    assert fit.status is Status.DIVERGED
     assert fit.steps < 200
     assert np.isfinite(rmse(fit.network, wave))
     assert all(np.isfinite(fit.history))
+
+
+@pytest.mark.parametrize(("lr", "steps"), [(1e308, 0), (1e3, 30)])
+def test_steps_that_only_lead_away_from_the_start_have_diverged(wave: Problem, lr: float, steps: int) -> None:
+    """A first step to infinity left an empty history, on which repr failed, and the status "stalled"; steps of 1e3 were
+    "still improving"."""
+    fit = adam("glu", wave, 4, lr=lr, steps=30)
+    assert (fit.status, fit.steps) == (Status.DIVERGED, steps)
+    assert f"diverged in {steps} steps" in repr(fit)
+    assert "learning rate" in fit.status.advice
+    assert rmse(fit.network, wave) < 2
 
 
 @both
@@ -130,3 +141,5 @@ def test_bad_options_say_the_way_out(wave: Problem, solver: Solver) -> None:
         solver(Small, wave, 4, init="normal")
     with pytest.raises(GatelabError, match="lr is -1"):
         adam("glu", wave, 4, lr=-1.0)
+    with pytest.raises(GatelabError, match="lr is 'fast'"):
+        adam("glu", wave, 4, lr="fast")  # pyright: ignore[reportArgumentType]

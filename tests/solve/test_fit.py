@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import gatelab as gl
 from gatelab.cli import app
 from gatelab.solve import SOLVERS, predict, solvers
+from gatelab.solve.solution import Status
 from gatelab.solve.solvers import Solvers, solver
 
 
@@ -126,6 +127,101 @@ def test_errors_name_the_way_out():
         gl.fit("glu", "x2", 0)
     with pytest.raises(gl.GatelabError, match="seeds"):
         gl.fit("glu", "x2", 3, seeds=0)
+
+
+@pytest.mark.parametrize("width", [np.int8(100), np.uint8(200), np.int16(100)])
+@pytest.mark.parametrize("name", ["knots", "varpro", "adam"])
+def test_small_integers_of_numpy_do_not_overflow(name, width):
+    target, more = gl.problem("sin4x", n=1100), {"starts": 1, "rounds": 0} if name == "varpro" else {}
+    f = gl.fit("glu", target, width, solver=name, steps=1, **more)
+    assert type(f.width) is int
+    assert f.parameters == 5 * int(width) + 1 == sum(p.numel() for p in f.network.parameters())
+
+
+def test_counts_of_parameters_do_not_overflow():
+    assert gl.unit("glu").parameter_count(np.int8(100), np.int8(100), np.int8(2)) == 20_402
+    assert gl.construct("gqu", "sin4x", np.int8(100)).network.width == 100
+
+
+@pytest.mark.parametrize("ridge", ["x", {}, None, [1, 2], -1, float("nan")])
+def test_a_ridge_that_is_no_number_is_refused(ridge):
+    with pytest.raises(gl.GatelabError, match=r"ridge is .*; give a finite number, 0 or more"):
+        gl.fit("glu", gl.problem("sin4x", n=100), 3, solver="varpro", ridge=ridge)
+
+
+@pytest.mark.parametrize("widths", [2, None, []])
+def test_many_fits_need_widths(widths):
+    with pytest.raises(gl.GatelabError, match="at least one number of neurons"):
+        gl.fit_many("glu", "sin4x", widths)
+
+
+def test_a_target_far_from_zero_is_not_called_constant():
+    x = np.linspace(-1, 1, 200)
+    with pytest.raises(gl.GatelabError, match=r"differs by 2 about 1e\+15, .* subtract"):
+        gl.fit("glu", (x, np.sin(3 * x) + 1e15), 3)
+    with pytest.raises(gl.GatelabError, match="the target is constant = 5"):
+        gl.fit("glu", (x, 0 * x + 5), 3)
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        lambda z: z * z.mean(0),
+        lambda z: z.softmax(0),
+        lambda z: z.relu().cumsum(0),
+        lambda z: z.relu() + 1e-3 * z.roll(1, 0),
+        torch.nn.functional.dropout,
+    ],
+    ids=["mean", "softmax", "cumsum", "roll", "dropout"],
+)
+def test_a_unit_that_mixes_rows_is_caught_and_warned_of(mixing):
+    """It was fitted to "test RMSE 39, converged" without a word."""
+    failed = [check.name for check in gl.check_unit(mixing, raise_on_failure=False) if not check.passed]
+    assert "treats rows alone" in failed
+    state = torch.random.get_rng_state()
+    with pytest.warns(UserWarning, match="computes a row from the other rows of its batch"):
+        gl.fit(mixing, gl.problem("sin4x", n=60), 2, solver="adam", steps=1)
+    assert mixing is torch.nn.functional.dropout or torch.equal(state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("unit", "says"),
+    [
+        (torch.nn.ReLU, r"cannot be built as ReLU\(width, d_in, d_out\)"),
+        (torch.nn.Linear, "does not map rows"),
+        (lambda z: 3.0, "does not map rows .* not float"),
+        (lambda z: z.sum(), "does not map rows"),
+        (lambda z: np.sin(z), "without numpy"),
+        (lambda z: np.tanh(z.detach().numpy()), "without numpy"),
+        (lambda z: z[:2], r"it gave \(2, 1\)"),
+        (lambda z: z / z.abs().max(), "does not map rows"),
+        (gl.Unit(activation=lambda z: 3.0), "does not map rows"),
+    ],
+)
+def test_units_that_cannot_be_fitted_are_refused_in_a_sentence(unit, says):
+    plane = gl.problem("x*y + x**2", n=60)
+    with pytest.raises(gl.GatelabError, match=says):
+        gl.fit(unit, plane, 3)
+    with pytest.raises(gl.GatelabError, match=says):
+        gl.scaling(unit, plane, [2, 3], jobs=1)
+
+
+def test_advice_names_overfitting():
+    """More neurons than 160 noisy rows bear; the advice was "more seeds may find a better one"."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((200, 5))
+    rows = gl.Problem.from_arrays(x, x[:, 0] + 0.5 * generator.standard_normal(200), test_fraction=0.2)
+    wide, narrow = (gl.fit("mlp", rows, n, starts=1, rounds=0) for n in (18, 1))
+    times = wide.test_rmse / wide.train_rmse
+    assert times > 3 > narrow.test_rmse / narrow.train_rmse
+    assert wide.advice.startswith(f"overfitted: the test error is {times:.2g} times the training error")
+    assert wide.as_row()["advice"] == wide.advice
+    assert "overfitted: the test error is" in wide._repr_html_()
+    assert narrow.advice == narrow.status.advice
+
+
+def test_errors_at_the_rounding_are_not_overfitted():
+    assert gl.fit("glu", gl.problem("x**2", n=50), 3).advice == Status.FLOOR.advice
 
 
 def test_a_solver_of_ones_own():

@@ -78,7 +78,7 @@ def fit_command(
             ("train RMSE", f"{best.train_rmse:.3e}"),
             ("test RMSE", f"{best.test_rmse:.3e}{raw}"),
             ("limit", str(limit)),
-            ("status", f"{best.status} ({best.status.advice})"),
+            ("status", f"{best.status} ({best.advice})"),
             ("solver", f"{best.solver}, {best.steps} steps, seed {best.seed}"),
             ("time", f"{best.seconds:.2f} s{many}"),
         ]

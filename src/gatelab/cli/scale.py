@@ -169,6 +169,8 @@ def _print_slopes(study: Scaling, seeds: int) -> None:
         total = sum(p.unit == unit for p in study.points)
         if math.isnan(slopes[unit, "best", "n"]["slope"]):
             output.say(f"{unit}: no slope, which needs two widths or more that are not left out")
+        elif math.isnan(slopes[unit, "best", "n"]["low"]):
+            output.say(f"{unit}: no interval of the slope, which needs four widths or more that are not left out")
         for flag, count in _left_out(study, unit).items():
             output.say(f"{unit}: {count} of {total} fits are left out of the slopes, {WHY.get(flag, flag)}")
 

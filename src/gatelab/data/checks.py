@@ -192,6 +192,11 @@ def require_varying(y: Array) -> None:
     """Refuse a target that does not vary."""
     y = y.reshape(len(y), -1)
     if not varying(y).any():
+        if np.ptp(y, axis=0).any():
+            raise GatelabError(
+                f"the target differs by {np.ptp(y, axis=0).max():.3g} about {first_row(y)}, which float64 can hardly"
+                " hold; subtract that first"
+            )
         raise GatelabError(
             f"the target is constant = {first_row(y)} on the {len(y)} training rows; a network's output bias d"
             " fits it exactly and no slope exists; choose another target"

@@ -47,7 +47,7 @@ class ScalingCurve:
 
     @property
     def slope(self) -> Slope:
-        """The log-log slope of the test error against the width, with an interval over widths and folds."""
+        """The log-log slope of the test error against the width: that of the median over folds."""
         return slope(np.array(self.widths), self.test_rmse, aggregate="median")
 
     def table(self) -> pd.DataFrame:

@@ -9,6 +9,7 @@ what theory promises; `network` makes the trainable module.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.feedforward.gates import Activation, activation
+from gatelab.feedforward.gates import GATES, Activation, activation
 from gatelab.feedforward.network import Network, initialise
 from gatelab.feedforward.specification import check_width, parameter_count, spline_order
 
@@ -176,7 +177,43 @@ class ModuleUnit:
         """The module, built under `seed` without disturbing torch's global generator; its own initialisation."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(check_seed(seed))
-            return self.module(check_width(width), d_in, d_out).to(dtype)
+            try:
+                return self.module(check_width(width), d_in, d_out).to(dtype)
+            except Exception as error:  # a user's class may raise anything
+                raise GatelabError(
+                    f"{self.name} cannot be built as {self.name}(width, d_in, d_out) ({type(error).__name__}: {error});"
+                    " give a class that can, or a function of tensors such as torch.relu"
+                ) from error
 
 
 AnyUnit = Unit | ModuleUnit
+
+
+def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
+    """Refuse a user's own unit that does not map rows to rows, and warn where rows depend on each other."""
+    if isinstance(unit, Unit) and unit.gate == GATES.get(unit.gate.name):
+        return
+    x = torch.linspace(-1, 1, 6 * d_in, dtype=torch.float64).reshape(6, d_in).sin()
+    with torch.random.fork_rng(devices=[]):
+        net = unit.network(width, d_in, d_out)
+        try:
+            y = net(x)
+            parts = torch.cat([net(x[:4]), net(x[4:])])
+            if isinstance(unit, Unit):  # solvers begin without neurons
+                unit.neuron(*[x[:, :0]] * (unit.factors + 1))
+            torch.autograd.grad(y.sum(), [p for p in net.parameters() if p.requires_grad], allow_unused=True)
+            assert y.shape == (6, d_out), f"it gave {tuple(y.shape)}"
+        except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+            raise GatelabError(
+                f"a network of {unit.name!r} does not map rows (6, {d_in}) to (6, {d_out}) ({type(error).__name__}: "
+                f"{error}); give a function of torch tensors, without numpy, whose value has their shape, or a class "
+                "whose modules map (N, d_in) to (N, d_out)"
+            ) from error
+    moved = (y - parts).abs().max().item()
+    if not moved <= 1e-9 * (1 + y.abs().max().item()):
+        warnings.warn(
+            f"the unit {unit.name!r} computes a row from the other rows of its batch, or at random: a row moves by "
+            f"{moved:.2g} when it is evaluated with fewer, so that errors on other rows say nothing; see gl.check_unit",
+            UserWarning,
+            stacklevel=3,
+        )

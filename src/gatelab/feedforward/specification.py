@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gatelab.errors import whole_number
+from gatelab.errors import GatelabError, whole_number
 
 POWERS = {"relu": 1, "relu2": 2, "relu3": 3}
 """The k of the gates that are truncated powers relu(z)^k."""
@@ -60,7 +60,7 @@ def spline_order(degree: int | None, factors: int) -> int | None:
 
 def parameter_count(factors: int, width: int, d_in: int = 1, d_out: int = 1, bias: bool = True) -> int:
     """P = (d_in (q+1) + d_out + (q+1)) n + d_out; without biases only the products with n remain."""
-    lines = factors + 1
+    lines, d_in, d_out = factors + 1, whole_number("d_in", d_in, 1), whole_number("d_out", d_out, 1)
     per_neuron = d_in * lines + d_out + lines * bias
     return per_neuron * check_width(width) + d_out * bias
 
@@ -68,3 +68,11 @@ def parameter_count(factors: int, width: int, d_in: int = 1, d_out: int = 1, bia
 def check_width(width: Any) -> int:
     """The width as an int, refused unless it is a whole number of neurons."""
     return whole_number("width", width, 1, of="neurons")
+
+
+def check_widths(widths: Any) -> list[int]:
+    """Widths as ints, from whatever can be gone through."""
+    values = list(widths) if isinstance(widths, Iterable) else []
+    if not values:
+        raise GatelabError(f"widths is {widths!r}; give at least one number of neurons, such as [8, 16, 32]")
+    return [check_width(width) for width in values]

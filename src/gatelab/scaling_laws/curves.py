@@ -6,15 +6,15 @@ A fit is a run of a sweep where it can be described by plain values, and is comp
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import joblib
 import numpy as np
@@ -29,9 +29,9 @@ from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
 from gatelab.feedforward.registry import describe as describe_unit
 from gatelab.feedforward.registry import restore as restore_unit
+from gatelab.feedforward.specification import check_widths
 from gatelab.scaling_laws.result import Flag, Point, Scaling
 from gatelab.scaling_laws.slopes import ABOVE, limit, noise_of, noise_rmse, set_by_noise
 from gatelab.solve import fit
@@ -39,6 +39,7 @@ from gatelab.solve.constructions import contains
 from gatelab.solve.files import packed, restored_network
 from gatelab.solve.fits import check_fit
 from gatelab.sweep import Backend, Record, Run, RunOutcome, Store, map_runs
+from gatelab.sweep.backends import check_backend, check_hours
 
 # Training errors that differ by less than this share are the same.
 _EQUAL = 1e-9
@@ -91,14 +92,8 @@ def fit_one(
     if start is not None:
         how["start"] = restored_start(start, target)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
-    metrics = {
-        "parameters": result.parameters,
-        "train_rmse": result.train_rmse,
-        "test_rmse": result.test_rmse,
-        "status": str(result.status),
-        "solver": result.solver,
-        "steps": result.steps,
-    }
+    names = ("parameters", "train_rmse", "test_rmse", "status", "solver", "steps")
+    metrics = {name: getattr(result, name) for name in names} | {"status": str(result.status)}
     if "import" in unit:
         # A file cannot hold code of a user's own: the parameters alone are kept.
         state = {name: value.detach().numpy() for name, value in result.network.state_dict().items()}
@@ -156,30 +151,24 @@ def scaling(
     """
     tasks, target, names = _tasks(units, problem, widths, seeds, solver)
     bounds = _Bounds.of(dict.fromkeys(u for u, _, _ in tasks), target, sorted({n for _, n, _ in tasks}))
-    workers = min(jobs or cores(), len(tasks))
-    seconds, began = None, time.monotonic()
-    if max_hours is not None:
-        seconds = 3600 * max_hours
+    workers = min(joblib.cpu_count() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
+    how: Backend = backend or ("serial" if workers == 1 else "processes")
+    check_backend(how, address)
+    check_hours(max_hours)
+    seconds = None if max_hours is None else 3600 * max_hours
+    end = math.inf if seconds is None else time.monotonic() + seconds
     points: dict[Key, Point] = {}
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
-        if store is not None or backend == "ray" or _plain(tasks, solver):
-            stored = _StoredFits(networks, target, bounds, _named(solver), options)
-            refits: Refits = stored
-            runs = {stored.run(task): task for task in tasks}
-            records = map_runs(
-                runs,
-                store=networks,
-                backend=backend or ("serial" if workers == 1 else "processes"),
-                jobs=workers,
-                retry_failed=retry_failed,
-                max_seconds=seconds,
-                address=address,
-            )
+        if store is not None or how == "ray" or _plain(tasks, solver):
+            refits = _StoredFits(networks, target, bounds, _named(solver), options)
+            runs = {refits.run(task): task for task in tasks}
+            limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
+            records = map_runs(runs, store=networks, backend=how, jobs=workers, **limits)
             arriving = _points(records, runs, bounds, keep_failures=store is not None)
         else:
-            unnamed = _UnnamedFits(bounds, solver, options)
-            refits, arriving = unnamed, unnamed.points(tasks, workers)
+            refits = _UnnamedFits(bounds, solver, options)
+            arriving = refits.points(tasks, 1 if how == "serial" else workers, end)
         for point in arriving:
             points[point.unit, point.width, point.seed] = point
             if report:
@@ -192,7 +181,6 @@ def scaling(
                 f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
             )
         if not options.get("ridge"):
-            end = math.inf if seconds is None else began + seconds
             points = nested(tasks, points, _refitting(refits, target, solver, options, end))
     rank = {name: i for i, name in enumerate(names)}
     return Scaling(target.name, tuple(sorted(points.values(), key=lambda p: (rank[p.unit], p.width, p.seed))))
@@ -232,21 +220,19 @@ Key = tuple[str, int, int]
 def _tasks(
     units: Iterable[AnySpec] | str, problem: Any, widths: Sequence[int], seeds: int, solver: Any
 ) -> tuple[list[Task], Problem, list[str]]:
-    if isinstance(units, str) or callable(units):
+    if isinstance(units, str) or callable(units) or not isinstance(units, Iterable):
         units = [units]
     chosen = [as_unit(u) for u in units]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
         raise GatelabError(f"units must have different names, got {', '.join(names)}")
-    if not chosen or not len(widths):
-        raise GatelabError("give at least one unit and one width")
-    whole_number("seeds", seeds, 1)
-    target = as_problem(problem)
-    sizes = sorted({check_width(w) for w in widths})
+    if not chosen:
+        raise GatelabError("units is empty; give at least one unit, such as ['mlp', 'glu']")
+    count, target, sizes = whole_number("seeds", seeds, 1), as_problem(problem), sorted(set(check_widths(widths)))
     for u in chosen:
         check_fit(u, target, sizes[-1], solver)
     # Wide networks first: the last to finish are then short ones and no core waits.
-    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(seeds)], target, names
+    return [(u, n, s) for n in reversed(sizes) for u in chosen for s in range(count)], target, names
 
 
 def _named(solver: Any) -> str:
@@ -285,7 +271,9 @@ class _Bounds:
         if bound > 0:
             ratio = test / bound
         flag: Flag = ""
-        if status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
+        if status == "failed":
+            flag = "failed"
+        elif status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
             flag = "floor"
         elif 2 * parameters >= problem.train.n * problem.d_out:
             flag = "interpolation"
@@ -294,34 +282,15 @@ class _Bounds:
         elif ratio > ABOVE:
             flag = "optimiser"
         return Point(
-            unit=unit,
-            width=width,
-            parameters=parameters,
-            seed=seed,
-            train_rmse=train,
-            test_rmse=test,
-            limit=bound,
-            ratio=ratio,
-            flag=flag,
-            status=status,
-            seconds=seconds,
-        )
+            unit=unit, width=width, parameters=parameters, seed=seed, train_rmse=train, test_rmse=test, limit=bound,
+            ratio=ratio, flag=flag, status=status, seconds=seconds,
+        )  # fmt: skip
 
     def failure(self, unit: AnyUnit, width: int, seed: int, seconds: float) -> Point:
         """The point of a fit that did not end."""
-        return Point(
-            unit=unit.name,
-            width=width,
-            parameters=unit.parameter_count(width, self.problem.d_in, self.problem.d_out),
-            seed=seed,
-            train_rmse=np.nan,
-            test_rmse=np.nan,
-            limit=self.limits[unit.name][width],
-            ratio=np.nan,
-            flag="failed",
-            status="failed",
-            seconds=seconds,
-        )
+        parameters = unit.parameter_count(width, self.problem.d_in, self.problem.d_out)
+        metrics = {"parameters": parameters, "train_rmse": np.nan, "test_rmse": np.nan, "status": "failed"}
+        return self.point(unit.name, width, seed, metrics, seconds)
 
 
 def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, keep_failures: bool) -> Iterator[Point]:
@@ -337,18 +306,6 @@ def _points(records: Iterable[Record], runs: dict[Run, Task], bounds: _Bounds, k
             if name.endswith("GatelabError"):
                 raise GatelabError(message)
             raise RuntimeError(f"a fit failed\n\n{text}")
-
-
-class Refits(Protocol):
-    """The fits of a study: their networks, and fits that begin with one of them."""
-
-    def network(self, task: Task) -> Network:
-        """The network of a fit that has ended."""
-        ...
-
-    def refit(self, task: Task, start: Network) -> Point:
-        """The point of a fit that begins with a network, which `network` then gives if it is the better one."""
-        ...
 
 
 @dataclass(eq=False)
@@ -396,15 +353,16 @@ class _UnnamedFits:
     options: dict[str, Any]
     networks: dict[Key, Any] = field(default_factory=dict)
 
-    def points(self, tasks: list[Task], workers: int) -> Iterator[Point]:
-        """The points of all fits, as they end."""
+    def points(self, tasks: list[Task], workers: int, end: float) -> Iterator[Point]:
+        """The points of the fits, as they end; none is begun after the end."""
         fit_task = partial(fit_here, problem=self.bounds.problem, solver=self.solver, options=self.options)
+        timely = takewhile(lambda _: time.monotonic() <= end, tasks)
         if workers == 1:
-            results: Any = map(fit_task, tasks)
+            results: Any = map(fit_task, timely)
         else:
             with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-                parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-                results = parallel(joblib.delayed(fit_task)(task) for task in tasks)
+                parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="n_jobs")
+                results = parallel(joblib.delayed(fit_task)(task) for task in timely)
         for key, metrics, seconds, network in results:
             self.networks[key] = network
             unit, width, seed = key
@@ -417,10 +375,8 @@ class _UnnamedFits:
 
     def refit(self, task: Task, start: Network) -> Point:
         """The point of a fit that begins with a network, computed here."""
-        options = {**self.options, "start": start}
-        key, metrics, seconds, network = fit_here(
-            task, problem=self.bounds.problem, solver=self.solver, options=options
-        )
+        how = {"problem": self.bounds.problem, "solver": self.solver, "options": {**self.options, "start": start}}
+        key, metrics, seconds, network = fit_here(task, **how)
         self.networks[key] = network
         return self.bounds.point(*key, metrics, seconds)
 
@@ -428,7 +384,9 @@ class _UnnamedFits:
 Refit = Callable[[Task, Task], Point | None]
 
 
-def _refitting(refits: Refits, problem: Problem, solver: Any, options: Mapping[str, Any], end: float) -> Refit:
+def _refitting(
+    refits: _StoredFits | _UnnamedFits, problem: Problem, solver: Any, options: Mapping[str, Any], end: float
+) -> Refit:
     """How a task is fitted again from the network of another; None where the solver has no start, or time is over."""
 
     def refit(task: Task, source: Task) -> Point | None:
@@ -510,10 +468,3 @@ def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, f
         if problem.f is not None:
             raise
         return dict.fromkeys(widths, np.nan)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -18,7 +18,7 @@ from gatelab.arrays import Array
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
-from gatelab.statistics import LEVEL, Interval
+from gatelab.statistics import LEVEL, Interval, check_level
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -296,15 +296,9 @@ def fit_law(
     if np.abs(value[:3][np.isfinite(value[:3])]).max() > _LARGEST_LOG:
         raise GatelabError("a constant of the law is beyond what a float holds; give P, D and L in other units")
     residual = log_law(logs, row[None])[0][0] - logs.y
-    return Law(
-        **_constants(value[None])[0],
-        intervals=_intervals(many, level),
-        rmse=float(np.sqrt(np.mean(residual**2))),
-        points=len(cell),
-        level=level,
-        data=data,
-        draws=many,
-    )
+    rmse = float(np.sqrt(np.mean(residual**2)))
+    facts = {"rmse": rmse, "points": len(cell), "level": level, "data": data, "draws": many}
+    return Law(**_constants(value[None])[0], intervals=_intervals(many, level), **facts)
 
 
 def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float) -> tuple[Array, Array, Array]:
@@ -332,8 +326,7 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
     if not (np.isfinite(delta) and delta > 0):
         raise GatelabError(f"delta is {delta}; give a positive number, such as 1e-3")
     whole_number("bootstrap", bootstrap, 0)
-    if not 0 < level < 1:
-        raise GatelabError(f"level is {level}; give a share between 0 and 1, such as 0.95")
+    check_level(level)
     return p, d, loss
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gatelab.display import counted, one_line, shorten
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import unit as as_unit
 from gatelab.plotting import Curve, scaling_figure
 from gatelab.scaling_laws.slopes import Aggregate, Slope, local_slopes, slope
@@ -109,6 +109,8 @@ class Scaling:
         flagged: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sizes (k,) and test errors (k, seeds) of a unit; points left out are NaN unless `flagged`."""
+        if against not in AXES:
+            raise unknown_name("size", str(against), AXES)
         mine = [p for p in self.points if p.unit == unit and (widths is None or widths[0] <= p.width <= widths[1])]
         if not mine:
             raise GatelabError(f"no point of unit {unit!r} in that range; the study has {', '.join(self.units)}")
@@ -152,17 +154,9 @@ class Scaling:
                 for aggregate in ("best", "median"):
                     options = {"against": against, "aggregate": aggregate}
                     s = self.slope_or_none(name, **options, widths=widths, flagged=flagged) or _NO_SLOPE
-                    rows.append(
-                        {
-                            "unit": name,
-                            **options,
-                            "slope": s.value,
-                            "low": s.low,
-                            "high": s.high,
-                            "widths": s.points,
-                            "left_out": sum(bool(p.flag) and not flagged for p in inside),
-                        }
-                    )
+                    left_out = sum(bool(p.flag) and not flagged for p in inside)
+                    interval = {"slope": s.value, "low": s.low, "high": s.high}
+                    rows.append({"unit": name, **options, **interval, "widths": s.points, "left_out": left_out})
         return pd.DataFrame(rows)
 
     def slope_or_none(self, unit: str, **options: Any) -> Slope | None:
@@ -175,7 +169,7 @@ class Scaling:
     def local_slopes(self, unit: str, *, against: Against = "n", window: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Sizes and local slopes of the best-of-seeds curve, all points included."""
         sizes, errors = self.best(unit, against=against)
-        return sizes, local_slopes(sizes, errors, window=window)
+        return sizes, local_slopes(sizes, np.where(errors > 0, errors, np.nan), window=window)
 
     def ratio(self, unit: str, width: int) -> float:
         """Test RMSE over the limit of the best seed at that width."""
@@ -258,23 +252,14 @@ def curves(
     for name in study.units:
         sizes, errors = study.curve(name, against=against, flagged=True)
         slope = study.slope_or_none(name, against=against, widths=widths, flagged=flagged)
-        note = "too few points for a slope"
-        if slope:
-            note = f"slope {slope}"
+        note = f"slope {slope}" if slope else "too few points for a slope"
         published = (paper or {}).get((name, against))
         if published is not None:
             published = f"{published:.2f}"
-        curve = Curve(
-            label=name,
-            sizes=sizes,
-            errors=errors,
-            fitted=_in_slope(study, name, widths, flagged),
-            limit=_limits(study, name),
-            note=note,
-            paper=published,
-            reference=_crosses(study, name, against, (reference or {}).get(name, {})),
-        )
-        all_curves.append(curve)
+        fitted, limit = _in_slope(study, name, widths, flagged), _limits(study, name)
+        crosses = _crosses(study, name, against, (reference or {}).get(name, {}))
+        shown = {"fitted": fitted, "limit": limit, "note": note, "paper": published, "reference": crosses}
+        all_curves.append(Curve(label=name, sizes=sizes, errors=errors, **shown))
     return all_curves
 
 
@@ -286,7 +271,8 @@ def local_curves(study: Scaling, reach: float = 1.5) -> list[tuple[str, np.ndarr
     """
     all_curves = []
     for name in study.units:
-        log_n, log_e = map(np.log, study.best(name))
+        sizes, errors = study.best(name)
+        log_n, log_e = np.log(sizes[errors > 0]), np.log(errors[errors > 0])
         middles, slopes = [], []
         for i, centre in enumerate(log_n):
             near = np.abs(log_n - centre) <= np.log(reach)
@@ -320,9 +306,7 @@ def _in_slope(study: Scaling, name: str, widths: tuple[int, int] | None, flagged
 def _limits(study: Scaling, name: str) -> np.ndarray | None:
     by_width = {p.width: p.limit for p in study.points if p.unit == name}
     values = np.array([by_width[w] for w in sorted(by_width)])
-    if not np.isfinite(values).any():
-        return None
-    return values
+    return values if np.isfinite(values).any() else None
 
 
 def _crosses(

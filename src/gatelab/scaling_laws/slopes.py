@@ -1,15 +1,15 @@
 """Slopes with intervals, and what they are measured against: the free-knot limit, the noise of the data, splines.
 
 A slope is a fit, so it has an interval; some points do not belong in it. Points are (size, error) with several seeds a
-size. The bootstrap resamples sizes and, within each size, seeds; the interval therefore covers the scatter about the
-line as well as the luck of the seeds.
+size, of which the best or the median counts. The interval is Student's, from the scatter about the line: two numbers
+are fitted, so k sizes leave k - 2 degrees of freedom, and fewer than four sizes give no interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.interpolate import make_lsq_spline
@@ -19,15 +19,17 @@ from gatelab.data import problem as as_problem
 from gatelab.data.checks import require_range
 from gatelab.data.registry import AnyProblem
 from gatelab.display import counted, one_line
-from gatelab.errors import GatelabError, check_seed, whole_number
+from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
-from gatelab.statistics import LEVEL, Interval, percentile_interval, resampled
+from gatelab.statistics import LEVEL, Interval, check_level, t_reach
 from gatelab.theory import estimation_rmse, free_knot_rmse, noise_of_data, norm_of_data, norm_of_function
 from gatelab.theory.limits import sigma
 
 Aggregate = Literal["best", "median"]
+# Fewer sizes leave one degree of freedom or none: an interval of them would be 13 standard errors wide, or invented.
+LEAST_SIZES = 4
 # Training, or noise, has a say where the error is so many times what it would be without.
 ABOVE = 1.1
 
@@ -36,11 +38,13 @@ ABOVE = 1.1
 class Slope(Interval):
     """A log-log slope: an `Interval`, with the intercept in error ~ exp(intercept) size^slope.
 
-    `value` is the slope, `low` and `high` are the ends of its bootstrap interval, nan where two sizes or fewer made it,
+    `value` is the slope, `low` and `high` are the ends of its t-interval, nan where fewer than four sizes made it,
     `level` is the probability that the interval was made for, and `points` the number of sizes.
 
     >>> print(Slope(-2.1, -2.25, -1.951, intercept=0.5, points=9))
     -2.10 [-2.25, -1.95]
+    >>> Slope(-2.1, np.nan, np.nan, intercept=0.5, points=3)
+    Slope(-2.10, of 3 sizes, no interval below four)
     """
 
     # A dataclass cannot know that the level, which has a default, is given by its name alone.
@@ -49,64 +53,72 @@ class Slope(Interval):
     level: float = field(default=LEVEL, kw_only=True)
 
     def __repr__(self) -> str:
-        return one_line(self, f"{self}, of {counted(self.points, 'size')}")
+        return one_line(
+            self, f"{self}, of {counted(self.points, 'size')}" + ", no interval below four" * (not self.known)
+        )
 
     def __format__(self, form: str) -> str:
         return super().__format__(form or ".2f")
 
 
-def slope(
-    sizes: np.ndarray,
-    errors: np.ndarray,
-    *,
-    aggregate: Aggregate = "best",
-    level: float = LEVEL,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> Slope:
-    """The log-log slope of errors against sizes, with its bootstrap interval.
+def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best", level: float = LEVEL) -> Slope:
+    """The log-log slope of errors against sizes, with its t-interval.
+
+    The interval holds the true slope with probability `level` where the logarithms of errors scatter alike and
+    independently about a line. A curve that bends has larger residuals, and so a wider interval.
 
     Args:
         sizes: the numbers of neurons or parameters.
-        errors: (sizes,) or (sizes, seeds); NaN marks an error that is left out.
+        errors: (sizes,) or (sizes, seeds), above 0; NaN marks an error that is left out.
         aggregate: what stands for the seeds of a size, "best" or "median".
-        level: the share of the resamples between the ends of the interval.
-        resamples: how many are drawn.
-        seed: of the draws.
+        level: the probability that the interval holds the slope.
 
     Returns:
-        The slope; of two sizes the ends of its interval are NaN.
+        The slope; below four sizes the ends of its interval are NaN.
 
     >>> n = np.arange(10, 60)
     >>> str(slope(n, 3.0 * n[:, None] ** -2.0))
     '-2.00 [-2.00, -2.00]'
     """
-    errors = np.atleast_2d(np.asarray(errors, float).T).T
-    measured = np.isfinite(errors).any(axis=1)
-    if measured.sum() < 2:
-        raise GatelabError(f"a slope needs two sizes or more, {measured.sum()} are left after exclusions")
-    log_n, log_e = np.log(np.asarray(sizes, float)[measured]), np.log(errors[measured])
-    value, intercept = lines_through(log_n[None], aggregated(log_e, aggregate)[None])
-    generator = np.random.default_rng(check_seed(seed))
-    rows = resampled(len(log_n), whole_number("resamples", resamples, 1), generator)
-    columns = generator.integers(log_e.shape[1], size=(resamples, len(log_n), log_e.shape[1]))
-    drawn = np.take_along_axis(log_e[rows], columns, axis=2)
-    # A resample may draw only seeds that were left out, or one size alone: neither has a slope.
-    values = aggregated(drawn, aggregate)
-    usable = np.isfinite(values).all(axis=1) & (np.ptp(log_n[rows], axis=1) > 0)
-    slopes, _ = lines_through(log_n[rows[usable]], values[usable])
-    if measured.sum() == 2:
-        # Every resample of two points has the same line: that would be an interval of width zero, not a certain slope.
-        slopes = slopes[:0]
-    interval = percentile_interval(float(value[0]), slopes, level)
-    return Slope(
-        interval.value,
-        interval.low,
-        interval.high,
-        intercept=float(intercept[0]),
-        points=int(measured.sum()),
-        level=level,
-    )
+    check_level(level)
+    log_n, log_e = _logarithms(sizes, errors, aggregate)
+    measured, reach = np.isfinite(log_e), np.nan
+    log_n, log_e = log_n[measured], log_e[measured]
+    different = len(np.unique(log_n))
+    if different < 2:
+        raise GatelabError(f"a slope needs two sizes or more, {different} are left after exclusions")
+    (value,), (intercept,) = lines_through(log_n[None], log_e[None])
+    if different >= LEAST_SIZES:
+        freedom = len(log_n) - 2
+        left = log_e - intercept - value * log_n
+        error = np.sqrt(left @ left / freedom) / np.linalg.norm(log_n - log_n.mean())
+        reach = t_reach(level, freedom) * float(error)
+    value, points = float(value), len(log_n)
+    return Slope(value, value - reach, value + reach, intercept=float(intercept), points=points, level=level)
+
+
+def _logarithms(sizes: Any, errors: Any, aggregate: Aggregate = "best") -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the sizes and of one error a size, NaN where it is left out."""
+    if aggregate not in get_args(Aggregate):
+        raise unknown_name("aggregate", str(aggregate), get_args(Aggregate))
+    try:
+        n, e = np.asarray(sizes, float), np.atleast_2d(np.asarray(errors, float).T).T
+    except (TypeError, ValueError):
+        raise GatelabError(
+            "sizes and errors of a slope are arrays of numbers; give (k,) and (k,) or (k, seeds)"
+        ) from None
+    if n.ndim != 1 or e.ndim != 2 or len(n) != len(e):
+        raise GatelabError(
+            f"sizes have the shape {np.shape(sizes)} and errors {np.shape(errors)}; "
+            "give an error, or a row of seeds, a size"
+        )
+    for what, values, wrong in (("a size", n, ~(np.isfinite(n) & (n > 0))), ("an error", e, e <= 0)):
+        if wrong.any():
+            raise GatelabError(
+                f"{what} is {values[wrong][0]:g}; a slope is one of logarithms: give numbers above 0, and NaN for an "
+                "error that is to be left out"
+            )
+    return np.log(n), aggregated(np.log(e), aggregate)
 
 
 def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
@@ -127,13 +139,13 @@ def corrected_slope(sizes: np.ndarray, errors: np.ndarray) -> float:
     >>> round(plain, 2), round(corrected, 2)
     (-3.9, -4.0)
     """
-    n, best = np.asarray(sizes, float), np.atleast_2d(np.asarray(errors, float).T).T
-    best = np.exp(aggregated(np.log(best), "best"))
-    measured = np.isfinite(best)
-    if measured.sum() < 4:
-        raise GatelabError(f"a corrected slope needs four sizes or more, {measured.sum()} are left after exclusions")
-    design = np.stack((np.ones(measured.sum()), np.log(n[measured]), 1 / n[measured]), axis=1)
-    return float(np.linalg.lstsq(design, np.log(best[measured]), rcond=None)[0][1])
+    log_n, log_e = _logarithms(sizes, errors)
+    measured = np.isfinite(log_e)
+    log_n = log_n[measured]
+    if len(np.unique(log_n)) < 4:
+        raise GatelabError(f"a corrected slope needs four sizes or more, {len(log_n)} are left after exclusions")
+    design = np.stack((np.ones(len(log_n)), log_n, np.exp(-log_n)), axis=1)
+    return float(np.linalg.lstsq(design, log_e[measured], rcond=None)[0][1])
 
 
 def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> np.ndarray:
@@ -150,13 +162,13 @@ def local_slopes(sizes: np.ndarray, errors: np.ndarray, *, window: int = 5) -> n
     >>> local_slopes(np.array([1, 2, 4, 8, 16]), np.array([1, 1 / 4, 1 / 16, 1 / 64, 1 / 256.0])).round(6)
     array([-2., -2., -2., -2., -2.])
     """
-    log_n, log_e = np.log(np.asarray(sizes, float)), np.log(np.asarray(errors, float))
+    log_n, log_e = _logarithms(sizes, errors)
     out = np.full(len(log_n), np.nan)
-    reach = window // 2
+    reach = whole_number("window", window, 2) // 2
     for i in range(len(log_n)):
         near = slice(max(0, i - reach), i + reach + 1)
         ok = np.isfinite(log_e[near])
-        if ok.sum() >= 2:
+        if len(np.unique(log_n[near][ok])) >= 2:
             out[i] = lines_through(log_n[near][ok][None], log_e[near][ok][None])[0][0]
     return out
 
@@ -269,7 +281,7 @@ def spline_baseline(degree: int, problem: AnyProblem, nodes: int) -> tuple[float
     target = as_problem(problem)
     if degree not in (1, 2, 3):
         raise GatelabError(f"degree is {degree}; the baselines are splines of degree 1, 2 and 3")
-    whole_number("nodes", nodes, 2)
+    nodes = whole_number("nodes", nodes, 2)
     if target.interval is None:
         raise GatelabError(f"splines need one input, problem {target.name!r} has {target.d_in}")
     a, b = target.interval

@@ -85,7 +85,7 @@ def compare(
         if name not in FileColumns.__annotations__:
             raise TypeError(f"compare() got an unexpected keyword argument {name!r}")
     chosen = chosen_units(units)
-    whole_number("seeds", seeds, 1)
+    seeds = whole_number("seeds", seeds, 1)
     # All that can be wrong is told before the fits, which take long.
     loss, features, d_model = check_loss(loss), check_features(features), costs.check_model(d_model)
     if device is None and torch.cuda.is_available():

@@ -24,6 +24,7 @@ import torch
 from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
+from gatelab.data.checks import checked_interval
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
@@ -74,18 +75,15 @@ def construct(
     chosen = as_unit(unit)
     if not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2):
         raise GatelabError(f"there are constructions for mlp, glu and gqu, not for {chosen.name!r}")
-    least = max(chosen.factors, 1)
-    if check_width(width) < least:
+    least, width = max(chosen.factors, 1), check_width(width)
+    if width < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")
     # Some twenty arrays of one number a neuron: knots, values, derivatives, lines and the network.
     check_memory(8 * 20 * width, f"a construction of {width} neurons", "give a smaller width")
-    options = {}
-    if interval is not None and not isinstance(f, Problem):
-        options["interval"] = interval
-    target = as_problem(f, **options)
+    target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
-    (a, b), order = target.interval, chosen.factors + 2
+    (a, b), order = checked_interval(target.interval if interval is None else interval), chosen.factors + 2
     cells = width - (chosen.factors == 2)
     h = (b - a) / cells
     nodes = np.linspace(a, b, cells + 1)

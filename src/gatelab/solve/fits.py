@@ -23,7 +23,8 @@ from gatelab.display import ProgressLike, counted, one_line, part_of, reporting,
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.definition import check_width
+from gatelab.feedforward.definition import check_rows, check_width
+from gatelab.feedforward.specification import check_widths
 from gatelab.solve.files import write
 from gatelab.solve.solution import Solution, Status, check_fit_memory
 from gatelab.solve.solvers import SOLVERS, Solver
@@ -31,6 +32,9 @@ from gatelab.solve.solvers.varpro import varpro_many
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Test errors so many times the training error are the work of overfitting, not of the solver.
+OVERFITTED = 2.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,18 @@ class Fit:
             f"{self.status} in {counted(self.steps, 'step')}",
         )
 
+    @property
+    def advice(self) -> str:
+        """What to do next, in a sentence: against overfitting, where test rows say so, else as the status has it."""
+        # At the rounding of float64 both errors are noise.
+        times = self.test_rmse / max(self.train_rmse, 1e-300)
+        if times <= (1000 * OVERFITTED if self.status is Status.FLOOR else OVERFITTED):
+            return self.status.advice
+        return (
+            f"overfitted: the test error is {times:.2g} times the training error; give more training rows, fewer"
+            " neurons (a smaller width), or a ridge (solver='varpro', ridge=1e-3)"
+        )
+
     def predict(self, x: Any) -> np.ndarray:
         """The targets at rows x, both in the units in which the data came, whether or not they were standardised.
 
@@ -107,11 +123,8 @@ class Fit:
                 )
             x = x[list(self.columns)]
         if np.isscalar(x):
-            rows = matrix([x], "x")
-        elif getattr(x, "ndim", None) == 0:
-            rows = matrix(x.reshape(1), "x")
-        else:
-            rows = matrix(x, "x")
+            x = np.asarray(x)
+        rows = matrix(x.reshape(1) if getattr(x, "ndim", 1) == 0 else x, "x")
         if rows.shape[1] != self.d_in:
             raise GatelabError(
                 f"x has the shape {tuple(np.shape(x))} and the network has {self.d_in} input{'s' * (self.d_in != 1)}; "
@@ -152,7 +165,7 @@ class Fit:
             ("training RMSE", f"{self.train_rmse:.3e}"),
             ("parameters", str(self.parameters)),
             ("solver", f"{self.solver}, {counted(self.steps, 'step')}, seed {self.seed}"),
-            ("status", f"{self.status}: {self.status.advice}"),
+            ("status", f"{self.status}: {self.advice}"),
             ("time", f"{self.seconds:.2f} s"),
         ]
         return html(f"{self.unit} of width {self.width}, fitted to {self.problem}", rows, figure=self.plot())
@@ -162,7 +175,7 @@ class Fit:
         names = ("unit", "problem", "width", "parameters", "solver", "seed", "train_rmse", "test_rmse", "test_rmse_raw")
         return {name: getattr(self, name) for name in names} | {
             "status": str(self.status),
-            "advice": self.status.advice,
+            "advice": self.advice,
             "steps": self.steps,
             "seconds": self.seconds,
         }
@@ -202,8 +215,9 @@ def fit(
     ('converged', True)
     """
     chosen, target = as_unit(unit), as_problem(problem)
-    first, count = check_seed(seed), whole_number("seeds", seeds, 1)
+    first, count, width = check_seed(seed), whole_number("seeds", seeds, 1), check_width(width)
     name, run = check_fit(chosen, target, width, solver)
+    check_rows(chosen, width, target.d_in, target.d_out)
     check_options(name, run, options)
     began = time.perf_counter()
     best: tuple[float, int, Solution] | None = None
@@ -231,25 +245,14 @@ def _as_fit(
         # In the target's own units; of several outputs each in its own.
         raw_residual = raw_residual * problem.scales.y.deviation
     return Fit(
-        unit=unit.name,
-        problem=problem.name,
-        width=width,
+        unit=unit.name, problem=problem.name, width=width, solver=solver, seed=seed, network=solution.network,
         parameters=unit.parameter_count(width, problem.d_in, problem.d_out),
-        solver=solver,
-        seed=seed,
-        network=solution.network,
         train_rmse=rmse(solution.network, problem.train.x, problem.train.y),
         test_rmse=rmse(solution.network, problem.test.x, problem.test.y),
         test_rmse_raw=math.sqrt(float(np.mean(np.square(raw_residual)))),
-        status=solution.status,
-        steps=solution.steps,
-        seconds=seconds,
-        history=solution.history,
-        d_in=problem.d_in,
-        scales=problem.scales,
-        columns=problem.columns,
-        targets=problem.targets,
-    )
+        status=solution.status, steps=solution.steps, seconds=seconds, history=solution.history,
+        d_in=problem.d_in, scales=problem.scales, columns=problem.columns, targets=problem.targets,
+    )  # fmt: skip
 
 
 def fit_many(
@@ -281,12 +284,11 @@ def fit_many(
     """
     chosen, target = as_unit(unit), as_problem(problem)
     first, count = check_seed(seed), whole_number("seeds", seeds, 1)
-    if not len(widths):
-        raise GatelabError("widths is empty; give one or more numbers of neurons")
-    for width in widths:
+    members = [(width, s) for width in check_widths(widths) for s in range(first, first + count)]
+    for width in dict.fromkeys(width for width, _ in members):
         check_fit(chosen, target, width, "varpro")
+    check_rows(chosen, members[0][0], target.d_in, target.d_out)
     check_options("varpro", varpro_many, options)
-    members = [(int(w), s) for w in widths for s in range(first, first + count)]
     began = time.perf_counter()
     with reporting(progress, f"fitting {chosen.name}") as report:
         solutions = varpro_many(chosen, target.train.x, target.train.y, members, progress=report, **options)
@@ -312,7 +314,7 @@ def check_fit(unit: AnyUnit, problem: Problem, width: int, solver: str | Solver)
     for data in (problem.train, problem.test):
         require_range(data.x, data.y)
     values, sizes = problem.train.n * problem.d_out, (problem.d_in, problem.d_out)
-    parameters = unit.parameter_count(check_width(width), *sizes)
+    parameters = unit.parameter_count(width, *sizes)
     if parameters > values:
         first, second = (unit.parameter_count(n, *sizes) for n in (1, 2))
         widest = 1 + (values - first) // max(second - first, 1)
@@ -372,5 +374,5 @@ def _resolve(solver: str | Solver, unit: AnyUnit, problem: Problem) -> tuple[str
         if problem.d_in == problem.d_out == 1 and problem.interval is not None and unit.gate_power is not None:
             solver = "knots"
     if solver not in SOLVERS:
-        raise unknown_name("solver", solver, ("auto", *SOLVERS))
+        raise unknown_name("solver", str(solver), ("auto", *SOLVERS))
     return solver, SOLVERS[solver]

@@ -42,6 +42,7 @@ class Status(StrEnum):
     STALLED = "stalled"
     FLOOR = "floor"
     BUDGET = "budget"
+    DIVERGED = "diverged"
 
     @property
     def advice(self) -> str:
@@ -52,8 +53,10 @@ class Status(StrEnum):
 _ADVICE = {
     Status.CONVERGED: "a local optimum: more seeds may find a better one, more steps will not",
     Status.STALLED: "no step improves the loss but the gradient is not small: try another solver or start",
-    Status.FLOOR: "the training error is at the rounding of float64: a wider network cannot show less",
+    Status.FLOOR: "the training error is at the rounding of float64: a wider network cannot show less, unless the"
+    " targets are far from 0: subtract their mean, or give standardise=True",
     Status.BUDGET: "ran out of steps while still improving: give it more steps",
+    Status.DIVERGED: "the loss grew beyond that of the start: give a smaller learning rate (lr) or another start",
 }
 
 
@@ -62,7 +65,7 @@ class Solution:
     """What a solver returns.
 
     `network` is the one that it found, `status` how it ended, `history` the training RMSE after each step that led to
-    the network. A history has at least one entry. Stages that work on some of the rows give the RMSE on those.
+    the network, empty where the start is the best. Stages that work on some of the rows give the RMSE on those.
     """
 
     network: nn.Module
@@ -70,7 +73,8 @@ class Solution:
     history: tuple[float, ...]
 
     def __repr__(self) -> str:
-        return one_line(self, f"{self.status} in {counted(self.steps, 'step')}, training RMSE {self.history[-1]:.2g}")
+        reached = "".join(f", training RMSE {error:.2g}" for error in self.history[-1:])
+        return one_line(self, f"{self.status} in {counted(self.steps, 'step')}{reached}")
 
     @property
     def steps(self) -> int:
@@ -103,14 +107,8 @@ def start(unit: AnyUnit, problem: Problem, width: int, *, seed: int, init: str |
     x, y = tensors(problem)
     if isinstance(unit, ModuleUnit) and init not in (None, "own"):
         raise GatelabError(f"init is {init!r}, but {unit.name!r} is a class that initialises itself; leave init out")
-    net = unit.network(
-        width,
-        x.shape[1],
-        y.shape[1],
-        seed=check_seed(seed),
-        init=init or default_init(unit, x.shape[1]),
-        interval=problem.interval or (float(x.min()), float(x.max())),
-    )
+    interval, init = problem.interval or (float(x.min()), float(x.max())), init or default_init(unit, x.shape[1])
+    net = unit.network(width, x.shape[1], y.shape[1], seed=check_seed(seed), init=init, interval=interval)
     loss = mean_square(net, x, y)
     if not math.isfinite(loss):
         raise GatelabError(

@@ -164,14 +164,8 @@ def ends(low: float, high: float, form: str = ".3g") -> str:
 
 
 def slope_ends(line: Slope) -> str:
-    """The interval of a slope; a line through two points has none.
-
-    >>> slope_ends(Slope(-2.0, -2.1, -1.9, 0.0, 5)), slope_ends(Slope(-2.0, -2.0, -2.0, 0.0, 2))
-    ('[-2.10, -1.90]', '')
-    """
-    if line.points <= 2:
-        return ""
-    return ends(line.low, line.high, ".2f")
+    """The interval of a slope; a line through three points or fewer has none."""
+    return line.ends(".2f")
 
 
 def slope_claim(

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Literal
 
@@ -145,8 +146,7 @@ def map_runs(
     >>> [record.metrics["rmse"] for record in map_runs(runs)]
     [1.0, 0.5]
     """
-    if backend not in BACKENDS:
-        raise unknown_name("backend", str(backend), BACKENDS)
+    check_backend(backend, address)
     for name, value in (("jobs", jobs), ("time_limit", time_limit), ("memory_limit", memory_limit)):
         if value is not None and not value > 0:
             raise GatelabError(f"{name} is {value}; give a positive number, or None for the default")
@@ -158,8 +158,8 @@ def map_runs(
 
         def pool() -> Pool:
             return RayPool(jobs, address, cpus_per_run, gpus_per_run, time_limit, memory_limit)
-    elif address is not None or gpus_per_run:
-        raise GatelabError(f"address and gpus_per_run are for Ray, but backend is {backend!r}; give backend='ray'")
+    elif gpus_per_run:
+        raise GatelabError(f"gpus_per_run is for Ray, but backend is {backend!r}; give backend='ray'")
     elif backend == "serial" and time_limit is None and memory_limit is None:
         pool = SerialPool
     else:
@@ -176,6 +176,20 @@ def map_runs(
         max_seconds = math.inf
     sweep = Sweep(_distinct(runs), store, pool, retry_failed, max_seconds, progress)
     return sweep.records()
+
+
+def check_backend(backend: str, address: str | None = None) -> None:
+    """Refuse a backend that is none, and the address of a cluster for one that has none."""
+    if backend not in BACKENDS:
+        raise unknown_name("backend", str(backend), BACKENDS)
+    if address is not None and backend != "ray":
+        raise GatelabError(f"address is for Ray, but backend is {backend!r}; give backend='ray'")
+
+
+def check_hours(max_hours: float | None) -> None:
+    """Refuse a limit that is none."""
+    if max_hours is not None and not (isinstance(max_hours, Real) and max_hours >= 0):
+        raise GatelabError(f"max_hours is {max_hours!r}; give a number of hours, 0 or more, or None for no limit")
 
 
 @dataclass(frozen=True, eq=False)

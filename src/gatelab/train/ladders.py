@@ -38,6 +38,7 @@ from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, 
 from gatelab.scaling_laws.ladder_losses import LadderAxis
 from gatelab.statistics import Interval, t_interval
 from gatelab.sweep import Backend, Record, Run, Store, map_runs
+from gatelab.sweep.backends import check_hours
 from gatelab.train.members import data_fingerprint
 from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
 from gatelab.train.rungs import TASK, Rung, computing, noted, read_text, rung_of
@@ -794,12 +795,6 @@ def trained(
         watched(Course(work.text, Path(notes), report)) as course,
     ):
         return climbed(climb, work, lrs, text, course)
-
-
-def check_hours(max_hours: float | None) -> None:
-    """Refuse a limit that is none."""
-    if max_hours is not None and not (isinstance(max_hours, Real) and max_hours >= 0):
-        raise GatelabError(f"max_hours is {max_hours!r}; give a number of hours, 0 or more, or None for no limit")
 
 
 def planned(

@@ -1,13 +1,15 @@
 """First-order training for comparison: Adam and L-BFGS on the whole batch, in float64.
 
 Both keep the best network they see. Converged means that the largest entry of the gradient has fallen to 1e-8
-of what it was at the start; a loss that is no longer finite, or no longer changes at all, is a stall.
+of what it was at the start; a loss that no longer changes at all is a stall, and one that is not finite, or larger
+in the end than at the start, has diverged.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -73,8 +75,8 @@ def adam(
     >>> fit.steps, fit.history[-1] < fit.history[0]
     (100, True)
     """
-    if not (math.isfinite(lr) and lr > 0):
-        raise GatelabError(f"lr is {lr}; give a finite learning rate above 0")
+    if not (isinstance(lr, Real) and 0 < lr < math.inf):
+        raise GatelabError(f"lr is {lr!r}; give a finite learning rate above 0")
     steps = whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     optimiser = torch.optim.Adam(net.parameters(), lr=lr)
@@ -114,15 +116,8 @@ def lbfgs(
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     # torch's own tolerances are absolute and would end a fit whose loss is small: the loop below decides.
     # With one iteration a call, the default max_eval would leave the line search without one evaluation.
-    optimiser = torch.optim.LBFGS(
-        net.parameters(),
-        max_iter=1,
-        max_eval=26,
-        history_size=_PAIRS,
-        line_search_fn="strong_wolfe",
-        tolerance_grad=0.0,
-        tolerance_change=0.0,
-    )
+    how = {"max_iter": 1, "max_eval": 26, "history_size": _PAIRS, "tolerance_grad": 0.0, "tolerance_change": 0.0}
+    optimiser = torch.optim.LBFGS(net.parameters(), line_search_fn="strong_wolfe", **how)
     return _descend(net, problem, steps, optimiser.step)
 
 
@@ -144,7 +139,7 @@ def _descend(
     def largest_gradient() -> float:
         return max((p.grad.abs().max().item() for p in net.parameters() if p.grad is not None), default=0.0)
 
-    best = loss = closure().item()
+    first = best = loss = closure().item()
     state, small = parameters(), _SMALL_GRADIENT * largest_gradient()
     status, history = Status.BUDGET, []
     for _ in range(steps):
@@ -152,7 +147,6 @@ def _descend(
         advance(closure)
         loss = closure().item()
         if not math.isfinite(loss):
-            status = Status.STALLED
             break
         history.append(loss**0.5)
         if loss < best:
@@ -163,6 +157,8 @@ def _descend(
         if loss == before:
             status = Status.STALLED
             break
+    if not loss <= first:
+        status = Status.DIVERGED
     net.load_state_dict(state)
     net.zero_grad()
     return Solution(net, status, tuple(history))

@@ -24,6 +24,7 @@ from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
+from gatelab.feedforward.definition import check_width
 from gatelab.linalg import splines
 from gatelab.solve.constructions import start_network
 from gatelab.solve.free_knots import (
@@ -148,7 +149,7 @@ def solve_knots(
             f"the knot solver needs one input and one output, problem {problem.name!r} has {problem.d_in} and "
             f"{problem.d_out}; use solver='varpro'"
         )
-    order = np.argsort(problem.train.x[:, 0], kind="stable")
+    order, width = np.argsort(problem.train.x[:, 0], kind="stable"), check_width(width)
     task = KnotTask(
         unit=unit,
         x=problem.train.x[order, 0],

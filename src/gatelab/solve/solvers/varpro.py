@@ -128,19 +128,8 @@ def solve_varpro(
             raise GatelabError(f"{chosen.name!r} is a class, which begins by itself; leave start out")
         how = _Course.of(starts, rounds, steps)
         return _solve_module(chosen, x, y, check_width(width), seed, how, _ridges(ridge, 1)[0])
-    (solution,) = varpro_many(
-        chosen,
-        x,
-        y,
-        [(width, seed)],
-        starts=starts,
-        rounds=rounds,
-        steps=steps,
-        ridge=ridge,
-        device=device,
-        start=start,
-        progress=progress,
-    )
+    how = {"starts": starts, "rounds": rounds, "steps": steps, "ridge": ridge, "device": device, "start": start}
+    (solution,) = varpro_many(chosen, x, y, [(width, seed)], **how, progress=progress)
     if start is None or ridge:
         return solution
     # The prior on large coefficients, and columns that coincide, may have cost what the start had.
@@ -505,16 +494,24 @@ def start_seed(seed: int, start: int) -> int:
 
 
 def _ridges(ridge: float | Sequence[float], members: int) -> list[float]:
-    values = np.broadcast_to(np.asarray(ridge, dtype=np.float64), (members,)).tolist()
+    try:
+        values = np.broadcast_to(np.asarray(ridge, dtype=np.float64), (members,)).tolist()
+    except (TypeError, ValueError):
+        values = [math.nan]
     if not all(math.isfinite(v) and v >= 0 for v in values):
-        raise GatelabError(f"ridge is {ridge!r}; give a finite number, 0 or more")
+        raise GatelabError(
+            f"ridge is {ridge!r}; give a finite number, 0 or more" + f", or {members} of them" * (members > 1)
+        )
     return values
 
 
 def _weights(weights: np.ndarray | None, members: int, n: int) -> np.ndarray | None:
     if weights is None:
         return None
-    w = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+    try:
+        w = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+    except (TypeError, ValueError):
+        w = np.empty(0)
     if w.shape not in {(1, n), (members, n)} or not np.isfinite(w).all() or (w < 0).any() or (w.sum(1) <= 0).any():
         raise GatelabError(
             f"weights have the shape {np.shape(weights)}; give ({n},) or ({members}, {n}) finite numbers, none "

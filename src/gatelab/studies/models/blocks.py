@@ -289,7 +289,8 @@ def run(request: Request) -> Outcome:
     rows = slopes_of(cells)
     notes.append(
         "Gated units have two thirds of the width of the others, and so as many parameters. The slope is that of the "
-        "root of the share of the variance that is left, against parameters; its interval resamples the sizes."
+        "root of the share of the variance that is left, against parameters; its interval is Student's, from the "
+        "scatter about the line."
     )
     tables = {"slopes": pd.DataFrame(rows), "cells": pd.DataFrame(cells)}
     return Outcome(draw(cells), tables, tuple(claims_of(cells, rows)), tuple(notes))

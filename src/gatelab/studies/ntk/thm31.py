@@ -128,7 +128,7 @@ class Track:
         return interval(self.values[what][size])
 
     def slope(self, what: str) -> Slope:
-        """Of the medians over seeds; the bootstrap draws sizes and seeds, so that it covers a bend as well."""
+        """Of the medians over seeds; the interval is that of the scatter about the line, of which a bend is a part."""
         return slope(self.walk.grown(), self.values[what], aggregate="median")
 
     def slope_of(self, who: str, what: str) -> float:

@@ -76,7 +76,7 @@ def rate_words(ours: Slope, rate: float) -> str:
     >>> rate_words(Slope(-0.5, -0.6, -0.3, 0, 5), -0.8)
     'flatter than'
     """
-    if ours.low <= rate <= ours.high:
+    if not ours.excludes(rate):
         return "not told from"
     if ours.value < rate:
         return "steeper than"
