@@ -488,8 +488,8 @@ def linearisation() -> Iterator[Held]:
     )
     yield Held(
         (CORRECTIONS,),
-        f"Its code defaults to m = 16, floor {floor('gelu', 16, 16) ** 2:.2f}: its recipe then ends at {losses[0]:.2f} on "
-        f"its training data and at {losses[1]:.2f} on *new* data",
+        f"Its code defaults to m = 16, floor {floor('gelu', 16, 16) ** 2:.2f}: its recipe then ends at {losses[0]:.2f} "
+        f"on its training data and at {losses[1]:.2f} on *new* data",
         LEARNED16,
     )
     page = flat(GQU_PAGE)

@@ -35,7 +35,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
     from difflib import get_close_matches  # which few need, and which would hold up every start
 
     known = sorted(known)
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
+    near = get_close_matches(str(name).lower(), known, n=3, cutoff=0.6)
     guess = "."
     if near:
         guess = f"; did you mean {' or '.join(repr(n) for n in near)}?"

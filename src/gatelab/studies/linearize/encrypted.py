@@ -17,7 +17,15 @@ from gatelab.feedforward.gates import Activation
 from gatelab.linearization import Published, find_published, linearize
 from gatelab.linearization.encrypted_blocks import BlockWeights, encrypt_block
 from gatelab.linearization.encryption import levels_of
-from gatelab.linearization.forms import CircuitForm, PreActivations, TabulatedForm, minimax_form, published_form
+from gatelab.linearization.forms import (
+    GUARDS,
+    CircuitForm,
+    PreActivations,
+    TabulatedForm,
+    fitted_form,
+    minimax_form,
+    published_form,
+)
 from gatelab.linearization.plans import (
     MOST,
     Curves,
@@ -40,7 +48,7 @@ INPUTS = 1000
 FUNCTIONS = (("gelu", 14, 5.0), ("gelu", 62, 20.0), ("silu", 14, 8.0), ("silu", 30, 12.0), ("tanh", 15, 4.0))
 QUICK_FUNCTIONS = (("gelu", 2, 2.0), ("silu", 2, 3.0), ("tanh", 3, 1.5))
 NAMES = ("bolt", "puma", "nexus")
-RIVALS = ("mixed minimax", "uniform ours", "uniform minimax", *NAMES)
+RIVALS = ("mixed minimax", "uniform fit", "uniform minimax", *NAMES)
 MOST_PIECES = 12  # levels of a layer up to which published pieces are tried
 SENTENCES = 192  # of FineWeb-Edu
 STORIES, TOKENS = 96, 128  # that the small Llama tells, to be planned on
@@ -179,7 +187,7 @@ def plan_rows(
 ) -> Iterator[dict[str, Any]]:
     """Our plan, minimax and the published pieces: levels in all, and quality on text nothing was chosen by.
 
-    Forms (ours, minimax) and levels (by layer, one for all) are crossed, which tells what each of the two gains.
+    Forms (fitted to data, minimax) and levels (by layer, one for all) are crossed: what each of the two gains.
     """
     subject, rows = curves.subject, curves.parts[2]
     subject.put({})
@@ -209,9 +217,8 @@ def plan_rows(
         }
 
     layers = list(zip(subject.gates, curves.data, strict=True))
-    # What a layer alone hardly loses with fewer levels was not measured with more.
     ways: dict[str, tuple[range, Callable[[int], list[CircuitForm]]]] = {
-        "uniform ours": (range(2, planned.most + 1), lambda n: [forms[min(n, max(forms))] for forms in curves.forms]),
+        "uniform fit": (range(2, planned.most + 1), lambda n: [fitted_form(*layer, n, GUARDS[0]) for layer in layers]),
         "uniform minimax": (range(2, planned.most + 1), lambda n: [minimax_form(*layer, n) for layer in layers]),
     }
     for name in NAMES:
@@ -332,7 +339,7 @@ NOTES = (
     "perplexities. Text is parted: half to calibrate on, a quarter to choose by, a quarter for what is stated.",
     "Forms and levels are crossed. Our plan and mixed minimax choose levels by layer, by one search; uniform ways and "
     "published pieces have one number of levels for all layers, the fewest with the quality on the stated text itself, "
-    "which favors them. Ours are fitted to the data where that is better, minimax is not.",
+    "which favors them. Our plan takes a fit to the layer's data wherever that is best; minimax knows its range alone.",
     "Levels are of activations alone: attention, softmax, norms and matrices are not counted. They are counted by "
     "running each circuit on plain numbers, for all alike. Published pieces need comparisons, which CKKS has not: here "
     "each is a step, the interpolant of (1 + erf) / 2, of as many levels as are left, the sharpness chosen for the "
