@@ -88,7 +88,7 @@ def test_in_the_record_no_other_way_has_the_quality_with_as_few_levels(record: d
 
 
 def test_the_page_has_the_numbers_of_the_record(record: dict[str, pd.DataFrame]) -> None:
-    """The table of docs/rooms/encrypted.md: levels in all, most of a layer, quality, or that no tried levels have it."""
+    """The table of docs/rooms/encrypted.md: levels in all, most of a layer, and quality, or that none has it."""
     page = (ROOT / "docs" / "rooms" / "encrypted.md").read_text(encoding="utf-8")
     for model, rows in record["plans"].groupby("model"):
         for way in ("our plan", *study.RIVALS):
