@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from click.testing import Result
 from typer.testing import CliRunner
 
 from gatelab.cli import app
@@ -62,7 +61,7 @@ def examples(command: Any = GROUP) -> Iterator[str]:
 EXAMPLES = sorted(set(examples()))
 
 
-def run(line: str) -> Result:
+def run(line: str) -> Any:
     return CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "80", "NO_COLOR": "1"}, prog_name="gatelab")
 
 

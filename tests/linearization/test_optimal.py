@@ -13,6 +13,7 @@ from gatelab.feedforward import activation
 from gatelab.linearization import floor, linearize
 from gatelab.linearization.builders import singular_functions
 from gatelab.linearization.builders.singular_functions import by_coordinates, harmonics, optimal_maps
+from gatelab.linearization.error import RandomPairs
 from gatelab.linearization.floors import multiplicity
 
 
@@ -151,11 +152,17 @@ def test_an_interval_never_excludes_the_floor_from_below():
 
 
 def test_the_interval_of_the_best_maps_holds_their_error_in_most_draws():
-    """Their true error is the floor. 40 draws of 2048 pairs: fewer than 33 hits in 40 have a chance below 1 in 1000."""
+    """Their true error is the floor. 80 draws of 2048 pairs: fewer than 70 hits of 95 % each: chance 0.3 %.
+
+    `high` is also held to the floor, so the upper end is looked at before: without studentizing, 12 of 80 lie below.
+    """
     maps = linearize("gelu", "optimal", d=2, m=16)
-    errors = [maps.error(samples=2048, seed=seed) for seed in range(40)]
-    assert sum(e.low <= e.floor <= e.high for e in errors) >= 33
-    assert (sum(e.rmse**2 for e in errors) / len(errors)) ** 0.5 == pytest.approx(errors[0].floor, rel=0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RandomPairs, "floor", lambda self, m: None)
+        errors = [maps.error(samples=2048, seed=seed) for seed in range(80)]
+    least = floor("gelu", 2, 16)
+    assert sum(e.low <= least <= e.high for e in errors) >= 70
+    assert (sum(e.rmse**2 for e in errors) / len(errors)) ** 0.5 == pytest.approx(least, rel=0.05)
 
 
 def test_an_error_beyond_the_size_of_the_activation_is_remarked():
