@@ -42,7 +42,7 @@ def test_help_has_an_example_and_fits() -> None:
 
 def test_it_prints_the_polynomial_its_bound_and_the_published(here: Path) -> None:
     text = ok("gelu", "--degree", "10", "--interval", "-5,5", "--compare", "--plot", "p.png", "--export", "p.json")
-    assert "largest error   0.01015" in text and "proved at most  0.01017" in text and "depth 4" in text
+    assert "largest error   0.01015" in text and "proved at most  0.01017" in text and "4 levels, 5 products" in text
     assert re.search(r"bolt +4 +3 +0.00936", text) and "wrote p.png" in text and (here / "p.png").exists()
     assert read_polynomial(here / "p.json") == linearize("gelu", "minimax", degree=10, interval=5.0).polynomial
 

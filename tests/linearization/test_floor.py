@@ -11,7 +11,7 @@ import torch
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
 from gatelab.linalg.quadrature import chi_rule, cosine_rule
-from gatelab.linearization import floor, floor_curve, spectrum
+from gatelab.linearization import floor, floor_curve, spectrum, verdict
 from gatelab.linearization.floors import multiplicity
 
 
@@ -69,6 +69,18 @@ def test_scales_only_count_as_a_product_and_more_features_never_hurt():
     assert floor("silu", 5, 9, 0.5, 3.0) == pytest.approx(floor("silu", 5, 9, 1.5, 1.0), rel=1e-6)
     curve = floor_curve("gelu", 3, range(40))
     assert (np.diff(curve) <= 0).all()
+
+
+def test_within_a_degree_the_squared_floor_falls_linearly():
+    """Features of one degree are worth the same each: halfway between m = 17 and 152 half of degree two is gone."""
+    squares = floor_curve("gelu", 16, range(17, 153), w_scale=0.25) ** 2
+    assert np.allclose(np.diff(squares), np.diff(squares).mean(), rtol=1e-9)
+    middle = verdict("gelu", *torch.randn(2, 60, 16, generator=torch.Generator().manual_seed(0)), 0.1)
+    # Between the numbers that a verdict names the square is nowhere above the straight line, also across degrees.
+    for m in (5, 60, 130):
+        line = np.interp(m, middle.isotropic_m, middle.isotropic**2)
+        scale = math.sqrt(middle.spread / 4)
+        assert floor("gelu", 16, m, w_scale=scale, x_scale=scale) ** 2 <= line * (1 + 1e-9)
 
 
 def test_doubling_the_radii_changes_nothing():

@@ -225,6 +225,9 @@ def test_error_on_data_and_its_floor() -> None:
     [
         (lambda: linearize("gelu", "hermit"), "did you mean 'hermite'"),
         (lambda: linearize("gelo"), "did you mean"),
+        (lambda: linearize(None), "no activation is called None. Known: gelu"),
+        (lambda: linearize(["gelu"]), "no activation is called"),
+        (lambda: linearize("gelu", None), "no method is called None. Known: chebyshev"),
         (lambda: linearize("gelu", "minimax", intervals=3), "did you mean 'interval'"),
         (lambda: linearize("gelu", "fit"), "needs data"),
         (lambda: linearize("gelu", "optimal", d=2), "needs m"),

@@ -16,8 +16,9 @@ from gatelab.linearization import Polynomial, bound, calibrate, cost, equioscill
 from gatelab.linearization.builders.mean_square import hermite_series
 from gatelab.linearization.builders.taylor_series import power_series
 from gatelab.linearization.builders.uniform import chebyshev, minimax
+from gatelab.linearization.encryption import Cost, Number, PlainMachine, circuit_cost, run_polynomial
 from gatelab.linearization.exchange import from_document, read_polynomial
-from gatelab.linearization.polynomials import evaluate, gate_and_factors
+from gatelab.linearization.polynomials import gate_and_factors
 
 NAMES = ("gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu", "relu2")
 # theory.md, section 5: minimax on R = 3, 5, 7.
@@ -170,14 +171,16 @@ def test_fit_and_hermite_from_data() -> None:
         linearize("gelu", "fit", degree=4, data=[1.0, 2.0])
 
 
-def test_the_plan_gives_the_polynomial_at_the_depth_it_states() -> None:
-    z = np.linspace(-5, 5, 41)
-    for degree in (1, 2, 3, 8, 15, 24):
-        p = chebyshev(gate("silu"), degree, (-5.0, 5.5))
-        for baby in (1, 2, 4, 8):
-            value, _ = evaluate(p, z, baby)
-            assert np.allclose(value, p(z), atol=1e-12)
-        assert cost(p).depth == math.ceil(math.log2(degree))
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 8, 15, 24])
+def test_an_export_costs_what_its_circuit_costs(degree: int) -> None:
+    """One count: the levels of the export are those that an evaluation under encryption uses, ceil(log2(n + 1))."""
+    p = chebyshev(gate("silu"), degree, (-5.0, 5.5))
+    assert export(p).cost == cost(p) and cost(p).levels == math.ceil(math.log2(degree + 1))
+    if degree:
+        machine = PlainMachine()
+        result = run_polynomial(machine, Number(np.linspace(-1, 1, 41)), p.chebyshev, cost(p).baby)
+        assert cost(p) == circuit_cost(p.chebyshev) == Cost(result.level, machine.products, cost(p).baby)
+        assert np.allclose(result.value, p(np.linspace(-5, 5.5, 41)), atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,13 @@ def test_the_quick_study(quick: Quick) -> None:
     for _, rows in tables["plans"].groupby("model"):
         ours = study.cheapest(rows, "our plan")
         assert ours is not None
-        for way in ("uniform minimax", *study.NAMES):
+        for way in study.RIVALS:
             other = study.cheapest(rows, way)
             assert other is None or other["levels"] >= ours["levels"]
     plans = tables["plans"].groupby("model")["levels"].first()
     assert (tables["layers"].groupby("model")["levels"].sum() == plans).all()
+    mixed = tables["plans"][tables["plans"]["way"] == "mixed minimax"].set_index("model")["levels"]
+    assert (tables["layers"].groupby("model")["levels of mixed minimax"].sum() == mixed).all()
 
 
 def test_stretched_pieces_are_near_silu() -> None:
@@ -59,7 +61,7 @@ def rows_of(*rows: tuple[str, int, float, float]) -> pd.DataFrame:
 
 def test_a_way_is_told_by_its_cheapest_row_that_is_certain() -> None:
     rows = rows_of(("a", 10, 0.9995, 0.9985), ("a", 12, 0.9996, 0.9994), ("a", 14, 1.0, 1.0), ("b", 9, 0.5, 0.4))
-    assert study.told_of(rows, "a") == "a 12 (0.99960)"
+    assert study.told_of(rows, "a") == "a 12, at most 9 a layer (0.99960)"
     assert study.told_of(rows, "b") == "b not with up to 9 levels a layer (quality 0.5000)"
 
 
@@ -74,20 +76,26 @@ def test_in_the_record_no_other_way_has_the_quality_with_as_few_levels(record: d
     for _, rows in record["plans"].groupby("model"):
         ours = study.cheapest(rows, "our plan")
         assert ours is not None and ours["quality low"] >= study.QUALITY
-        for way in ("uniform minimax", *study.NAMES):
+        for way in study.RIVALS:
             other = study.cheapest(rows, way)
             assert other is None or other["levels"] > ours["levels"]
+        # Allocation and fitting apart: minimax with levels by layer lies between uniform minimax and the plan, and the
+        # layer with the most levels has as many in all three.
+        plan, mixed, uniform = (study.cheapest(rows, way) for way in ("our plan", "mixed minimax", "uniform minimax"))
+        assert plan is not None and mixed is not None and uniform is not None
+        assert plan["levels"] < mixed["levels"] <= uniform["levels"]
+        assert plan["most of a layer"] == mixed["most of a layer"] == uniform["most of a layer"]
 
 
 def test_the_page_has_the_numbers_of_the_record(record: dict[str, pd.DataFrame]) -> None:
-    """The table of docs/rooms/encrypted.md: levels in all and quality, or that no tried levels have the quality."""
+    """The table of docs/rooms/encrypted.md: levels in all, most of a layer, and quality, or that none has it."""
     page = (ROOT / "docs" / "rooms" / "encrypted.md").read_text(encoding="utf-8")
     for model, rows in record["plans"].groupby("model"):
-        for way in ("our plan", "uniform minimax", *study.NAMES):
-            line = re.search(rf"^\| {re.escape(str(model))} \| {way} \| (\S+) \| ([\d.]+) \|", page, re.MULTILINE)
+        for way in ("our plan", *study.RIVALS):
+            cells = rf"^\| {re.escape(str(model))} \| {way} \| (\S+) \| (\d+) \| ([\d.]+) \|"
+            line = re.search(cells, page, re.MULTILINE)
             assert line is not None, (model, way)
             row = study.cheapest(rows, way)
             if row is None:
-                assert line[1] == "-" and line[2] == f"{study.best(rows, way)['quality']:.5f}"
-            else:
-                assert (line[1], line[2]) == (str(row["levels"]), f"{row['quality']:.5f}")
+                row = {**study.best(rows, way), "levels": "-"}
+            assert line.groups() == (str(row["levels"]), str(row["most of a layer"]), f"{row['quality']:.5f}")

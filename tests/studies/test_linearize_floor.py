@@ -11,7 +11,7 @@ from gatelab.feedforward import activation
 from gatelab.linearization.builders.trained_maps import learned_maps, population_rmse
 from gatelab.studies.linearize.learned2d import claims as learned2d_claims
 from gatelab.studies.linearize.learned2d import single_pairs
-from gatelab.studies.linearize.learned16 import levels_claim, products, training_loss
+from gatelab.studies.linearize.learned16 import figure_claim, level_claims, products, training_loss
 from gatelab.studies.linearize.table1 import monte_carlo_claims
 
 
@@ -69,19 +69,25 @@ def test_learned16_study(quick):
     fresh = table[table["recipe"] == "fresh"]
     assert np.allclose(fresh["rmse"], fresh["floor"], rtol=0.06)
     assert quick("linearize/learned16").progress[-1] == (6, 6)
-    assert any(c.verdict == "exceeded" for c in outcome.comparison)
+    assert [c.verdict for c in outcome.comparison if c.paper != "-" and c.place] == ["undecided"] * 3 + ["new"]
+    assert table["training"].notna().tolist() == [False] * 2 + [True] * 2
     curve = outcome.tables["steps"]
-    assert curve["new_data"].is_monotonic_decreasing and (curve["training"] < curve["new_data"]).all()
+    gap = curve["new_data"] - curve["training"]
+    assert curve["new_data"].is_monotonic_decreasing and gap.is_monotonic_increasing and gap.iloc[-1] > 0
     assert [axis.get_xlabel() for axis in outcome.figure.axes] == ["training steps", "features m"]
 
 
-def test_the_loss_of_figure_1_levels_on_new_data_or_not():
-    def curve(new: list[float]) -> pd.DataFrame:
-        return pd.DataFrame({"steps": [500, 1000, 2000], "training": [1.5, 1.2, 1.0], "new_data": new})
-
-    assert levels_claim(curve([2.5, 2.0, 2.05])).verdict == "reproduced"
-    assert levels_claim(curve([2.5, 2.4, 2.05])).verdict == "differs"  # still falling
-    assert levels_claim(curve([1.5, 1.5, 1.5])).verdict == "differs"  # level, elsewhere
+def test_the_loss_at_d_16_is_undecided_and_given_for_the_m_of_the_papers_code():
+    """The paper says neither m nor its data: no loss of ours, near 2.013 or not, reproduces its training loss."""
+    curve = pd.DataFrame({"steps": [500, 1000, 2000], "training": [2.5, 2.0, 2.01], "new_data": [2.5, 2.0, 2.05]})
+    claim = figure_claim(curve)
+    assert claim.verdict == "undecided"
+    assert claim.ours == "2.010 on the recipe's 1024 matrices, 2.050 on new data, with m = 16"
+    rows = [(recipe, m, 1.3, 0.5 * m) for recipe in ("fresh", "paper") for m in (16, 64)]
+    table = pd.DataFrame(rows, columns=["recipe", "m", "floor", "mse"]).assign(training=0.7)
+    fresh, paper = level_claims(table)
+    assert fresh.verdict == paper.verdict == "undecided" and "floor of new data is 1.69" in paper.because
+    assert (fresh.ours, paper.ours) == ("8.000 on new data", "8.000 on new data, 0.700 on its training data")
 
 
 def test_training_loss_and_products_are_what_a_loop_gives():

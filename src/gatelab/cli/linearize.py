@@ -16,9 +16,9 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import PICTURES
 
 if TYPE_CHECKING:
-    from gatelab.linearization import Encrypted, Export, Linearization
+    from gatelab.linearization import Encrypted, Error, Export, Linearization
 
-LINEARIZE = """Examples: gatelab linearize gelu --degree 8 --scale 1.5
+LINEARIZE = """Examples: gatelab linearize gelu --method hermite --degree 8 --scale 1.5
 
 gatelab linearize gelu --method minimax --degree 10 --interval -5,5 --compare
 
@@ -28,7 +28,7 @@ gatelab linearize silu --interval 8 --degree 14 --encrypted
 
 gatelab linearize gelu --method optimal --d 16 --features 152
 
-gatelab linearize gelu --method fourier --d 8 --features 64 --option terms=4"""
+gatelab linearize gelu --method learned --d 2 --features 16 --option steps=30"""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class MapOptions:
             sizes |= {"w_scale": self.w_scale, "x_scale": self.x_scale}
         return sizes
 
-    def error(self, maps: Linearization) -> dict[str, Any] | None:
+    def error(self, maps: Linearization) -> Error | None:
         """The error on Gaussian weights and inputs; None where the number of inputs is not known."""
         if self.d is None:
             return None
         with output.progress("error on pairs") as report:
             scales = {"w_scale": self.w_scale, "x_scale": self.x_scale}
-            return asdict(maps.error("gaussian", **scales, seed=self.seed, progress=report))
+            return maps.error("gaussian", **scales, seed=self.seed, progress=report)
 
 
 @grouped
@@ -156,7 +156,7 @@ def linearize_command(
         )
     facts = _facts(maps, z)
     if (error := options.error(maps)) is not None:
-        facts["error"] = error
+        facts["error"] = {**asdict(error), "remark": error.remark}
     if encrypted:
         facts["encrypted"] = _encrypted(maps, z, options.seed).document()
     if compare:
@@ -185,9 +185,10 @@ def linearize_command(
     if error is not None:
         output.say(
             "",
-            f"w, x Gaussian, d = {error['d']}: RMSE {error['rmse']:.4g} [{error['low']:.4g}, {error['high']:.4g}], "
-            f"maximum {error['maximum']:.4g} of {error['pairs']} pairs, m = {error['m']}; "
-            f"the floor for that m is {output.number(error['floor'], '.4g')}",
+            f"w, x Gaussian, d = {error.d}: RMSE {error.rmse:.4g} [{error.low:.4g}, {error.high:.4g}], "
+            f"maximum {error.maximum:.4g} of {error.pairs} pairs, m = {error.m}; "
+            f"the floor for that m is {output.number(error.floor, '.4g')}",
+            *([f"This RMSE is {error.remark}."] if error.remark else []),
         )
     if rows:
         _print_published(rows)
@@ -309,8 +310,8 @@ def _print_polynomial(export: Export, facts: dict[str, Any]) -> None:
         ("outside", ", ".join(f"{e:.2g} at {k:g} half-widths" for k, e in export.outside)),
         (
             "encrypted",
-            f"depth {cost.depth}, {cost.products} products of encrypted numbers; {cost.levels} levels where inputs "
-            "arrive unscaled and every product by a plain number takes one",
+            f"{cost.levels} levels, {cost.products} products of ciphertexts, for inputs scaled to [-1, 1]; one level "
+            "more where they arrive unscaled",
         ),
     ]
     if turns := facts.get("equioscillation"):

@@ -174,6 +174,6 @@ def activation(gate: str | Activation | Callable[[Tensor], Tensor]) -> Activatio
         return gate
     if callable(gate):
         return Activation(getattr(gate, "__name__", "custom"), gate, growth=None)
-    if gate not in GATES:
+    if not isinstance(gate, str) or gate not in GATES:
         raise unknown_name("activation", gate, GATES)
     return GATES[gate]

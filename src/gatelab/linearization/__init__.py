@@ -10,7 +10,7 @@ published()                                                       what others us
 methods(), polynomial_method, maps_method                         what there is, and how a method of one's own is added
 """
 
-from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
+from gatelab.linearization.encryption import Cost, Encrypted, Parameters, cost, parameters_for
 from gatelab.linearization.error import Error
 from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
 from gatelab.linearization.exchange import (
@@ -26,7 +26,7 @@ from gatelab.linearization.floors import FloorSpectrum, floor, floor_curve, spec
 from gatelab.linearization.linearizations import Linearization, LinearizedLayer, linearize
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.plans import EncryptedPlan, plan_encrypted, read_plan
-from gatelab.linearization.polynomials import Cost, Polynomial, calibrate, cost
+from gatelab.linearization.polynomials import Polynomial, calibrate
 from gatelab.linearization.proofs import Bound, Equioscillation, bound, equioscillation
 from gatelab.linearization.registry import maps_method, methods, polynomial_method
 from gatelab.linearization.verdicts import Verdict, verdict

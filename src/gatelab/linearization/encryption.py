@@ -413,34 +413,57 @@ def run_polynomial(machine: Machine, t: Number, coefficients: Sequence[float], b
 
 
 @dataclass(frozen=True)
-class CircuitCost:
-    """What the circuit of a polynomial costs: levels, products of ciphertexts, and the `baby` that needs fewest."""
+class Cost:
+    """What a circuit costs under encryption, its input scaled to [-1, 1]: by whoever encrypts, or by one level more.
+
+    Attributes:
+        levels: that it uses, of products and of coefficients.
+        products: of ciphertexts.
+        baby: the number of baby steps that needs fewest.
+    """
 
     levels: int
     products: int
     baby: int
 
 
-def circuit_cost(coefficients: Sequence[float]) -> CircuitCost:
+def cost(polynomial: Polynomial) -> Cost:
+    """What the polynomial costs under encryption, as `Linearization.encrypted` evaluates it.
+
+    Args:
+        polynomial: the polynomial.
+
+    Returns:
+        A `Cost`.
+
+    >>> cost(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3)))
+    Cost(levels=3, products=2, baby=1)
+    """
+    if polynomial.degree == 0:
+        return Cost(0, 0, 1)
+    return circuit_cost(polynomial.chebyshev)
+
+
+def circuit_cost(coefficients: Sequence[float]) -> Cost:
     """The fewest products among circuits of the least levels, counted by running them on plain numbers.
 
     Args:
         coefficients: of T_0, T_1, ...
 
     Returns:
-        A `CircuitCost`.
+        A `Cost`.
 
     >>> circuit_cost([0.0, 0.5, 0.25, 0, -0.01])
-    CircuitCost(levels=3, products=2, baby=1)
+    Cost(levels=3, products=2, baby=1)
     >>> circuit_cost(np.arange(1.0, 17))
-    CircuitCost(levels=4, products=8, baby=4)
+    Cost(levels=4, products=8, baby=4)
     """
     degree = len(np.trim_zeros(np.asarray(coefficients, dtype=np.float64), "b")) - 1
     costs = []
     for baby in [2**j for j in range(max(degree, 1).bit_length() + 1)]:
         machine = PlainMachine()
         result = run_polynomial(machine, Number(0.5), coefficients, baby)
-        costs.append(CircuitCost(result.level, machine.products, baby))
+        costs.append(Cost(result.level, machine.products, baby))
     return min(costs, key=lambda c: (c.levels, c.products, c.baby))
 
 

@@ -26,7 +26,8 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.polynomials import ActivationLike, Cost, Polynomial, cost, gate_and_factors, values
+from gatelab.linearization.encryption import Cost, cost
+from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import bound
 
 FORMAT = "gatelab polynomial 1"
@@ -59,7 +60,7 @@ class Export:
         return one_line(
             self,
             f"{self.polynomial.method} of {self.polynomial.activation}, degree {self.polynomial.degree}: "
-            f"largest error {self.measured:.3g}, depth {self.cost.depth}",
+            f"largest error {self.measured:.3g}, {counted(self.cost.levels, 'level')}",
         )
 
     def document(self) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def export(polynomial: Polynomial, activation: Activation | None = None) -> Expo
 
     >>> from gatelab.linearization import linearize
     >>> figures = export(linearize("gelu", "minimax", interval=5.0).polynomial)
-    >>> figures.cost.depth, f"{figures.measured:.3g} <= {figures.bound:.3g}"
-    (3, '0.0257 <= 0.0257')
+    >>> figures.cost.levels, f"{figures.measured:.3g} <= {figures.bound:.3g}"
+    (4, '0.0257 <= 0.0257')
     >>> [f"{k}: {e:.2g}" for k, e in figures.outside][-1]
     '2.0: 9.9e+02'
     """

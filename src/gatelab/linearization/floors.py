@@ -9,8 +9,8 @@ where w and x have no preferred direction. With r = |w|, s = |x| and t the cosin
 
 P_l are Gegenbauer polynomials with P_l(1) = 1, t has density ~ (1 - t^2)^((d - 3) / 2), and Y_lj are the N_l harmonics
 of degree l, orthonormal on the sphere. So every singular value of the radial operator g_l(r s) is N_l singular values
-of the kernel. In one dimension the sphere is two points and there are two degrees, even and odd. How many degrees are
-needed is known and not guessed: what energy the first ones have left over bounds every singular value of all others.
+of the kernel, and within a degree the squared floor falls linearly in m. In one dimension the sphere is two points and
+has two degrees, even and odd. Degrees are enough once the energy they leave bounds every singular value of all others.
 
 Radial functions are smooth in r but not in r^2 (g_l of relu is a multiple of rho), which rules out the Laguerre rule:
 the Gauss rule here is that of the chi distribution itself.

@@ -31,7 +31,7 @@ from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.builders.uniform import minimax
-from gatelab.linearization.encryption import ChebyshevCircuit, CircuitCost, Machine, Number, PlainMachine, levels_of
+from gatelab.linearization.encryption import ChebyshevCircuit, Cost, Machine, Number, PlainMachine, levels_of
 from gatelab.linearization.exchange import Published
 from gatelab.linearization.polynomials import Interval, Polynomial, calibrate, numbers, values
 
@@ -156,12 +156,12 @@ class CircuitForm:
         return total
 
     @cached_property
-    def cost(self) -> CircuitCost:
+    def cost(self) -> Cost:
         """Levels and products, by running the circuit on plain numbers; of several circuits the cheapest."""
         costs = []
         for baby in (1, 2, 4, 8, 16):
             machine = PlainMachine()
-            costs.append(CircuitCost(self.run(machine, Number(0.25), baby).level, machine.products, baby))
+            costs.append(Cost(self.run(machine, Number(0.25), baby).level, machine.products, baby))
         return min(costs, key=lambda c: (c.levels, c.products, c.baby))
 
     def document(self) -> dict[str, Any]:

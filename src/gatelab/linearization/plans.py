@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -378,7 +379,13 @@ class Curves:
 
 
 def measure_curves(
-    model: nn.Module, rows: Sequence[Tensor], *, margin: float = 0.1, most: int = MOST, progress: Listener | None = None
+    model: nn.Module,
+    rows: Sequence[Tensor],
+    *,
+    margin: float = 0.1,
+    most: int = MOST,
+    forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
+    progress: Listener | None = None,
 ) -> Curves:
     """Calibrate on a part of the rows, make every form, and measure each layer's curve on another part.
 
@@ -387,6 +394,7 @@ def measure_curves(
         rows: token ids (T,), a tensor a row.
         margin: of the calibrated range, in half-widths.
         most: the most levels of a layer.
+        forms_of: the forms of an activation, its data and a number of levels; by default all `candidates`.
         progress: called with how many measurements are finished and how many there are.
 
     Returns:
@@ -398,7 +406,8 @@ def measure_curves(
     parts, subject = parted(rows), Subject(model)
     data = subject.record(parts[0], margin)
     plain = subject.outputs(parts[1])
-    others = [find_published(name) for name in ("puma", "bolt", "nexus")]
+    if forms_of is None:
+        forms_of = partial(candidates, published=[find_published(name) for name in ("puma", "bolt", "nexus")])
     forms: list[dict[int, CircuitForm]] = []
     losses: list[dict[int, float]] = []
     whole = len(data) * (most - FEWEST + 1)
@@ -408,7 +417,7 @@ def measure_curves(
         for levels in range(FEWEST, most + 1):
             # What is far worse on the calibration text needs no model to be refused: the two best go into it.
             ranked = sorted(
-                candidates(gate, known, levels, others),
+                forms_of(gate, known, levels),
                 key=lambda form: known.rms(TabulatedForm(form).inside(known.z) - exact),
             )
             for form in ranked[:2]:

@@ -1,12 +1,7 @@
-"""A polynomial that stands for an activation: both bases, the interval it was made for, and what it costs.
+"""A polynomial that stands for an activation: both bases, and the interval it was made for.
 
 Coefficients are kept in powers of z and in Chebyshev polynomials of the interval, each converted from the other in
 rational arithmetic: from one basis to the other floats would lose (1 + sqrt 2)^degree in accuracy.
-
-What a polynomial costs under encryption is counted on a plan that is carried out, not stated from a formula: baby steps
-and giant steps in the Chebyshev basis (Paterson and Stockmeyer), T_1 .. T_k of the scaled input, then T_2k, T_4k, ...,
-and p = q T_g + r by division until less than k is left. Products of two encrypted numbers are counted; a level is used
-by each product, and by the product of an encrypted number with a plain one.
 """
 
 from __future__ import annotations
@@ -19,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.polynomial import chebyshev
 from torch import Tensor
 from torch.nn import functional
 
@@ -179,98 +173,6 @@ def values(gate: Callable[[Tensor], Tensor], z: object) -> Tensor:
             "entry"
         )
     return outputs
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What an evaluation under encryption costs.
-
-    Attributes:
-        depth: products of encrypted numbers, one after the other.
-        levels: the same with products by plain numbers.
-        products: products of encrypted numbers in all.
-        baby: k, the number of baby steps.
-    """
-
-    depth: int
-    levels: int
-    products: int
-    baby: int
-
-
-def cost(polynomial: Polynomial) -> Cost:
-    """The cheapest of the plans: least depth first, then fewest products.
-
-    Args:
-        polynomial: the polynomial.
-
-    Returns:
-        A `Cost`.
-
-    >>> cost(Polynomial.from_powers([0, 0.5, 0.25, 0, -0.01], (-3, 3)))
-    Cost(depth=2, levels=4, products=2, baby=1)
-    """
-    plans = [evaluate(polynomial, 0.0, 2**j)[1] for j in range(8) if 2**j <= 2 * max(polynomial.degree, 1)]
-    return min(plans, key=lambda c: (c.depth, c.levels, c.products, c.baby))
-
-
-@dataclass(frozen=True)
-class EncryptedNumber:
-    """A value, and how deep in products it lies."""
-
-    value: Any
-    depth: int
-    levels: int
-
-
-def evaluate(polynomial: Polynomial, z: Any, baby: int) -> tuple[Any, Cost]:
-    """p(z) by the plan with that k, and what it cost."""
-    plan = EvaluationPlan(polynomial, z, baby)
-    result = plan.combined(np.asarray(polynomial.chebyshev))
-    return result.value, Cost(result.depth, result.levels, plan.products, baby)
-
-
-class EvaluationPlan:
-    """Baby steps and giant steps at the numbers z; `products` counts products of encrypted numbers."""
-
-    def __init__(self, polynomial: Polynomial, z: Any, baby: int) -> None:
-        low, high = polynomial.interval
-        self.t = (np.asarray(z, dtype=np.float64) - (low + high) / 2) / ((high - low) / 2)
-        self.baby, self.products = baby, 0
-        self.known = {1: EncryptedNumber(self.t, 0, 1)}  # to scale the input is a product with a plain number
-
-    def times(self, a: EncryptedNumber, b: EncryptedNumber) -> EncryptedNumber:
-        """The product of two encrypted numbers."""
-        self.products += 1
-        return EncryptedNumber(a.value * b.value, max(a.depth, b.depth) + 1, max(a.levels, b.levels) + 1)
-
-    def basis(self, k: int) -> EncryptedNumber:
-        """T_{a+b} = 2 T_a T_b - T_{a-b}, a the greatest power of two below k: depth ceil(log2 k)."""
-        if k not in self.known:
-            a = 1 << ((k - 1).bit_length() - 1)
-            product = self.times(self.basis(a), self.basis(k - a))
-            less = self.basis(2 * a - k).value if 2 * a != k else 1.0
-            self.known[k] = EncryptedNumber(2 * product.value - less, product.depth, product.levels)
-        return self.known[k]
-
-    def combined(self, c: np.ndarray) -> EncryptedNumber:
-        """sum_k c_k T_k: directly where it is short, else as q T_g + r."""
-        c = chebyshev.chebtrim(c)
-        degree = len(c) - 1
-        if degree < max(self.baby, 2) or degree == self.baby:
-            terms = [self.basis(k) for k in range(1, degree + 1) if c[k]]
-            value = c[0] + sum(c[k] * self.basis(k).value for k in range(1, degree + 1) if c[k])
-            depth, levels = (max((getattr(u, w) for u in terms), default=0) for w in ("depth", "levels"))
-            return EncryptedNumber(value + 0 * self.t, depth, levels + bool(terms))
-        g = 1 << (degree.bit_length() - 1)
-        quotient, remainder = chebyshev.chebdiv(c, np.eye(1, g + 1, g)[0])
-        above, below, giant = self.combined(quotient), self.combined(remainder), self.basis(g)
-        # A constant times T_g is a product with a plain number.
-        if len(chebyshev.chebtrim(quotient)) == 1:
-            top = EncryptedNumber(quotient[0] * giant.value, giant.depth, giant.levels + 1)
-        else:
-            top = self.times(above, giant)
-        return EncryptedNumber(top.value + below.value, max(top.depth, below.depth), max(top.levels, below.levels))
 
 
 def check_interval(interval: Any) -> Interval:

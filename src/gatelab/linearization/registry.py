@@ -123,7 +123,7 @@ def find_method(name: str) -> Method:
     (True, ['degree', 'interval'])
     """
     _discover()
-    key = name.lower().replace("_", "-")
+    key = str(name).lower().replace("_", "-")
     if key in NO_METHODS:
         raise GatelabError(NO_METHODS[key])
     if key not in _METHODS:

@@ -117,8 +117,8 @@ class Verdict:
             answers[self.answer],
             f"Effective rank: inputs {self.rank_x:.1f} of {self.d}, weights {self.rank_w:.1f} of {self.d}; "
             f"pre-activations have a spread of {self.spread:.3g}.",
-            f"Isotropic inputs of that spread would leave at least {pairs}: m features cannot beat linear plus norm "
-            f"(m = d + 1) by much unless m is about d^2 / 2 = {self.d * self.d // 2}.",
+            f"Isotropic inputs of that spread would leave at least {pairs}; between these numbers of features "
+            "the square of the floor lies on or below a straight line in m.",
             self.advice,
         ]
         return "\n".join(lines)

@@ -97,7 +97,7 @@ def _draw(panel: Panel, content: FloorPanel, appearance: dict[str, Look]) -> Non
                     None if method.high is None else method.high[within],
                     colour=look.colour,
                     marker=look.marker,
-                    line="",  # between two m the error follows the floor's steps, not a straight line
+                    line="",  # between two m its square falls linearly, not the error itself
                 )
             ],
         )

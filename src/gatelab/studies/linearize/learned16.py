@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,18 @@ from gatelab.linearization.builders.trained_maps import learned_maps, population
 from gatelab.linearization.monomials import Maps
 from gatelab.plotting import GREY, Panel, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, plain_values
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, last, only
 from gatelab.studies.progress import ticker
-from gatelab.studies.verdicts import reproduced_if
 
 PAPER_LOSS = 2.013
 D = 16
 RECIPE = "the recipe of section 4.2"
 RECIPES = {"fresh": "new data, last layers solved for", "paper": RECIPE}
-MS, QUICK_MS = (1, 17, 64, 152, 256), (17, 64)
-CURVE_M = 64
+DEFAULT_M = 16  # of the code in section 4.2; the paper does not say what m its run with d = 16 has
+MS, QUICK_MS = (1, DEFAULT_M, 64, 152, 256), (DEFAULT_M, 64)
 EPOCHS, QUICK_EPOCHS = (8, 31, 62, 94, 125), (2, 5)  # of 16 steps: up to the paper's 2000
 EXAMPLES_SEED = 4321
+UNKNOWN = "the paper says neither m nor whether its data are new at every step"
 GELU = activation("gelu")
 
 
@@ -47,12 +47,13 @@ def run(request: Request) -> Outcome:
         for m in ms:
             maps = learned_maps(GELU, D, m=m, recipe=recipe, **options)  # type: ignore[arg-type]
             rmse = population_rmse(maps, GELU, seed=9000, rows=rows)
-            errors.append({"recipe": recipe, "m": m, "rmse": rmse, "mse": rmse**2})
+            training = training_loss(maps) if recipe == "paper" else None  # the other recipe sees no data twice
+            errors.append({"recipe": recipe, "m": m, "rmse": rmse, "mse": rmse**2, "training": training})
             tick()
     table = pd.DataFrame(errors)
     table["floor"] = floor_curve("gelu", D, table["m"])
-    curve, last = loss_curve(marks, tick)
-    claims = (beaten_claim(), *most_features_claims(table), levels_claim(curve), examples_claim(last))
+    curve, maps = loss_curve(marks, tick)
+    claims = (beaten_claim(), *level_claims(table), figure_claim(curve), examples_claim(maps))
     return Outcome(draw(table, curve, max(ms)), {"errors": table, "steps": curve}, claims, NOTES)
 
 
@@ -73,29 +74,26 @@ def loss_curve(marks: Sequence[int], tick: Callable[..., None]) -> tuple[pd.Data
     rows = []
     trained: list[Maps] = []
     for epochs in marks:
-        maps = learned_maps(GELU, D, m=CURVE_M, recipe="paper", epochs=epochs)
+        maps = learned_maps(GELU, D, m=DEFAULT_M, recipe="paper", epochs=epochs)
         trained.append(maps)
         new = population_rmse(maps, GELU, seed=9000, rows=2000) ** 2
-        rows.append({"m": CURVE_M, "steps": 16 * epochs, "training": training_loss(maps), "new_data": new})
+        rows.append({"m": DEFAULT_M, "steps": 16 * epochs, "training": training_loss(maps), "new_data": new})
         tick()
     return pd.DataFrame(rows), trained[-1]
 
 
-def levels_claim(curve: pd.DataFrame) -> Claim:
-    """Figure 1: the loss levels. Over the last half of the steps it must move by less than a tenth to have levelled."""
+def figure_claim(curve: pd.DataFrame) -> Claim:
+    """Figure 1: the loss over the last half of the steps, on the data of the training and on new ones."""
     half = curve[curve["steps"] >= curve["steps"].iloc[-1] / 2]
     steps, new, training = (np.asarray(half[name], float) for name in ("steps", "new_data", "training"))
-    level = bool(new.max() <= 1.1 * new.min())
-    near = abs(new[-1] / PAPER_LOSS - 1) <= 0.1
     return Claim(
         "training loss over the steps (figure 1)",
         f"stabilizes around {PAPER_LOSS} after 2000 steps",
-        f"{new[-1]:.3f} on new data, {training[-1]:.3f} on the recipe's 1024 matrices",
-        reproduced_if(level and near),
-        f"The recipe of section 4.2 with m = {CURVE_M}, from step {steps[0]:.0f} to {steps[-1]:.0f}: "
-        f"{new.min():.3f} to {new.max():.3f} on new data, {training[0]:.3f} to {training[-1]:.3f} on its own, which it "
-        "goes on to learn by heart. The paper says neither m nor whether its data are new at every step. Reproduced if "
-        "that of new data moves by less than a tenth and ends within a tenth of the paper's.",
+        f"{training[-1]:.3f} on the recipe's 1024 matrices, {new[-1]:.3f} on new data, with m = {DEFAULT_M}",
+        "undecided",
+        f"The recipe of section 4.2 with the m of its code, from step {steps[0]:.0f} to {steps[-1]:.0f}: the training "
+        f"loss goes from {training[0]:.3f} to {training[-1]:.3f}, that of new data from {new[0]:.3f} to {new[-1]:.3f}. "
+        f"Undecided: {UNKNOWN}.",
         place="figure 1, training loss over 2000 steps",
     )
 
@@ -113,7 +111,7 @@ def examples_claim(maps: Maps) -> Claim:
         "four pictures without numbers",
         f"RMSE {', '.join(f'{v:.2f}' for v in rmse)}; correlation {', '.join(f'{v:.2f}' for v in alike)}",
         "new",
-        f"Sixteen outputs a pair, m = {CURVE_M}, where GELU(Wx) itself has root mean square "
+        f"Sixteen outputs a pair, m = {DEFAULT_M}, where GELU(Wx) itself has root mean square "
         f"{float(np.sqrt((y**2).mean())):.2f}.",
         place="; ".join(f"section 4.3.2, example {number}" for number in range(1, 5)),
     )
@@ -134,28 +132,30 @@ def beaten_claim() -> Claim:
     )
 
 
-def most_features_claims(table: pd.DataFrame) -> list[Claim]:
-    """The loss of each recipe with the most features, beside the paper's and the floor."""
-    claims = []
+def level_claims(table: pd.DataFrame) -> Iterator[Claim]:
+    """The loss of each recipe with the m of the paper's code, its floor, and the loss with the most features."""
+    most = max(table["m"])
     for recipe, name in RECIPES.items():
-        last = table[table["recipe"] == recipe].iloc[-1]
-        claims.append(
-            Claim(
-                f"loss with the most features, {name}",
-                f"{PAPER_LOSS}",
-                f"{last['mse']:.3f} (RMSE {last['rmse']:.3f}) with m = {last['m']:.0f}",
-                "exceeded" if last["mse"] < PAPER_LOSS else "differs",
-                f"The floor is RMSE {last['floor']:.3f}, a loss of {last['floor'] ** 2:.3f}; "
-                "errors are on new data, not on the training's.",
-                place=f"section 4.3.3, the level of the loss, {name}",
-            )
+        row, end = (last(only(table, recipe=recipe), m=m) for m in (DEFAULT_M, most))
+        ours = f"{row['mse']:.3f} on new data"
+        if recipe == "paper":
+            ours += f", {row['training']:.3f} on its training data"
+        yield Claim(
+            f"loss with m = {DEFAULT_M}, {name}",
+            f"{PAPER_LOSS}",
+            ours,
+            "undecided",
+            f"m is the default of the paper's code; {UNKNOWN}. The floor of new data is {row['floor'] ** 2:.2f}. "
+            f"With m = {most}: {end['mse']:.3f} on new data, the floor {end['floor'] ** 2:.3f}. Chance in the rows can "
+            "put a loss a little below its floor.",
+            place=f"section 4.3.3, the level of the loss, {name}",
         )
-    return claims
 
 
 NOTES = (
     "w, x ~ N(0, I) in sixteen dimensions; RMSE over all pairs of new rows and inputs.",
-    "The paper gives neither m nor the layers of this run; its recipe of section 4.2 is taken, for as many steps.",
+    f"The paper gives neither m nor the layers of this run; its recipe of section 4.2 is taken with m = {DEFAULT_M}, "
+    "the default of its code, for as many steps.",
 )
 
 
@@ -183,7 +183,7 @@ def draw(table: pd.DataFrame, curve: pd.DataFrame, top: int) -> Figure:
         left, right = map(Panel, figure.subplots(1, 2))
         draw_series(left, losses, x_log=False)
         plain_values(left)
-        left.set(xlabel="training steps", ylabel="mean squared error", title=f"figure 1: {RECIPE}, m = {CURVE_M}")
+        left.set(xlabel="training steps", ylabel="mean squared error", title=f"figure 1: {RECIPE}, m = {DEFAULT_M}")
         draw_series(right, methods)
         plain_values(right)
         right.set(xlabel="features m", ylabel="RMSE on new data", title="after the last step")
