@@ -19,10 +19,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from gatelab import tensors
 from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked, without_row_labels
+from gatelab.data.checks import refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import TableColumns, read_table, rows_of
+from gatelab.estimators.columns import TableColumns, read_table, rows_of, warn_of_levels
 from gatelab.estimators.committee import (
     STEPS,
     ClassCandidate,
@@ -149,7 +149,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        table, y = model._validated(without_row_labels(X, "X"), y)
+        table, y = model._validated(X, y)
         classes, index = np.unique(y, return_inverse=True)
         weight = row_weights(sample_weight, len(index))
         weight = weight * class_weights(self.class_weight, classes, index, sample_weight)
@@ -194,7 +194,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """Logarithms of the probabilities (rows, classes)."""
         check_is_fitted(self, "committee_")
         refuse_masked(X, "X")
-        return self._log_probability(read_table(self, without_row_labels(X, "X"), reset=False))
+        return self._log_probability(read_table(self, X, reset=False))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (rows, classes), in the order of `classes_`."""
@@ -260,9 +260,10 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         if len(weighty) < len(weight):
             table, target, weight = rows_of(table, weighty), target[weighty], weight[weighty]
         self.columns_ = TableColumns.of(table, target, weight)
+        warn_of_levels(self.columns_)
         if not self.columns_.averaged:
             return distinct(self.columns_.encode(table), target, weight)
-        fold = self.columns_.fold(table, _MEAN_FOLDS, seed)
+        fold = self.columns_.fold(table, target, weight, _MEAN_FOLDS, seed)
         return distinct(self.columns_.training(table, target, weight, fold), target, weight)
 
     def _elect(self, rows: TableRows, raw: Array, terms: Election) -> tuple[ClassCommittee, list[ClassCandidate]]:

@@ -16,10 +16,10 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked, without_row_labels
+from gatelab.data.checks import refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.columns import TableColumns, read_table, rows_of
+from gatelab.estimators.columns import TableColumns, read_table, rows_of, warn_of_levels
 from gatelab.estimators.frames import (
     Frame,
     NetworkTerms,
@@ -181,7 +181,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        table = read_table(model, without_row_labels(X, "X"), reset=True)
+        table = read_table(model, X, reset=True)
         y = _targets(y, table)
         weight = row_weights(sample_weight, len(y))
         seed = seed_of(self.random_state)
@@ -231,7 +231,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
                 "return_std needs errors on rows held out, and there were none, since unit, width and ridge were "
                 "given; leave out width or ridge"
             )
-        x = self.columns_.encode(read_table(self, without_row_labels(X, "X"), reset=False))
+        x = self.columns_.encode(read_table(self, X, reset=False))
         mean, spread = self.committed(x)
         if not self._vector:
             mean, spread = mean[:, 0], spread[:, 0]
@@ -290,13 +290,14 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             weighty = np.flatnonzero(weight)
             table, y, weight = rows_of(table, weighty), y[weighty], weight[weighty]
         self.columns_ = TableColumns.of(table, y, weight)
+        warn_of_levels(self.columns_)
         if not self.columns_.averaged:
             return distinct(self.columns_.encode(table), y, weight)
         # Sums depend on the order of what is added in their last digits, so that means are taken in one order.
         order = np.lexsort(np.column_stack([weight, y, self.columns_.keys(table)]).T)
         table, y, weight = rows_of(table, order), y[order], weight[order]
         self.columns_ = TableColumns.of(table, y, weight)
-        fold = self.columns_.fold(table, _FOLDS, seed)
+        fold = self.columns_.fold(table, y, weight, _FOLDS, seed)
         return distinct(self.columns_.training(table, y, weight, fold), y, weight)
 
     def _choose(self, units: list[Unit], rows: TableRows, raw: Array, **options: Any) -> Choice:
