@@ -103,9 +103,9 @@ COMPARED = {"gated": "ours", "boosting": "HistGradientBoosting", "lightgbm": "Li
 COMPARED |= {"extra": "extra trees"}
 # What others measured on sets of their own, of which there is no record here.
 ELSEWHERE_ON_TABLES = (
-    "On held-out sets of others, which are not in this record, the regressor is within 2 % of the best on 10 of 16, 4 % "
-    "behind boosting at worst, and 5 and 10 % behind extra trees on two noisy ones; the classifier is within 2 % on 17 "
-    "of 20."
+    "On held-out sets of others, which are not in this record, the regressor is within 2 % of the best on 10 of 16, "
+    "4 % behind boosting at worst, and 5 and 10 % behind extra trees on two noisy ones; the classifier is within 2 % "
+    "on 17 of 20."
 )
 # What is written into documents, between these two lines, out of records.
 BEGIN, END = "<!-- made by docs/make_measured.py -->", "<!-- end of what is made -->"

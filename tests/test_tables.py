@@ -274,7 +274,9 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
                 entry = head | {"version": "1", "rmse": errors[i, j] + 0.1 * (split - 1), "cpu_s": 1.0, "ended": ""}
                 record.entries[key_of(entry)] = entry
     by_title = {title: rows for title, rows, _ in tables.tables(record, "regression", methods)}
-    rows = {row["method"]: row for row in by_title["sets not used for tuning defaults, all methods without a limit of rows"]}
+    rows = {
+        row["method"]: row for row in by_title["sets not used for tuning defaults, all methods without a limit of rows"]
+    }
     boosting, forest = rows["HistGradientBoosting"], rows["random forest"]
     assert (boosting["first"], boosting["within 2 %"], boosting["worst / best"]) == ("75%", "75%", "1.2")
     assert (forest["first"], forest["within 2 %"], forest["worst / HistGradientBoosting"]) == ("25%", "50%", "3.000")

@@ -30,7 +30,7 @@ Y, W = np.arange(6.0)[:, None], np.ones(6)
 def test_numbers_stay_as_they_are():
     x = np.random.default_rng(0).normal(size=(6, 3))
     columns = TableColumns.of(x, Y, W)
-    assert columns.plain and columns.width == 3
+    assert columns.width == 3
     assert np.array_equal(columns.encode(x), x)
 
 

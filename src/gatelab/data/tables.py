@@ -33,7 +33,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
 Selector = str | int
 # What pandas takes for a gap in a text file, where a column may hold text.
-_GAPS = frozenset("#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null||".split("|"))
+_GAP = re.compile(r"|#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|<NA>|N/A|NA|NULL|-?NaN|-?nan|None|n/a|null")
 Parts = Iterator[tuple[Any, float]]
 """Rows of a file, part by part, each with the fraction of the file that is read then."""
 
@@ -288,7 +288,7 @@ class TextTable:
                         f" {len(self.first)}: give every line as many"
                     )
                 if tabular:
-                    values += [None if row[k].strip() in _GAPS else row[k] for k in wanted]
+                    values += [None if _GAP.fullmatch(row[k].strip()) else row[k] for k in wanted]
                 else:
                     values.extend(self.number(row[k], last, k) for k in wanted)
                 if len(values) >= PART:

@@ -1,6 +1,7 @@
 """Columns of a table as numbers: what is missing is marked, what is a category is counted or averaged.
 
-    number      its value, the median where it is missing, and then a second column that says where
+    number      its value, the median where it is missing, and then a second column that says where; text that is
+                numbers is such a column, and so are dates, in days since 1970, and durations, in days
     levels      a column of zeros and ones for each level, of at most `MOST_LEVELS`
     means       of a column with more levels: the mean target of each, other columns being equal; and beside it, where
                 levels have slopes of their own in a number, the line of each at the row's number
@@ -19,7 +20,8 @@ half as much as any two values do: what is smooth in a number, as most things ar
 
 Means and slopes of rows that are trained on are taken without the rows' own fold: a level that has one row would
 otherwise tell the target itself. A level that training did not have is, in zeros and ones, none of them; among means it
-is the mean of all rows, with no slope. A missing value of a category is a level like any other.
+is the mean of all rows, with no slope. A missing value of a category is a level like any other. Where most rows have a
+level of their own, as in an id, such levels are left out: they tell nothing of other rows.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ MOST_SLOPES, CHANCE = 2, 1e-3
 # Rounds in which the linear map and the levels are fitted in turn; rows that zero counts for, beside those of a level.
 _ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 MISSING = "\0missing"  # the level of what is missing; no text that a user has begins like this
-# How a column is read as numbers: what they are, or the format of dates as text, of which other types of dates need none.
+# How a column is read as numbers: what they are, or the format of its dates where they are text.
 NUMBERS, DURATIONS, DATES = "numbers", "durations", "ISO8601"
 _FORMS = (NUMBERS, DATES, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", DURATIONS)
 # Text of digits that is no number, such as a postal code; text that is a duration, as pandas writes it.
@@ -185,15 +187,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, table: Any, y: Array, weight: Array) -> TableColumns:
-        """How the columns of a table become numbers.
-
-        Args:
-            table: a data frame, or an array of numbers.
-            y: the targets (rows, outputs).
-            weight: of the rows.
-
-        Returns:
-            The `TableColumns`.
+        """How the columns of a table, a data frame or an array, become numbers for targets y (rows, outputs).
 
         >>> table = pd.DataFrame({"size": [1.0, None, 3.0, 4.0], "kind": ["a", "b", "a", None]})
         >>> columns = TableColumns.of(table, np.arange(4.0)[:, None], np.ones(4))
@@ -217,11 +211,6 @@ class TableColumns:
         """Whether some column is the mean target of its level, so that rows that are trained on are encoded apart."""
         return any(column.averaged for column in self.columns)
 
-    @property
-    def plain(self) -> bool:
-        """Whether every column is a number that is nowhere missing, so that nothing changes."""
-        return all(column.kind == "number" and not (column.marked or column.levels) for column in self.columns)
-
     def encode(self, table: Any) -> Array:
         """The rows of a table that is to be predicted, as numbers (rows, width)."""
         parts = [part for _, part in named(table)]
@@ -242,14 +231,7 @@ class TableColumns:
     def averages(self, table: Any, y: Array, weight: Array, *, choose: bool) -> TableColumns:
         """These columns with the means and slopes of levels that some rows give.
 
-        Args:
-            table: a data frame, or an array of numbers.
-            y: the targets (rows, outputs).
-            weight: of the rows.
-            choose: whether the rows say which numbers levels have slopes in; else they are as they are.
-
-        Returns:
-            The `TableColumns`.
+        The rows also say which numbers levels have slopes in, if they are to `choose`; else these are as they are.
         """
         parts = [part for _, part in named(table)]
         many = [i for i, column in enumerate(self.columns) if column.averaged]
@@ -356,15 +338,9 @@ class TableColumns:
 
 
 def read_table(model: Any, X: Any, *, reset: bool) -> Any:
-    """X as numbers with NaN where they are missing, or as a data frame where it holds anything else.
+    """X, a table or an array, as numbers with NaN where they are missing, or a data frame where it holds anything else.
 
-    Args:
-        model: the estimator, which notes the names of columns or has noted them.
-        X: a table of pandas, polars or pyarrow, or an array.
-        reset: whether the model is being fitted.
-
-    Returns:
-        What `TableColumns` takes.
+    The model notes the names of columns if `reset`, where it is being fitted; else they must be those.
     """
     X = without_row_labels(as_frame(X), "X")
     if not is_frame(X) or all(part.dtype.kind in "iufc" for _, part in named(X)):
@@ -384,14 +360,15 @@ def is_frame(X: Any) -> bool:
 
 def as_frame(X: Any) -> Any:
     """A table of polars or pyarrow, or an array of dates, as a data frame of pandas; anything else as it is."""
-    if isinstance(X, np.ndarray) and X.dtype.kind in "Mm" and X.ndim == 2:
-        return pd.DataFrame(X)
     if hasattr(X, "collect_schema") and not hasattr(X, "to_pandas"):
         raise GatelabError(f"X is a {type(X).__name__}, which is not computed yet; give X.collect()")
-    if is_frame(X) or not hasattr(X, "to_pandas"):
+    if isinstance(X, np.ndarray) and X.dtype.kind in "Mm" and X.ndim == 2:
+        return pd.DataFrame(X)
+    to_pandas = getattr(X, "to_pandas", None)
+    if is_frame(X) or to_pandas is None:
         return X
     try:
-        return X.to_pandas()
+        return to_pandas()
     except ImportError as error:
         raise GatelabError(
             f"X is a {type(X).__module__.partition('.')[0]} table, which becomes one of pandas by pyarrow ({error}): "
@@ -423,20 +400,10 @@ def column_of(name: str, values: Any) -> TableColumn:
 def warn_of_levels(columns: TableColumns) -> None:
     """Warn of levels that have one row each: their mean target would be that of the row itself."""
     for column in columns.columns:
-        if column.single and not column.levels:
-            warnings.warn(
-                f"column {column.name!r} is left out: each of its {column.single} values is there once, as in an id or a"
-                " free text, and tells nothing of other rows; leave it out, or make numbers of it",
-                UserWarning,
-                stacklevel=4,
-            )
-        elif column.single:
-            warnings.warn(
-                f"column {column.name!r}: most of its values are there once ({column.single}), tell nothing of other "
-                f"rows and count as unknown; {counted(len(column.levels), 'level')} of two rows or more are used",
-                UserWarning,
-                stacklevel=4,
-            )
+        if column.single:
+            message = f"column {column.name!r}: {column.single} values are there once, as in an id or a free text, and "
+            message += f"are left out: they tell nothing of other rows; {counted(len(column.levels), 'level')} are used"
+            warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def are_many(numbers: Array) -> bool:
@@ -454,15 +421,8 @@ def are_many(numbers: Array) -> bool:
 def neighbours_alike(numbers: Array, left: Array, weight: Array) -> float:
     """How often rows of neighbouring numbers, were they alike, would differ as much as these do: the F-test of pairs.
 
-    It is 1 as well where neighbours differ by less than half of what any two values do.
-
-    Args:
-        numbers: of the rows, of each value some.
-        left: what a linear map of all columns leaves of the targets (rows, outputs).
-        weight: of the rows, which count as often.
-
-    Returns:
-        The probability; small for names, whose neighbours have nothing in common, and not for what is smooth.
+    It is 1 as well where neighbours differ by less than half of what any two values do. It is small for names, whose
+    neighbours have nothing in common in what a linear map leaves of the targets, and not for what is smooth.
 
     >>> rows, noise = np.arange(400) // 4, np.random.default_rng(0).standard_normal((500, 1))
     >>> names, smooth = noise[400:][rows], np.sin(rows / 8)[:, None]
@@ -603,17 +563,9 @@ class LevelSpread:
 def steepest(
     left: Array, means: Sequence[LevelTerm], slopes: Sequence[LevelTerm], numbers: Mapping[int, Array], weight: Array
 ) -> LevelTerm | None:
-    """The number in which slopes of levels differ most beyond chance, of those that they have none in yet.
+    """The slopes of levels, in a number without any yet, that differ most beyond chance in what is `left` of y.
 
-    Args:
-        left: what the terms so far leave of the targets (rows, outputs).
-        means: the terms of each column of levels.
-        slopes: the terms of slopes that there are.
-        numbers: the columns of numbers, by their place in the table.
-        weight: of the rows, which count as often.
-
-    Returns:
-        The term of these slopes; None where chance explains all of them, or levels have `MOST_SLOPES`.
+    None where chance explains all of them, or levels have `MOST_SLOPES`.
     """
     ratio, best = 0.0, None
     for mean in means:
@@ -627,17 +579,10 @@ def steepest(
 
 
 def level_effects(x: Array, terms: Sequence[LevelTerm], y: Array, weight: Array) -> tuple[list[Array], Array]:
-    """What levels add to a linear map of other columns: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
+    """What levels add to a linear map of x, a constant in it: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
 
-    Args:
-        x: other columns (rows, p), a constant among them.
-        terms: the means of each column of levels, and slopes.
-        y: the targets (rows, outputs).
-        weight: of the rows, which count as often.
-
-    Returns:
-        The coefficients (levels + 1, outputs) of each term; the last one, of a level that is not known, is zero. And
-        what is left of the targets (rows, outputs).
+    The coefficients (levels + 1, outputs) of each term, the last of them zero, for a level that is not known; and what
+    is left of the targets (rows, outputs).
     """
     scale = np.sqrt(weight @ x**2 / weight.sum())
     x = x / np.where(scale > 0, scale, 1.0)

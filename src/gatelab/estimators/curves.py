@@ -31,7 +31,8 @@ class ScalingCurve:
     """The error of an estimator by width and fold.
 
     `unit` is the name of the unit, or the names that validation chose; `widths` are the numbers of neurons and
-    `parameters` those of parameters, most of the folds; `train_rmse` and `test_rmse` are (widths, folds), in the units of the targets.
+    `parameters` those of parameters, the most of any fold; `train_rmse` and `test_rmse` are (widths, folds), in the
+    units of the targets.
     """
 
     unit: str
