@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
@@ -41,6 +41,7 @@ def methods() -> tuple[Method, ...]:
     """
     gated: Any = getattr(gl, "GatedClassifier", None)
     single = gated is not None and "members" in signature(gated).parameters
+    forest = {"n_estimators": 300, "random_state": 0}
     layers = {"hidden_layer_sizes": (64, 64), "max_iter": 500, "random_state": 0}
     return (
         Method(
@@ -80,7 +81,14 @@ def methods() -> tuple[Method, ...]:
             "random forest",
             "scikit-learn",
             "300 trees",
-            lambda: as_numbers(RandomForestClassifier(n_estimators=300, random_state=0)),
+            lambda: as_numbers(RandomForestClassifier(**forest)),
+        ),
+        Method(
+            "extra",
+            "extra trees",
+            "scikit-learn",
+            "300 trees",
+            lambda: as_numbers(ExtraTreesClassifier(**forest)),
         ),
         Method(
             "mlp",

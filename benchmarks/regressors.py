@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import RidgeCV
@@ -82,6 +82,13 @@ def methods() -> tuple[Method, ...]:
             "scikit-learn",
             "300 trees",
             lambda: as_numbers(RandomForestRegressor(**forest)),
+        ),
+        Method(
+            "extra",
+            "extra trees",
+            "scikit-learn",
+            "300 trees",
+            lambda: as_numbers(ExtraTreesRegressor(**forest)),
         ),
         Method(
             "mlp",

@@ -554,7 +554,7 @@ def tables(record: Record, task: Task, methods: Sequence[Method]) -> Iterator[Pr
     full = [m for m in compared if m.most_rows is None]
     limited = [m for m in compared if m.most_rows is not None]
     groups = {
-        "sets that nobody tuned on": [s for s in sets if not s.development],
+        "sets not used for tuning defaults": [s for s in sets if not s.development],
         "development sets": [s for s in sets if s.development],
     }
     for title, group in groups.items():
@@ -563,8 +563,8 @@ def tables(record: Record, task: Task, methods: Sequence[Method]) -> Iterator[Pr
         if len(comparison(record, group, peers, field).sets) > len(comparison(record, group, full, field).sets):
             yield from standing(record, group, peers, field, f"{title}, peers alone, which have more of them")
     if limited:
-        few = [s for s in groups["sets that nobody tuned on"] if all(m.takes(s) for m in limited)]
-        yield from standing(record, few, compared, field, "short sets that nobody tuned on, all methods")
+        few = [s for s in groups["sets not used for tuning defaults"] if all(m.takes(s) for m in limited)]
+        yield from standing(record, few, compared, field, "short sets not used for tuning defaults, all methods")
     for method in present:
         if method.ours:
             yield from version_by_version(record, sets, method, field)
@@ -847,7 +847,7 @@ def command(task: Task, methods: Sequence[Method], record: Path, arguments: Sequ
     parser.add_argument("--merge", type=Path, help="add the entries of this record, and show the tables")
     parser.add_argument("--list", action="store_true", help="the sets and their facts")
     parser.add_argument("--show", action="store_true", help="the tables of the record, without any fit")
-    parser.add_argument("--figure", help="write the critical-difference plot of the sets that nobody tuned on")
+    parser.add_argument("--figure", help="write the critical-difference plot of the sets not used for tuning defaults")
     given = parser.parse_args(arguments)
     try:
         obey(task, methods, given)
@@ -914,7 +914,7 @@ def readable(sets: Sequence[DataSet], folder: str | None) -> list[DataSet]:
 
 
 def draw(record: Record, task: Task, methods: Sequence[Method], path: str) -> Path:
-    """Write the critical-difference plot of the methods without a limit of rows, on sets that nobody tuned on.
+    """Write the critical-difference plot of the methods without a limit of rows, on sets not used for tuning defaults.
 
     Args:
         record: where from.
@@ -932,5 +932,5 @@ def draw(record: Record, task: Task, methods: Sequence[Method], path: str) -> Pa
     if len(errors.sets) < 2 or len(full) < 2:
         raise GatelabError(f"{record.path} has fewer than two methods on two common sets; run more before --figure")
     noun = {"regression": "RMSE", "classes": "log loss"}[task]
-    title = f"Mean place by {noun} on {len(errors.sets)} tables that nobody tuned on (1 is best)"
+    title = f"Mean place by {noun} on {len(errors.sets)} tables not used for tuning defaults (1 is best)"
     return theme.save(critical_difference_figure(errors, title), path)

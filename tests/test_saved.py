@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -286,6 +287,56 @@ def test_a_regressor_predicts_files_too() -> None:
     expected = model.predict(table()[["rooms", "age"]])
     np.testing.assert_allclose(np.ravel(document["predictions"]), expected, rtol=1e-15)
     assert document["rmse"] == pytest.approx(np.sqrt(np.mean((expected - Y) ** 2)))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_estimators_read_the_tables_that_they_were_fitted_to(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text, gaps, dates, durations and categories, in parts: what `predict` says of the data frame."""
+    monkeypatch.setattr(tables, "PART", 100)
+    generator = np.random.default_rng(2)
+    n = 90
+    rows = pd.DataFrame(
+        {
+            "size": np.where(generator.random(n) < 0.1, np.nan, X[:, 0]),
+            "kind": np.array(["a", "none", None], dtype=object)[generator.integers(0, 3, n)],
+            "grade": pd.Categorical(np.where(generator.random(n) < 0.2, np.nan, generator.integers(1, 4, n) * 1.0)),
+            "place": [f"p{k}" for k in generator.integers(0, 20, n)],
+            "sold": generator.random(n) < 0.5,
+            "when": pd.Timestamp("2024-01-01", tz="Asia/Tokyo") + pd.to_timedelta(generator.integers(0, 500, n), "D"),
+            "took": pd.to_timedelta(generator.integers(0, 10**6, n), "s"),
+            "cost": [Decimal(int(k)) / 100 for k in generator.integers(0, 9999, n)],
+        }
+    )
+    model = gl.GatedRegressor("glu", width=1, ridge=0.1, starts=1, rounds=0, random_state=0).fit(rows, Y)
+    model.save("regressor.safetensors")
+    kind = gl.GatedClassifier("glu", width=1, ridge=0.1, members=1, random_state=0).fit(rows, np.median(Y) < Y)
+    kind.save("classifier.safetensors")
+    writers = {"csv": lambda path: rows.assign(price=Y).to_csv(path, index=False), "parquet": rows.to_parquet}
+    writers[ending](f"rows.{ending}")
+    target = ["--target", "price"] * (ending == "csv")
+    content = json.loads(ok("regressor.safetensors", "--data", f"rows.{ending}", "--json", *target))
+    np.testing.assert_allclose(np.ravel(content["predictions"]), model.predict(rows), rtol=1e-14)
+    if target:
+        assert content["rmse"] == pytest.approx(np.sqrt(np.mean((model.predict(rows) - Y) ** 2)))
+    content = json.loads(ok("classifier.safetensors", "--data", f"rows.{ending}", "--json"))
+    np.testing.assert_allclose([row[1:] for row in content["predictions"]], kind.predict_proba(rows), rtol=1e-14)
+    rows.assign(when="soon").to_csv("later.csv", index=False)
+    refused = run("regressor.safetensors", "--data", "later.csv")
+    assert (
+        refused.exit_code == 2
+        and "column 'when' was dates when the model was fitted and holds 'soon'" in refused.stderr
+    )
+
+
+def test_a_gap_in_an_array_is_one_for_an_estimator(fit: gl.Fit) -> None:
+    gaps = np.where(np.arange(180).reshape(90, 2) % 7 == 0, np.nan, X)
+    model = gl.GatedRegressor("glu", width=1, ridge=0.1, starts=1, rounds=0, random_state=0).fit(gaps, Y)
+    model.save("regressor.safetensors")
+    np.save("gaps.npy", gaps)
+    content = json.loads(ok("regressor.safetensors", "--data", "gaps.npy", "--json"))
+    assert np.array_equal(np.ravel(content["predictions"]), model.predict(gaps))
+    refused = run("model.safetensors", "--data", "gaps.npy")
+    assert refused.exit_code == 2 and "the value in column 0 is nan" in refused.stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])

@@ -274,7 +274,9 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
                 entry = head | {"version": "1", "rmse": errors[i, j] + 0.1 * (split - 1), "cpu_s": 1.0, "ended": ""}
                 record.entries[key_of(entry)] = entry
     by_title = {title: rows for title, rows, _ in tables.tables(record, "regression", methods)}
-    rows = {row["method"]: row for row in by_title["sets that nobody tuned on, all methods without a limit of rows"]}
+    rows = {
+        row["method"]: row for row in by_title["sets not used for tuning defaults, all methods without a limit of rows"]
+    }
     boosting, forest = rows["HistGradientBoosting"], rows["random forest"]
     assert (boosting["first"], boosting["within 2 %"], boosting["worst / best"]) == ("75%", "75%", "1.2")
     assert (forest["first"], forest["within 2 %"], forest["worst / HistGradientBoosting"]) == ("25%", "50%", "3.000")
@@ -289,10 +291,10 @@ def test_tables_say_who_is_first_and_how_far_others_are() -> None:
             entry = head | {"version": ours.version, "rmse": 5.0, "cpu_s": 1.0, "ended": ""}
             record.entries[key_of(entry)] = entry
     notes = {title: note for title, _, note in tables.tables(record, "regression", [ours, *methods])}
-    both = "sets that nobody tuned on, all methods without a limit of rows"
+    both = "sets not used for tuning defaults, all methods without a limit of rows"
     untuned = sum(not s.development for s in REGRESSION)
     assert notes[both].startswith(f"2 of {untuned} sets")
-    peers = "sets that nobody tuned on, peers alone, which have more of them"
+    peers = "sets not used for tuning defaults, peers alone, which have more of them"
     assert notes[peers].startswith(f"4 of {untuned} sets")
 
 
@@ -302,7 +304,7 @@ def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest
     tables.command("regression", [*regressors(), counted_method([])], path, words)
     shown = capsys.readouterr().out
     assert "development sets, all methods without a limit of rows" in shown
-    assert "sets that nobody tuned on" not in shown
+    assert "sets not used for tuning defaults" not in shown
     assert len(Record(path).entries) == 12
     figure = str(tmp_path / "places.png")
     with pytest.raises(SystemExit, match="fewer than two methods on two common sets"):

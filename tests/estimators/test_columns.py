@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy.stats import f as fisher
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.errors import GatelabError
@@ -30,7 +35,7 @@ Y, W = np.arange(6.0)[:, None], np.ones(6)
 def test_numbers_stay_as_they_are():
     x = np.random.default_rng(0).normal(size=(6, 3))
     columns = TableColumns.of(x, Y, W)
-    assert columns.plain and columns.width == 3
+    assert columns.width == 3
     assert np.array_equal(columns.encode(x), x)
 
 
@@ -216,7 +221,7 @@ def test_lines_of_levels_within_levels_vary_in_training_as_they_do_later():
     y, weight = y[train][:, None], np.ones(train.sum())
     columns = TableColumns.of(table[train], y, weight)
     assert [len(column.slopes) for column in columns.columns] == [0, 1, 1]
-    trained = columns.training(table[train], y, weight, columns.fold(table[train], 5, 0))
+    trained = columns.training(table[train], y, weight, columns.fold(table[train], y, weight, 5, 0))
     ratio = columns.encode(table[~train]).std(0) / trained.std(0)
     assert 0.7 < ratio[2] < 1.3 and 0.7 < ratio[4] < 1.3
 
@@ -265,7 +270,7 @@ def test_numbers_that_are_names_are_told_from_numbers():
     person, age, size = columns.columns
     assert (person.kind, len(person.levels), person.averaged) == ("number", 60, True)
     assert "a name of 60 levels, the mean target of each" in repr(person)
-    assert not age.levels and not size.levels and not columns.plain and columns.width == 4
+    assert not age.levels and not size.levels and columns.averaged and columns.width == 4
     encoded = columns.encode(x)
     assert np.array_equal(encoded[:, [0, 2, 3]], x) and np.corrcoef(encoded[:, 1], y)[0, 1] > 0.7
     unknown = columns.encode(np.array([[7.0, 30.0, 0.0]]))
@@ -323,14 +328,180 @@ def test_both_estimators_learn_what_persons_have_by_number(tmp_path):
 
 
 def test_what_is_refused():
-    dates = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=6)})
-    with pytest.raises(GatelabError, match="column 'when' holds dates"):
-        TableColumns.of(dates, Y, W)
     with pytest.raises(GatelabError, match="column '0' has infinite values"):
         TableColumns.of(np.full((6, 1), np.inf), Y, W)
     columns = TableColumns.of(pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), Y, W)
     with pytest.raises(GatelabError, match="was numbers when the model was fitted"):
         columns.encode(pd.DataFrame({"a": ["x"]}))
+
+
+DAYS = np.random.default_rng(11).permutation(np.arange(-100, 100))
+STAMPS = pd.Timestamp("2024-01-01") + pd.to_timedelta(DAYS, unit="D")
+FIRST = 19723.0  # 2024-01-01 in days since 1970-01-01
+# Numbers, dates and durations as users have them, and what they are as numbers.
+WRITTEN = {
+    "text": ([f"{d} " for d in DAYS], DAYS),
+    "text with gaps": ([f"{d:.2e}" for d in DAYS[:-2]] + ["?", "NA"], [*DAYS[:-2], np.nan, np.nan]),
+    "text of arrow": (pd.array(DAYS.astype(str), dtype=pd.ArrowDtype(pa.string())), DAYS),
+    "Decimal": ([Decimal(int(d)) / 4 for d in DAYS], DAYS / 4),
+    "decimal of arrow": (pd.array([Decimal(int(d)) for d in DAYS], dtype=pd.ArrowDtype(pa.decimal128(9, 2))), DAYS),
+    "ISO": (STAMPS.strftime("%Y-%m-%d"), FIRST + DAYS),
+    "ISO with time": (STAMPS.strftime("%Y-%m-%dT12:00:00Z"), FIRST + DAYS + 0.5),
+    "years first": (STAMPS.strftime("%Y/%m/%d"), FIRST + DAYS),
+    "dots": (STAMPS.strftime("%d.%m.%Y"), FIRST + DAYS),
+    "days first": (STAMPS.strftime("%d/%m/%Y"), FIRST + DAYS),
+    "months first": (STAMPS.strftime("%m/%d/%Y"), FIRST + DAYS),
+    "date": ([*STAMPS.date[:-1], None], [*(FIRST + DAYS[:-1]), np.nan]),
+    "datetime64": (STAMPS.where(DAYS != 3), np.where(DAYS == 3, np.nan, FIRST + DAYS)),
+    "time zone": (STAMPS.tz_localize("Asia/Tokyo"), FIRST + DAYS - 9 / 24),
+    "Period": (STAMPS.to_period("D"), FIRST + DAYS),
+    "periods": (list(STAMPS.to_period("D")), FIRST + DAYS),
+    "stamps": (pd.Series(list(STAMPS), dtype=object), FIRST + DAYS),
+    "date of arrow": (pd.array(STAMPS.date, dtype=pd.ArrowDtype(pa.date32())), FIRST + DAYS),
+    "timedelta64": (pd.to_timedelta(DAYS, unit="D"), DAYS),
+    "timedelta": (pd.Series([dt.timedelta(int(d)) for d in DAYS], dtype=object), DAYS),
+    "text of durations": ([str(v) for v in pd.to_timedelta(DAYS / 2, unit="D")], DAYS / 2),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_text_that_is_numbers_dates_and_durations_are_numbers(name):
+    """What differs in every row is no category: its levels were learned by heart, with an R^2 of -14 in training."""
+    values, numbers = WRITTEN[name]
+    table = pd.DataFrame({"a": values})
+    columns = TableColumns.of(table, DAYS[:, None] ** 2.0, np.ones(200))
+    missing = np.isnan(np.asarray(numbers, dtype=float))
+    assert columns.columns[0].kind == "number" and columns.columns[0].marked == missing.any()
+    encoded = columns.encode(table)
+    assert np.allclose(encoded[~missing, 0], np.asarray(numbers)[~missing], rtol=0, atol=1e-9)
+    assert (encoded[missing, 0] == columns.columns[0].median).all()
+    again = TableColumns.restored(json.loads(json.dumps(columns.facts())))
+    assert again == columns and np.array_equal(again.encode(table[5:6]), encoded[5:6])
+    options = {"width": 2, "ridge": 1e-6, "random_state": 0}
+    model = GatedRegressor("gqu", starts=1, rounds=0, steps=9, **options)
+    classifier = GatedClassifier("bilinear", members=1, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert model.fit(table, DAYS**2.0).score(table, DAYS**2.0) > 0.95
+    assert classifier.fit(table, np.abs(DAYS) > 50).score(table, np.abs(DAYS) > 50) > 0.95
+
+
+def test_what_is_no_number_stays_a_category():
+    texts = {
+        "codes": [f"{d:05}" for d in np.abs(DAYS)],
+        "names": [f"name {d}" for d in DAYS],
+        "either": STAMPS.where(STAMPS.day < 13, pd.Timestamp("2024-01-01")).strftime(
+            "%d/%m/%Y"
+        ),  # days or months first
+        "sizes": [f"{abs(d)} m" for d in DAYS],  # metres, which pandas would take for minutes
+        "underscored": [f"1_{abs(d):03}" for d in DAYS],
+        "categories": pd.Categorical(DAYS),
+        "mixed": [*map(str, DAYS[1:]), "a few"],
+        "words": ["none"] * 200,
+    }
+    columns = TableColumns.of(pd.DataFrame(texts), DAYS[:, None] * 1.0, np.ones(200)).columns
+    assert {column.name: column.kind == "number" for column in columns} == dict.fromkeys(texts, False)
+
+
+def test_a_column_is_read_later_as_it_was_when_fitted():
+    """Days before months were told by a day beyond the twelfth, which rows to predict need not have."""
+    dates = TableColumns.of(pd.DataFrame({"when": STAMPS.strftime("%d/%m/%Y")}), DAYS[:, None] * 1.0, np.ones(200))
+    assert "when: a date in days" in repr(dates.columns[0])
+    assert dates.encode(pd.DataFrame({"when": ["03/02/2024"]})).tolist() == [[FIRST + 33]]
+    assert dates.encode(pd.DataFrame({"when": [pd.Timestamp("2024-02-03", tz="UTC")]})).tolist() == [[FIRST + 33]]
+    for values in ([7.0], ["7"], ["soon"], ["02/13/2024"], [pd.Timedelta(days=7)]):
+        with pytest.raises(GatelabError, match="column 'when' was dates when the model was fitted and holds '"):
+            dates.encode(pd.DataFrame({"when": values}))
+    numbers = TableColumns.of(pd.DataFrame({"a": DAYS.astype(str)}), DAYS[:, None] * 1.0, np.ones(200))
+    assert numbers.encode(pd.DataFrame({"a": [7.0, np.nan]})).tolist() == [[7.0], [numbers.columns[0].median]]
+    with pytest.raises(GatelabError, match="column 'a' was numbers when the model was fitted and holds '2024-01-01"):
+        numbers.encode(pd.DataFrame({"a": STAMPS[DAYS == 0]}))
+
+
+@pytest.mark.parametrize("kind", ["M", "m"])
+def test_a_gap_in_an_array_of_dates_is_a_gap(kind):
+    """It was the least of all numbers."""
+    x = STAMPS.to_numpy(copy=True)[:, None]
+    if kind == "m":
+        x = x - x[:1]
+    x[3] = "NaT"
+    model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(x, DAYS * 1.0)
+    assert model.columns_.columns[0].marked and model.score(x, DAYS * 1.0) > 0.9
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_values_that_are_there_once_are_left_out_with_a_warning(share):
+    """Of an id the mean target of a row is that of the row itself: accuracy was 0.73 with it, and is 1 without."""
+    a = np.random.default_rng(0).uniform(-1, 1, 200)
+    ids = [f"id {k}" if k < 200 * share else f"pair {k // 2}" for k in np.random.default_rng(1).permutation(200)]
+    table, classes = pd.DataFrame({"a": a, "id": ids}), a**2 > 0.25
+    model = GatedClassifier("glu", width=3, ridge=1e-3, members=1, random_state=0)
+    with pytest.warns(UserWarning, match=f"column 'id': {200 * share:.0f} values are there once"):
+        model.fit(table, classes)
+    assert model.columns_.columns[1].single == 200 * share
+    assert model.score(table, classes) > 0.95
+    fresh = pd.DataFrame({"a": np.linspace(-1, 1, 50), "id": "new"})
+    assert model.score(fresh, fresh["a"] ** 2 > 0.25) > 0.9
+    text = pd.DataFrame({"note": [f"text {k}" for k in range(200)]})
+    with pytest.warns(UserWarning, match="200 values are there once"):
+        alone = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(text, a)
+    assert np.allclose(alone.predict(text), a.mean())
+
+
+def test_levels_of_one_row_count_where_most_rows_have_others():
+    """Of 300 levels in 400 rows 109 have one: drawn by what the others say of rows, they explain what they can."""
+    generator = np.random.default_rng(0)
+    effects, level = generator.normal(size=300), generator.integers(0, 300, 800)
+    y = (effects[level] + 0.1 * generator.normal(size=800))[:, None]
+    table = pd.DataFrame({"level": [f"l{k}" for k in level], "noise": generator.normal(size=800)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        columns = TableColumns.of(table[:400], y[:400], np.ones(400))
+    rare = table["level"][:400].value_counts().loc[lambda rows: rows == 1].index
+    seen = np.flatnonzero(table["level"][400:].isin(rare)) + 400
+    assert len(seen) > 80 and columns.columns[0].single == 0
+    means = columns.encode(table.iloc[seen])[:, 0]
+    assert np.corrcoef(means, y[seen, 0])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_table_of_nothing_but_levels_is_learned(numbered):
+    """All rows of a level are equal then, and were held out together, so that nothing was known of it: R^2 was -24."""
+    generator = np.random.default_rng(0)
+    level = generator.integers(0, 40, 400)
+    y = np.random.default_rng(5).normal(size=40)[level] + 0.3 * generator.normal(size=400)
+    table = pd.DataFrame({"place": [f"p{k}" for k in level]})
+    if numbered:
+        table = pd.DataFrame({"place": level})
+    model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(table, y)
+    assert model.columns_.averaged and model.score(table, y) > 0.85
+    classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(table, y > 0)
+    assert classifier.score(table, y > 0) > 0.8
+
+
+def test_tables_of_arrow_and_polars_are_taken_as_those_of_pandas():
+    table, y = table_of(120)
+    model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(table, y)
+    arrow = pa.Table.from_pandas(table)
+    assert np.array_equal(model.predict(arrow), model.predict(table))
+    assert np.array_equal(clone(model).fit(arrow, y).predict(arrow), model.predict(table))
+
+    class Polars:
+        """A table of polars without pyarrow beside it."""
+
+        def to_pandas(self):
+            raise ModuleNotFoundError("pyarrow is required")
+
+    class LazyFrame:
+        """One that is not computed yet."""
+
+        def collect_schema(self):
+            return {}
+
+    with pytest.raises(GatelabError, match=r"becomes one of pandas by pyarrow .* pip install 'gatelab\[parquet\]'"):
+        model.predict(Polars())
+    with pytest.raises(GatelabError, match=r"a LazyFrame, which is not computed yet; give X.collect\(\)"):
+        model.fit(LazyFrame(), y)
 
 
 def table_of(n: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import KFold
@@ -44,6 +46,17 @@ def test_its_slope_is_at_most_the_order_of_the_unit(line) -> None:
     axes = curve.plot().axes[0]
     assert axes.get_xlabel() == "neurons n"
     assert "slope" in axes.get_legend().get_texts()[0].get_text()
+
+
+def test_parameters_are_those_of_the_network(line) -> None:
+    """A column of three levels is two directions beside a number: 19 parameters, where 15 were stated."""
+    x, y = line
+    table = pd.DataFrame({"x": x[:, 0], "kind": np.array(["a", "b", "c"])[np.arange(400) % 3]})
+    glu = clone(QUICK).set_params(unit="glu", rounds=0, steps=2)
+    assert scaling_curve(glu, table, y, [2], cv=2).parameters == (19,)
+    network = clone(glu).set_params(width=2).fit(table, y).network_
+    assert sum(p.numel() for p in network.parameters()) == 19
+    assert scaling_curve(glu, pa.Table.from_pandas(table), y, [2], cv=2).parameters == (19,)
 
 
 def test_no_widths_are_refused(line) -> None:

@@ -121,7 +121,7 @@ def _predictions(network: Predictor, source: Columns, ins: list[int]) -> Array:
 
     parts: list[Array] = []
     with output.progress("predicting") as report:
-        for rows, share in source.parts(ins):
+        for rows, share in source.parts(ins, tabular=network.tabular):
             parts.append(network.predict(rows))
             report(int(1000 * share), 1000)
     if not parts:

@@ -207,7 +207,8 @@ def split_names(text: str) -> list[str]:
 class Predictor:
     """What predicts: what it is called, its inputs and targets, with their names where known.
 
-    `predict` maps raw rows (N, d_in) to raw targets (N, d_out), or to probabilities of classes (N, classes).
+    `predict` maps raw rows (N, d_in) to raw targets (N, d_out), or to probabilities of classes (N, classes); `tabular`
+    says whether these may hold text, dates and gaps.
     """
 
     name: str
@@ -215,7 +216,8 @@ class Predictor:
     d_out: int
     columns: tuple[str, ...]
     targets: tuple[str, ...]
-    predict: Callable[[Array], Array]
+    predict: Callable[[Any], Array]
+    tabular: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +251,7 @@ def read_predictor(path: Path) -> SavedModel | SavedClassifier:
             targets=saved.targets,
             scaled=saved.scaled,
             predict=saved.predict,
+            tabular=False,
         )
     from gatelab.estimators import GatedClassifier, GatedRegressor
 
@@ -264,6 +267,7 @@ def read_predictor(path: Path) -> SavedModel | SavedClassifier:
             columns=names,
             targets=(),
             predict=saved.encoded_probabilities,
+            tabular=True,
             classes=tuple(saved.classes_.tolist()),
         )
     return SavedModel(
@@ -275,6 +279,7 @@ def read_predictor(path: Path) -> SavedModel | SavedClassifier:
         targets=(),
         scaled=lambda rows: frame.inputs(columns.encode(rows)),
         predict=lambda rows: saved.committed(columns.encode(rows))[0],
+        tabular=True,
     )
 
 

@@ -34,7 +34,9 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 FILES = "give a CSV, Parquet, .npy or .npz file"
 WAY_OUT = "remove or replace it, or leave the column out by naming the inputs"
 Selector = str | int
-Parts = Iterator[tuple[Array, float]]
+# What pandas takes for a gap in a text file, where a column may hold text.
+_GAP = re.compile(r"|#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|<NA>|N/A|NA|NULL|-?NaN|-?nan|None|n/a|null")
+Parts = Iterator[tuple[Any, float]]
 """Rows of a file, part by part, each with the fraction of the file that is read then."""
 
 
@@ -61,14 +63,15 @@ class Columns:
 
     Attributes:
         count: how many columns there are.
-        parts: reads all rows of some columns, part by part.
+        parts: reads all rows of some columns, part by part, as numbers; where they are to be `tabular`, as arrays or
+            data frames with whatever text, dates and gaps there are.
         names: the names of the columns, none where the file has none.
         targets: how many of the last columns are targets.
         labels: columns that number or name the rows, such as the index of a data frame: no inputs unless asked for.
     """
 
     count: int
-    parts: Callable[[Sequence[int]], Parts]
+    parts: Callable[..., Parts]
     names: tuple[str, ...] = ()
     targets: int = 1
     labels: tuple[int, ...] = ()
@@ -266,9 +269,12 @@ class TextTable:
             rows = islice(self.rows(raw), 1, None)
             return are_row_labels([row[i] for _, row in rows if len(row) == len(self.first)])
 
-    def parts(self, wanted: Sequence[int]) -> Parts:
-        """All rows of these columns as numbers, part by part."""
-        size, values, last = self.path.stat().st_size, array("d"), 0
+    def parts(self, wanted: Sequence[int], tabular: bool = False) -> Parts:
+        """All rows of these columns as numbers, part by part; or as text, None in the gaps."""
+        size, last, kind = self.path.stat().st_size, 0, np.float64
+        values: Any = array("d")
+        if tabular:
+            values, kind = [], np.object_
         with self.path.open("rb") as raw:
             body = self.rows(raw)
             if self.names:
@@ -279,15 +285,17 @@ class TextTable:
                         f"{self.path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {self.line} has"
                         f" {len(self.first)}: give every line as many"
                     )
-                for k in wanted:
-                    values.append(self.number(row[k], last, k))
+                if tabular:
+                    values += [None if _GAP.fullmatch(row[k].strip()) else row[k] for k in wanted]
+                else:
+                    values.extend(self.number(row[k], last, k) for k in wanted)
                 if len(values) >= PART:
-                    yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), raw.tell() / size
-                    values = array("d")
+                    yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), raw.tell() / size
+                    values = values[:0]
         if not last:
             raise GatelabError(f"{self.path} has a header and no rows; give a CSV file with one example a line")
         if values:
-            yield np.frombuffer(values, dtype=np.float64).reshape(-1, len(wanted)), 1.0
+            yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), 1.0
 
     def number(self, cell: str, line: int, column: int) -> float:
         """A cell as a number, or the error that says where it is and what is wrong with it."""
@@ -407,12 +415,12 @@ def array_columns(values: np.ndarray, path: Path, targets: int = 1) -> Columns:
         )
     require_real(values, path)
 
-    def parts(wanted: Sequence[int]) -> Parts:
+    def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
         step = max(1, PART // values.shape[1])
         for start in range(0, len(values), step):
             rows = np.array(values[start : start + step, list(wanted)], dtype=np.float64)
             bad = ~np.isfinite(rows)
-            if bad.any():
+            if bad.any() and not tabular:
                 row, k = np.argwhere(bad)[0]
                 raise GatelabError(
                     f"{path} row {start + row} (counted from 0): the value in column {wanted[k]} is {rows[row, k]};"
@@ -453,13 +461,16 @@ def open_parquet(path: Path) -> Columns:
     if len(set(names)) < len(names):
         raise GatelabError(f"{path} has two columns of one name ({', '.join(names)}); name them apart")
 
-    def parts(wanted: Sequence[int]) -> Parts:
+    def parts(wanted: Sequence[int], tabular: bool = False) -> Parts:
         chosen = [names[i] for i in wanted]
         start = 0
         try:
             for batch in file.iter_batches(max(1, PART // len(chosen)), columns=chosen):
-                table = pa.Table.from_batches([batch])
-                rows = np.column_stack([numeric_column(table.column(name), name, path, start) for name in chosen])
+                table = pa.Table.from_batches([batch]).select(chosen).replace_schema_metadata()
+                if tabular:
+                    rows: Any = table.to_pandas()
+                else:
+                    rows = np.column_stack([numeric_column(table.column(name), name, path, start) for name in chosen])
                 start += len(rows)
                 yield rows, start / file.metadata.num_rows
         except pa.ArrowException as error:

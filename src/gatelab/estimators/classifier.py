@@ -19,20 +19,29 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from gatelab import tensors
 from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked, without_row_labels
-from gatelab.display import reporting
+from gatelab.data.checks import refuse_masked
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import TableColumns, read_table, rows_of
+from gatelab.estimators.columns import TableColumns, read_table
 from gatelab.estimators.committee import (
     STEPS,
-    ClassCandidate,
     ClassCommittee,
     Election,
     MemberNetworks,
     MemberTrees,
     elect,
 )
-from gatelab.estimators.frames import Frame, TableRows, checked_terms, distinct, part_of, row_weights, seed_of, units_of
+from gatelab.estimators.frames import (
+    Frame,
+    TableRows,
+    checked_terms,
+    encoded_rows,
+    part_of,
+    plain_facts,
+    row_weights,
+    seed_of,
+    showing,
+    units_of,
+)
 from gatelab.estimators.trees import KINDS, StepTrees
 from gatelab.feedforward import AnyUnit
 from gatelab.memory import check_device
@@ -42,8 +51,6 @@ UnitLike = str | AnyUnit | Callable[..., object]
 KIND, _FORMAT = "GatedClassifier", 2
 _GIVE = "give a file that GatedClassifier.save wrote"
 _PLAIN = ("unit_", "width_", "ridge_", "temperature_", "validation_", "n_features_in_")
-# Folds in which the means of a column with many levels are taken without a row's own.
-_MEAN_FOLDS = 5
 # Candidates that a search tries as a rule, for its progress.
 _USUAL = 16
 
@@ -139,7 +146,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         check_device(self.device)
         # Trees of step gates have no width that could be given.
         listed = units_of(self.unit)
-        gated = [unit for unit in listed if not _is_steps(unit)]
+        gated = [unit for unit in listed if not (isinstance(unit, str) and unit == STEPS)]
         steps = len(gated) < len(listed) and (not gated or self.width is None)
         given = checked_terms(self, gated or (listed and ["swiglu"]))
         end = math.inf
@@ -149,7 +156,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        table, y = model._validated(without_row_labels(X, "X"), y)
+        table, y = model._validated(X, y)
         classes, index = np.unique(y, return_inverse=True)
         weight = row_weights(sample_weight, len(index))
         weight = weight * class_weights(self.class_weight, classes, index, sample_weight)
@@ -164,7 +171,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             )
         target = np.eye(len(classes))[index]
         seed = seed_of(self.random_state)
-        rows = model._rows(table, target, weight, seed)
+        model.columns_, rows = encoded_rows(table, target, weight, seed)
         model.frame_ = Frame.of(rows)
         standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
         terms = Election(
@@ -178,7 +185,8 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             device=self.device,
             end=end,
         )
-        committee, tried = self._elect(standard, rows.x, terms)
+        with showing(self.verbose, "choosing networks", _USUAL) as show:
+            committee, tried = elect(standard, rows.x, terms, show)
         model.classes_, model.committee_, model.temperature_ = classes, committee, committee.temperature
         if tried:
             model.unit_, model.width_, model.ridge_ = tried[0].name, tried[0].width, tried[0].ridge
@@ -194,7 +202,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         """Logarithms of the probabilities (rows, classes)."""
         check_is_fitted(self, "committee_")
         refuse_masked(X, "X")
-        return self._log_probability(read_table(self, without_row_labels(X, "X"), reset=False))
+        return self._log_probability(read_table(self, X, reset=False))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (rows, classes), in the order of `classes_`."""
@@ -254,35 +262,6 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return table, y
 
-    def _rows(self, table: Any, target: Array, weight: Array, seed: int) -> TableRows:
-        """Distinct rows of numbers; how the columns become numbers is kept."""
-        weighty = np.flatnonzero(weight)
-        if len(weighty) < len(weight):
-            table, target, weight = rows_of(table, weighty), target[weighty], weight[weighty]
-        self.columns_ = TableColumns.of(table, target, weight)
-        if not self.columns_.averaged:
-            return distinct(self.columns_.encode(table), target, weight)
-        fold = self.columns_.fold(table, _MEAN_FOLDS, seed)
-        return distinct(self.columns_.training(table, target, weight, fold), target, weight)
-
-    def _elect(self, rows: TableRows, raw: Array, terms: Election) -> tuple[ClassCommittee, list[ClassCandidate]]:
-        tried = 0
-        with reporting(bool(self.verbose) or None, "choosing networks") as report:
-
-            def show(candidate: ClassCandidate) -> None:
-                nonlocal tried
-                tried += 1
-                if report is not None:
-                    report(tried, max(_USUAL, tried + 1))
-                self._show(candidate)
-
-            return elect(rows, raw, terms, show)
-
-    def _show(self, candidate: ClassCandidate) -> None:
-        if self.verbose:
-            row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "log_loss": f"{candidate.log_loss:.3g}"}
-            print("  ".join(f"{name} {value}" for name, value in row.items()))
-
 
 def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sample_weight: Any) -> Array:
     """What `class_weight` multiplies the weight of each row by.
@@ -326,24 +305,17 @@ def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
 
 def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
     """Save a fitted model."""
-    parameters = model.get_params(deep=False)
-    parameters["unit"] = [STEPS if _is_steps(u) else described(u) for u in units_of(model.unit)]
-    if isinstance(parameters["random_state"], np.random.RandomState):
-        parameters["random_state"] = None
+    facts = plain_facts(model, _PLAIN)
+    parameters = facts["parameters"]
     if isinstance(parameters["class_weight"], Mapping):
         parameters["class_weight"] = [[_plain(k), float(v)] for k, v in parameters["class_weight"].items()]
     networks, trees = model.committee_.networks, model.committee_.trees
-    facts = {
+    facts |= {
         "format": _FORMAT,
-        "several": isinstance(model.unit, list | tuple),
-        "parameters": parameters,
         "networks": [{"unit": described(n.unit), "width": n.width} for n in networks],
         "trees": [{"kind": part.kind, "networks": len(part.trees)} for part in trees],
         "classes": plain_classes(model.classes_),
         "dtype": model.classes_.dtype.str,
-        "columns": model.columns_.facts(),
-        "attributes": {name: getattr(model, name) for name in _PLAIN},
-        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
     }
     arrays = {f"frame.{name}": value for name, value in model.frame_.arrays().items()}
     arrays |= {"low": model.committee_.low, "high": model.committee_.high}
@@ -379,7 +351,7 @@ def _restored(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dic
     parameters["unit"] = units if facts["several"] else units[0]
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
-    frame = Frame.restored({n.removeprefix("frame."): a for n, a in arrays.items() if n.startswith("frame.")})
+    frame = Frame.restored(part_of("frame.", arrays))
     attributes = {name: facts["attributes"][name] for name in _PLAIN}
     classes = np.array(facts["classes"], dtype=facts["dtype"])
     networks = tuple(
@@ -420,10 +392,6 @@ def _restored_trees(facts: dict[str, Any], arrays: dict[str, np.ndarray], number
     if kind not in KINDS or len(share) != len(trees) or shapes != [(count, outputs) for count in nodes]:
         raise ValueError(f"trees are {kind!r} with {len(share)} shares and tables of the shapes {shapes}")
     return MemberTrees(kind, trees, share)
-
-
-def _is_steps(unit: Any) -> bool:
-    return isinstance(unit, str) and unit == STEPS
 
 
 def _plain(label: Any) -> Any:

@@ -1,6 +1,7 @@
 """Columns of a table as numbers: what is missing is marked, what is a category is counted or averaged.
 
-    number      its value, the median where it is missing, and then a second column that says where
+    number      its value, the median where it is missing, and then a second column that says where; text that is
+                numbers is such a column, and so are dates, in days since 1970, and durations, in days
     levels      a column of zeros and ones for each level, of at most `MOST_LEVELS`
     means       of a column with more levels: the mean target of each, other columns being equal; and beside it, where
                 levels have slopes of their own in a number, the line of each at the row's number
@@ -19,13 +20,19 @@ half as much as any two values do: what is smooth in a number, as most things ar
 
 Means and slopes of rows that are trained on are taken without the rows' own fold: a level that has one row would
 otherwise tell the target itself. A level that training did not have is, in zeros and ones, none of them; among means it
-is the mean of all rows, with no slope. A missing value of a category is a level like any other.
+is the mean of all rows, with no slope. A missing value of a category is a level like any other. Where most rows have a
+level of their own, as in an id, such levels are left out: they tell nothing of other rows.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import date, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +43,9 @@ from scipy.stats import rankdata
 from sklearn.utils.validation import validate_data
 
 from gatelab.arrays import Array
+from gatelab.data.checks import without_row_labels
+from gatelab.data.tables import MISSING as GAPS
+from gatelab.data.tables import is_number
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
@@ -47,6 +57,11 @@ MOST_SLOPES, CHANCE = 2, 1e-3
 # Rounds in which the linear map and the levels are fitted in turn; rows that zero counts for, beside those of a level.
 _ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 MISSING = "\0missing"  # the level of what is missing; no text that a user has begins like this
+# How a column is read as numbers: what they are, or the format of its dates where they are text.
+NUMBERS, DURATIONS, DATES = "numbers", "durations", "ISO8601"
+_FORMS = (NUMBERS, DATES, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", DURATIONS)
+# Text of digits that is no number, such as a postal code; text that is a duration, as pandas writes it.
+_CODE, _DURATION = re.compile(r"\s*[-+]?0[0-9]+\s*"), re.compile(r"\s*[-+]?([0-9.]+ days?|[0-9]+:[0-9]{2}:)")
 
 
 @dataclass(frozen=True)
@@ -82,11 +97,13 @@ class TableColumn:
     Attributes:
         name: its name, or its number where it has none.
         kind: "number", "levels" or "means".
+        form: of a number: how its values are read, one of `NUMBERS`, `DURATIONS` and formats of dates.
         median: of a number: what stands for a missing value.
         marked: of a number: whether a second column says where it is missing.
         levels: of a category, or of a number that is a name: its levels, as text.
         means: of many levels: the mean targets of each, an entry an output, and last those of all rows.
         slopes: of many levels: those in the numbers where they differ.
+        single: of a category: how many levels of one row are left out, where they are most of the rows.
     """
 
     name: str
@@ -96,19 +113,23 @@ class TableColumn:
     levels: tuple[str, ...] = ()
     means: tuple[tuple[float, ...], ...] = ()
     slopes: tuple[LevelSlopes, ...] = ()
+    form: str = NUMBERS
+    single: int = 0
 
     def __repr__(self) -> str:
-        slopes = ""
-        if self.slopes:
-            slopes = f", and its slope in {counted(len(self.slopes), 'number')}"
-        parts = {
-            "number": f"{'a name' if self.levels else 'a number'}{', marked where it is missing' * self.marked}",
-            "levels": f"{counted(len(self.levels), 'level')}, a column each",
-            "means": f"{counted(len(self.levels), 'level')}, the mean target of each{slopes}",
-        }
+        words = {NUMBERS: "a number", DURATIONS: "a duration in days"}.get(self.form, "a date in days")
         if self.kind == "number" and self.levels:
-            parts["number"] += f" of {parts['means']}"
-        return one_line(self, f"{self.name}: {parts[self.kind]}")
+            words = "a name"
+        mean = f"{counted(len(self.levels), 'level')}, the mean target of each"
+        if self.slopes:
+            mean += f", and its slope in {counted(len(self.slopes), 'number')}"
+        parts = {
+            "number": f"{words}{', marked where it is missing' * self.marked}{f' of {mean}' * bool(self.levels)}",
+            "levels": f"{counted(len(self.levels), 'level')}, a column each",
+            "means": mean,
+        }
+        rare = f", {counted(self.single, 'level')} of one row left out" * bool(self.single)
+        return one_line(self, f"{self.name}: {parts[self.kind]}{rare}")
 
     @property
     def averaged(self) -> bool:
@@ -125,7 +146,7 @@ class TableColumn:
         """The column of a table that is to be predicted, (rows, width); slopes need the numbers they are in."""
         parts = [self.without_means(values)]
         if self.averaged:
-            index = positions(as_levels(values), self.levels)
+            index = self.positions(values)
             means = np.asarray(self.means)[index]
             parts.append(means)
             if self.slopes:
@@ -136,16 +157,23 @@ class TableColumn:
     def without_means(self, values: Any) -> Array:
         """What of the column has no target in it: a number, or zeros and ones; of means nothing."""
         if self.kind == "number":
-            number = as_numbers(values, self.name)
+            number = as_numbers(values, self.name, self.form)
             missing = np.isnan(number)
             columns = [np.where(missing, self.median, number)]
             if self.marked:
                 columns.append(missing.astype(np.float64))
             return np.stack(columns, axis=1)
         if self.kind == "levels":
-            index = positions(as_levels(values), self.levels)
-            return (index[:, None] == np.arange(len(self.levels))).astype(np.float64)
+            return (self.positions(values)[:, None] == np.arange(len(self.levels))).astype(np.float64)
         return np.empty((len(values), 0))
+
+    def texts(self, values: Any) -> NDArray[np.object_]:
+        """The level of each value, as text; of a number that is a name, however it is written."""
+        return as_levels(as_numbers(values, self.name, self.form) if self.kind == "number" else values)
+
+    def positions(self, values: Any) -> NDArray[np.intp]:
+        """The number of each value's level; one beyond the last where it is none of them."""
+        return positions(self.texts(values), self.levels)
 
 
 @dataclass(frozen=True)
@@ -159,15 +187,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, table: Any, y: Array, weight: Array) -> TableColumns:
-        """How the columns of a table become numbers.
-
-        Args:
-            table: a data frame, or an array of numbers.
-            y: the targets (rows, outputs).
-            weight: of the rows.
-
-        Returns:
-            The `TableColumns`.
+        """How the columns of a table, a data frame or an array, become numbers for targets y (rows, outputs).
 
         >>> table = pd.DataFrame({"size": [1.0, None, 3.0, 4.0], "kind": ["a", "b", "a", None]})
         >>> columns = TableColumns.of(table, np.arange(4.0)[:, None], np.ones(4))
@@ -191,11 +211,6 @@ class TableColumns:
         """Whether some column is the mean target of its level, so that rows that are trained on are encoded apart."""
         return any(column.averaged for column in self.columns)
 
-    @property
-    def plain(self) -> bool:
-        """Whether every column is a number that is nowhere missing, so that nothing changes."""
-        return all(column.kind == "number" and not (column.marked or column.levels) for column in self.columns)
-
     def encode(self, table: Any) -> Array:
         """The rows of a table that is to be predicted, as numbers (rows, width)."""
         parts = [part for _, part in named(table)]
@@ -216,19 +231,12 @@ class TableColumns:
     def averages(self, table: Any, y: Array, weight: Array, *, choose: bool) -> TableColumns:
         """These columns with the means and slopes of levels that some rows give.
 
-        Args:
-            table: a data frame, or an array of numbers.
-            y: the targets (rows, outputs).
-            weight: of the rows.
-            choose: whether the rows say which numbers levels have slopes in; else they are as they are.
-
-        Returns:
-            The `TableColumns`.
+        The rows also say which numbers levels have slopes in, if they are to `choose`; else these are as they are.
         """
         parts = [part for _, part in named(table)]
         many = [i for i, column in enumerate(self.columns) if column.averaged]
         plain = {i: column.without_means(parts[i]) for i, column in enumerate(self.columns)}
-        indices = [positions(as_levels(parts[i]), self.columns[i].levels) for i in many]
+        indices = [self.columns[i].positions(parts[i]) for i in many]
         x = np.concatenate([*plain.values(), np.ones((len(y), 1))], axis=1)
         # In an order that is that of the rows' content, so that sums are the same to the last bit in any other.
         order = np.lexsort([*x.T, *y.T, weight, *indices])
@@ -277,7 +285,7 @@ class TableColumns:
         columns = list(self.columns)
         for i in whole:
             if neighbours_alike(x[i][:, 0], ranks, weight) < CHANCE / len(columns):
-                columns[i] = replace(columns[i], levels=tuple(sorted(set(as_levels(parts[i]).tolist()))))
+                columns[i] = replace(columns[i], levels=tuple(sorted(set(columns[i].texts(parts[i]).tolist()))))
         return TableColumns(tuple(columns))
 
     def keys(self, table: Any) -> Array:
@@ -286,13 +294,29 @@ class TableColumns:
         for column, (_, part) in zip(self.columns, named(table), strict=True):
             parts.append(column.without_means(part))
             if column.kind == "means":
-                parts.append(positions(as_levels(part), column.levels)[:, None].astype(np.float64))
+                parts.append(column.positions(part)[:, None].astype(np.float64))
         return np.concatenate(parts, axis=1)
 
-    def fold(self, table: Any, folds: int, seed: int) -> NDArray[np.intp]:
-        """A part for every row, for `training`: drawn by content, so that equal rows are in one part in any order."""
-        groups, group = np.unique(self.keys(table), axis=0, return_inverse=True)
-        return np.random.default_rng(seed).permutation(len(groups))[group.ravel()] % folds
+    def fold(self, table: Any, y: Array, weight: Array, folds: int, seed: int) -> NDArray[np.intp]:
+        """A part for every row, for `training`: drawn by content, so that equal rows are in one part in any order.
+
+        Where all rows of a level are equal, as in a table of one column, they are parted one by one: nothing would else
+        be known of the level without them.
+        """
+        keys = self.keys(table)
+        group = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+        lone = np.zeros(len(group), dtype=bool)
+        for column, (_, part) in zip(self.columns, named(table), strict=True):
+            if column.averaged:
+                level = column.positions(part)
+                pairs = np.unique(np.stack([level, group]), axis=1)[0]
+                lone |= (np.bincount(pairs)[level] == 1) & (level < len(column.levels))
+        order = np.lexsort([weight, *y.T, group])
+        place = np.arange(len(group)) - np.searchsorted(group[order], group[order])
+        number = np.empty(len(group))
+        number[order] = place
+        group = np.unique(np.stack([group, number * lone], axis=1), axis=0, return_inverse=True)[1].ravel()
+        return np.random.default_rng(seed).permutation(group.max() + 1)[group] % folds
 
     def facts(self) -> list[dict[str, Any]]:
         """As plain values, for a file."""
@@ -314,17 +338,12 @@ class TableColumns:
 
 
 def read_table(model: Any, X: Any, *, reset: bool) -> Any:
-    """X as numbers with NaN where they are missing, or as the data frame that it is where it holds categories.
+    """X, a table or an array, as numbers with NaN where they are missing, or a data frame where it holds anything else.
 
-    Args:
-        model: the estimator, which notes the names of columns or has noted them.
-        X: a data frame or an array.
-        reset: whether the model is being fitted.
-
-    Returns:
-        What `TableColumns` takes.
+    The model notes the names of columns if `reset`, where it is being fitted; else they must be those.
     """
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")) or not any(is_category(part) for _, part in named(X)):
+    X = without_row_labels(as_frame(X), "X")
+    if not is_frame(X) or all(part.dtype.kind in "iufc" for _, part in named(X)):
         return validate_data(
             model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1 + reset, reset=reset
         )
@@ -334,18 +353,57 @@ def read_table(model: Any, X: Any, *, reset: bool) -> Any:
     return X
 
 
+def is_frame(X: Any) -> bool:
+    """Whether it is a data frame of pandas, or of what works like it."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def as_frame(X: Any) -> Any:
+    """A table of polars or pyarrow, or an array of dates, as a data frame of pandas; anything else as it is."""
+    if hasattr(X, "collect_schema") and not hasattr(X, "to_pandas"):
+        raise GatelabError(f"X is a {type(X).__name__}, which is not computed yet; give X.collect()")
+    if isinstance(X, np.ndarray) and X.dtype.kind in "Mm" and X.ndim == 2:
+        return pd.DataFrame(X)
+    to_pandas = getattr(X, "to_pandas", None)
+    if is_frame(X) or to_pandas is None:
+        return X
+    try:
+        return to_pandas()
+    except ImportError as error:
+        raise GatelabError(
+            f"X is a {type(X).__module__.partition('.')[0]} table, which becomes one of pandas by pyarrow ({error}): "
+            "pip install 'gatelab[parquet]', or give a data frame of pandas"
+        ) from error
+
+
 def column_of(name: str, values: Any) -> TableColumn:
     """How a column becomes numbers; means are still to be taken."""
-    if not is_category(values):
-        number = as_numbers(values, name)
+    form = form_of(values)
+    if form is not None:
+        number = as_numbers(values, name, form)
         missing = np.isnan(number)
         if missing.all():
-            return TableColumn(name, "number", 0.0, False)
-        return TableColumn(name, "number", float(np.median(number[~missing])), bool(missing.any()))
-    levels = tuple(sorted(set(as_levels(values).tolist())))
-    if len(levels) <= MOST_LEVELS:
-        return TableColumn(name, "levels", levels=levels)
-    return TableColumn(name, "means", levels=levels)
+            return TableColumn(name, "number", form=form)
+        return TableColumn(name, "number", float(np.median(number[~missing])), bool(missing.any()), form=form)
+    levels, rows = np.unique(as_levels(values), return_counts=True)
+    single = int(np.count_nonzero(rows == 1))
+    if len(levels) <= MOST_LEVELS or 2 * single <= len(values):
+        single = 0
+    else:
+        levels = levels[rows > 1]
+    kind = "levels"
+    if len(levels) > MOST_LEVELS:
+        kind = "means"
+    return TableColumn(name, kind, levels=tuple(levels.tolist()), single=single)
+
+
+def warn_of_levels(columns: TableColumns) -> None:
+    """Warn of levels that have one row each: their mean target would be that of the row itself."""
+    for column in columns.columns:
+        if column.single:
+            message = f"column {column.name!r}: {column.single} values are there once, as in an id or a free text, and "
+            message += f"are left out: they tell nothing of other rows; {counted(len(column.levels), 'level')} are used"
+            warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def are_many(numbers: Array) -> bool:
@@ -363,15 +421,8 @@ def are_many(numbers: Array) -> bool:
 def neighbours_alike(numbers: Array, left: Array, weight: Array) -> float:
     """How often rows of neighbouring numbers, were they alike, would differ as much as these do: the F-test of pairs.
 
-    It is 1 as well where neighbours differ by less than half of what any two values do.
-
-    Args:
-        numbers: of the rows, of each value some.
-        left: what a linear map of all columns leaves of the targets (rows, outputs).
-        weight: of the rows, which count as often.
-
-    Returns:
-        The probability; small for names, whose neighbours have nothing in common, and not for what is smooth.
+    It is 1 as well where neighbours differ by less than half of what any two values do. It is small for names, whose
+    neighbours have nothing in common in what a linear map leaves of the targets, and not for what is smooth.
 
     >>> rows, noise = np.arange(400) // 4, np.random.default_rng(0).standard_normal((500, 1))
     >>> names, smooth = noise[400:][rows], np.sin(rows / 8)[:, None]
@@ -401,7 +452,7 @@ class LevelTerm:
     Attributes:
         column: which column of the table the levels are.
         levels: how many there are.
-        index: the number of each row's level.
+        index: the number of each row's level; one beyond the last where it is not known.
         factor: of the rows; for slopes a number less its mean in the level, in units of its deviation there.
         number: for slopes, which column of the table the number is.
         centres: for slopes, the mean of the number in each level, and last zero.
@@ -420,14 +471,14 @@ class LevelTerm:
 
     def sums(self, values: Array) -> Array:
         """The sum of values of the rows (rows, outputs) in each level, (levels, outputs)."""
-        sums = [np.bincount(self.index, column, minlength=self.levels) for column in values.T]
+        sums = [np.bincount(self.index, column, minlength=self.levels)[: self.levels] for column in values.T]
         return np.stack(sums, axis=1).astype(np.float64, copy=False)
 
     def along(self, number: int, values: Array, weight: Array) -> LevelTerm:
         """The term of these levels' slopes in a number with these values."""
         rows, sums = self.sums(np.stack([weight, weight * values], axis=1)).T
         centres = np.append(sums / np.where(rows > 0, rows, 1.0), 0.0)
-        factor = values - centres[self.index]
+        factor = np.where(self.index < self.levels, values - centres[self.index], 0.0)
         factor[np.abs(factor) < 1e-12 * np.abs(values).max()] = 0.0  # the rounding of a number that is the same
         unit = float(np.sqrt(weight @ factor**2 / weight.sum())) or 1.0
         return replace(self, factor=factor / unit, number=number, centres=centres, unit=unit)
@@ -459,7 +510,9 @@ class LevelSpread:
 
     @classmethod
     def of(cls, values: Array, term: LevelTerm, weight: Array) -> LevelSpread:
-        """The spread of values (rows, outputs) that levels have by this term."""
+        """The spread of values (rows, outputs) that levels have by this term; rows of none tell nothing of it."""
+        weight = np.where(term.index < term.levels, weight, 0.0)
+        index = np.minimum(term.index, term.levels - 1)
         rows = term.sums((weight * term.factor**2)[:, None])[:, 0]
         sums = term.sums((weight * term.factor)[:, None] * values)
         told = rows > 1e-9 * rows.max()  # in the other levels there are no rows, or their number is the same in all
@@ -467,9 +520,9 @@ class LevelSpread:
         common, left = np.zeros(values.shape[1]), weight.sum() - np.count_nonzero(told)
         if term.number is not None:
             counts = term.sums(weight[:, None])
-            values = values - (term.sums(weight[:, None] * values) / np.where(counts > 0, counts, 1.0))[term.index]
+            values = values - (term.sums(weight[:, None] * values) / np.where(counts > 0, counts, 1.0))[index]
             common, left = sums.sum(0) / max(rows.sum(), 1e-300), left - np.count_nonzero(counts)
-        within = float(weight @ np.square(values - term.factor[:, None] * means[term.index]).sum(1)) / max(left, 1.0)
+        within = float(weight @ np.square(values - term.factor[:, None] * means[index]).sum(1)) / max(left, 1.0)
         square = float(rows @ np.square(means - common).sum(1))
         return cls(rows, sums, within, square, np.count_nonzero(told) - 1.0, left, total=weight.sum(), given=term.drawn)
 
@@ -510,17 +563,9 @@ class LevelSpread:
 def steepest(
     left: Array, means: Sequence[LevelTerm], slopes: Sequence[LevelTerm], numbers: Mapping[int, Array], weight: Array
 ) -> LevelTerm | None:
-    """The number in which slopes of levels differ most beyond chance, of those that they have none in yet.
+    """The slopes of levels, in a number without any yet, that differ most beyond chance in what is `left` of y.
 
-    Args:
-        left: what the terms so far leave of the targets (rows, outputs).
-        means: the terms of each column of levels.
-        slopes: the terms of slopes that there are.
-        numbers: the columns of numbers, by their place in the table.
-        weight: of the rows, which count as often.
-
-    Returns:
-        The term of these slopes; None where chance explains all of them, or levels have `MOST_SLOPES`.
+    None where chance explains all of them, or levels have `MOST_SLOPES`.
     """
     ratio, best = 0.0, None
     for mean in means:
@@ -534,17 +579,10 @@ def steepest(
 
 
 def level_effects(x: Array, terms: Sequence[LevelTerm], y: Array, weight: Array) -> tuple[list[Array], Array]:
-    """What levels add to a linear map of other columns: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
+    """What levels add to a linear map of x, a constant in it: min |y - x b - sum of terms|^2 + drawn |coefficients|^2.
 
-    Args:
-        x: other columns (rows, p), a constant among them.
-        terms: the means of each column of levels, and slopes.
-        y: the targets (rows, outputs).
-        weight: of the rows, which count as often.
-
-    Returns:
-        The coefficients (levels + 1, outputs) of each term; the last one, of a level that is not known, is zero. And
-        what is left of the targets (rows, outputs).
+    The coefficients (levels + 1, outputs) of each term, the last of them zero, for a level that is not known; and what
+    is left of the targets (rows, outputs).
     """
     scale = np.sqrt(weight @ x**2 / weight.sum())
     x = x / np.where(scale > 0, scale, 1.0)
@@ -573,7 +611,7 @@ def as_rows(values: Any) -> tuple[tuple[float, ...], ...]:
 
 def named(table: Any) -> list[tuple[str, Any]]:
     """The columns of a data frame or an array, with their names."""
-    if hasattr(table, "columns") and hasattr(table, "iloc"):
+    if is_frame(table):
         return [(str(name), table.iloc[:, i]) for i, name in enumerate(table.columns)]
     return [(str(i), values) for i, values in enumerate(np.asarray(table).T)]
 
@@ -585,36 +623,91 @@ def rows_of(values: Any, index: Any) -> Any:
     return np.asarray(values)[index]
 
 
-def is_category(values: Any) -> bool:
-    """Whether a column holds categories: text, truth values, or pandas' type for them.
+def form_of(values: Any) -> str | None:
+    """How a column is read as numbers: `NUMBERS`, `DURATIONS` or the format of its dates; None where it is a category.
 
-    >>> [is_category(pd.Series(v)) for v in (["a", "b"], [1, 2], [True, None], [1.5, None])]
-    [True, False, True, False]
+    >>> texts = (["1.5", "?"], ["02134", "90210"], ["2024-02-29", ""], ["31/1/2024", "1/2/2024"], ["1 day", "05:00:00"])
+    >>> [form_of(pd.Series(v)) for v in (*texts, ["a", "b"], [1, 2], [True, None], [1.5, None])]
+    ['numbers', None, 'ISO8601', '%d/%m/%Y', 'durations', None, 'numbers', None, 'numbers']
     """
     plain = pd.Series(values)
-    if isinstance(plain.dtype, pd.CategoricalDtype | pd.StringDtype | pd.BooleanDtype) or plain.dtype.kind == "b":
-        return True
-    if plain.dtype.kind != "O":
-        return False
-    kinds = {type(value) for value in plain.dropna()}
-    return bool in kinds or not all(issubclass(kind, int | float | np.number) for kind in kinds)
+    if isinstance(plain.dtype, pd.CategoricalDtype) or plain.dtype.kind == "b":
+        return None
+    by_kind = {"M": DATES, "m": DURATIONS} | dict.fromkeys("iufc", NUMBERS)
+    if plain.dtype.kind in by_kind:
+        return by_kind[plain.dtype.kind]
+    cells = [cell for cell in cells_of(plain) if cell is not None]
+    if any(isinstance(cell, bool) or (isinstance(cell, str) and _CODE.fullmatch(cell)) for cell in cells):
+        return None
+    if not cells:
+        return None if plain.notna().any() else NUMBERS
+    forms = [form for form in _FORMS if not np.isnan(read(cells, form)).any()]
+    if not forms or (len(forms) > 1 and DATES not in forms):
+        return None  # nothing reads all of them, or days and months cannot be told apart: no day is beyond the twelfth
+    return forms[0]
 
 
-def as_numbers(values: Any, name: str) -> Array:
-    """A column as float64, NaN where it is missing; dates, text and infinities are refused."""
-    if isinstance(values, np.ndarray) and values.dtype == np.float64 and not np.isinf(values).any():
-        return values
+def cells_of(values: Any) -> list[Any]:
+    """The values of a column, None where one is missing, periods as the time at which they begin."""
     plain = pd.Series(values)
-    if plain.dtype.kind in "mM":
-        raise GatelabError(
-            f"column {name!r} holds dates; give numbers, such as days since a day: (dates - first).dt.days"
-        )
-    try:
+    cells = plain.astype(object).where(plain.notna(), None)
+    gaps = [cell is None or (isinstance(cell, str) and cell.strip().lower() in GAPS) for cell in cells]
+    return [None if gap else getattr(cell, "start_time", cell) for cell, gap in zip(cells, gaps, strict=True)]
+
+
+def read(cells: Sequence[Any], form: str) -> Array:
+    """Values as float64, dates and durations in days, NaN where they are missing or not of this form.
+
+    >>> read(["2", 0.5, "two"], NUMBERS), read(["1970-01-03", None], DATES), read(["36:00:00"], DURATIONS)
+    (array([2. , 0.5, nan]), array([ 2., nan]), array([1.5]))
+    """
+    if form == NUMBERS:
+        return np.array([float(cell) if is_numeric(cell) else np.nan for cell in cells], dtype=np.float64)
+    if form == DURATIONS:
+        some = [c if isinstance(c, timedelta) or (isinstance(c, str) and _DURATION.match(c)) else None for c in cells]
+        return days_of(pd.to_timedelta(pd.Series(some, dtype=object), errors="coerce"))
+    some = [c if isinstance(c, date) or (isinstance(c, str) and not is_numeric(c)) else None for c in cells]
+    return days_of(pd.to_datetime(pd.Series(some, dtype=object), errors="coerce", format=form, utc=True))
+
+
+def days_of(times: pd.Series) -> Array:
+    """Durations in days, and dates in days since 1970 began, in UTC; without a time zone they are taken for UTC."""
+    if times.dtype.kind == "M":
+        times = pd.to_datetime(times, utc=True).dt.tz_localize(None)
+        return (np.asarray(times) - np.datetime64(0, "D")) / np.timedelta64(1, "D")
+    return np.asarray(times) / np.timedelta64(1, "D")
+
+
+def is_numeric(cell: Any) -> bool:
+    """Whether a value is a real number, or text that is one.
+
+    >>> [is_numeric(cell) for cell in (1, "1e3", " 2 ", "1_000", "one", None)]
+    [True, True, True, False, False, False]
+    """
+    if isinstance(cell, str):
+        return "_" not in cell and is_number(cell)
+    return isinstance(cell, Real | Decimal)
+
+
+def as_numbers(values: Any, name: str, form: str = NUMBERS) -> Array:
+    """A column as float64, of the form that it was fitted in, NaN where it is missing; infinities are refused."""
+    plain = pd.Series(values)
+    if form == NUMBERS and isinstance(values, np.ndarray) and values.dtype == np.float64:
+        number = values
+    elif form == NUMBERS and plain.dtype.kind in "biuf":
         number = plain.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError):
-        raise GatelabError(
-            f"column {name!r} was numbers when the model was fitted and holds text now; give what it was fitted to"
-        ) from None
+    elif plain.dtype.kind in "Mm" and (plain.dtype.kind == "m") == (form == DURATIONS) and form != NUMBERS:
+        number = days_of(plain)
+    else:
+        cells = cells_of(plain)
+        number = read(cells, form)
+        odd = [cell for cell, unread in zip(cells, np.isnan(number), strict=True) if unread and cell is not None]
+        if odd:
+            was = {NUMBERS: "numbers", DURATIONS: "durations"}.get(form, "dates")
+            raise GatelabError(
+                f"column {name!r} was {was} when the model was fitted and holds {str(odd[0])[:40]!r} now; give what it "
+                "was fitted to"
+            )
     if np.isinf(number).any():
         raise GatelabError(f"column {name!r} has infinite values; give numbers, or NaN where a value is missing")
     return number
@@ -639,6 +732,15 @@ def level_text(value: Any) -> str:
 
 
 def positions(texts: NDArray[np.object_], levels: tuple[str, ...]) -> NDArray[np.intp]:
-    """The number of each value's level; one beyond the last where it is none of them."""
-    index = pd.Index(levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
+    """The number of each value's level; one beyond the last where it is none of them.
+
+    >>> positions(np.array(["2.0", "b", "c"], dtype=object), ("2", "b")).tolist()
+    [0, 1, 2]
+    """
+    known = pd.Index(levels, dtype=object)
+    index = known.get_indexer(pd.Index(texts, dtype=object))
+    unknown = np.flatnonzero(index < 0)
+    if len(unknown):  # a file has "2.0" for 2 where its column has a gap
+        numbers = [level_text(float(text)) if is_numeric(text) else text for text in texts[unknown]]
+        index[unknown] = known.get_indexer(pd.Index(numbers, dtype=object))
     return np.where(index < 0, len(levels), index).astype(np.intp)

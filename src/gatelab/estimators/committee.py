@@ -93,9 +93,6 @@ class ClassFolds:
     number: int
     device: str
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.rows), 'row')} in {counted(self.number, 'fold')}")
-
     @classmethod
     def of(cls, rows: TableRows, folds: int, seed: int, device: str) -> ClassFolds:
         """Folds in which every class has its share; rows with equal inputs are in one."""
@@ -158,9 +155,6 @@ class ClassCandidate:
     outside: Array = field(default_factory=lambda: np.zeros((0, 0)))
     trees: tuple[StepTrees, ...] = ()
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}, width {self.width}, ridge {self.ridge:g}: log loss {self.log_loss:.3g}")
-
     @property
     def name(self) -> str:
         """That of the unit; of trees the kind of steps."""
@@ -203,9 +197,6 @@ class MemberNetworks:
     theta: Tensor
     share: Tensor
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.share), 'network')} of {self.unit.name}, width {self.width}")
-
 
 @dataclass(frozen=True, eq=False)
 class MemberTrees:
@@ -214,9 +205,6 @@ class MemberTrees:
     kind: str
     trees: tuple[StepTrees, ...]
     share: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.trees), 'network')} of {self.kind} trees")
 
 
 @dataclass(frozen=True, eq=False)
@@ -556,13 +544,7 @@ def best_of_kinds(tried: Sequence[ClassCandidate]) -> list[ClassCandidate]:
 def chosen_candidates(search: Search, most: int, *, alone: bool = False) -> list[ClassCandidate]:
     """Candidates that are averaged: of few rows the best of each kind, else each the one with which the mean is best.
 
-    Args:
-        search: what was tried.
-        most: candidates of networks there are at most where rows are not few; any of trees may join them.
-        alone: whether the best one is all that is chosen.
-
-    Returns:
-        The candidates, the best first.
+    Where rows are not few, there are at most so many candidates of networks; any of trees may join them.
     """
     folds = search.folds.first(search.searched)
     chosen = [search.best]
@@ -645,16 +627,9 @@ class Election:
 def elect(
     rows: TableRows, raw: Array, terms: Election, show: Callable[[ClassCandidate], None]
 ) -> tuple[ClassCommittee, list[ClassCandidate]]:
-    """The committee for these rows, and every candidate that was tried, the one that it is led by first.
+    """The committee for these rows, raw for trees, and every candidate that was tried, the one that leads it first.
 
-    Args:
-        rows: inputs of unit variance, targets of zeros and a one for the class, weights.
-        raw: the inputs as they came, for trees.
-        terms: what is chosen and what is given.
-        show: called with each candidate.
-
-    Returns:
-        The committee and the candidates, which are none where there are too few rows to hold some out.
+    Of candidates there are none where there are too few rows to hold some out.
     """
     folds = ClassFolds.of(rows, folds_for(terms.members, len(rows)), terms.seed, terms.device)
     search = Search(folds, raw, terms.seed, terms.end, show)

@@ -17,7 +17,7 @@ from sklearn.utils import indexable
 from gatelab.arrays import Array
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
-from gatelab.estimators.columns import rows_of
+from gatelab.estimators.columns import as_frame, rows_of
 from gatelab.estimators.regressor import GatedRegressor
 from gatelab.feedforward.definition import check_width
 from gatelab.scaling_laws import Slope, slope
@@ -31,7 +31,8 @@ class ScalingCurve:
     """The error of an estimator by width and fold.
 
     `unit` is the name of the unit, or the names that validation chose; `widths` are the numbers of neurons and
-    `parameters` those of parameters; `train_rmse` and `test_rmse` are (widths, folds), in the units of the targets.
+    `parameters` those of parameters, the most of any fold; `train_rmse` and `test_rmse` are (widths, folds), in the
+    units of the targets.
     """
 
     unit: str
@@ -107,7 +108,7 @@ def scaling_curve(
     sizes = sorted({check_width(w) for w in widths})
     if not sizes:
         raise GatelabError("widths is empty; give one or more numbers of neurons, for example (2, 4, 8, 16)")
-    X, y = indexable(X, y)
+    X, y = indexable(as_frame(X), y)
     splitter: Any = check_cv(cv, y, classifier=False)
     splits = list(splitter.split(X, y))
     jobs = [(w, train, test) for w in sizes for train, test in splits]
@@ -117,7 +118,7 @@ def scaling_curve(
     return ScalingCurve(
         unit=" or ".join(sorted(set(names))),
         widths=tuple(sizes),
-        parameters=tuple(int(c) for c in np.reshape(counts, shape)[:, 0]),
+        parameters=tuple(np.reshape(counts, shape).max(axis=1).tolist()),
         train_rmse=np.reshape(train_rmse, shape),
         test_rmse=np.reshape(test_rmse, shape),
     )
@@ -135,5 +136,5 @@ def fit_fold(
     model.set_params(width=width)
     model.fit(rows_of(X, train), rows_of(y, train))
     outputs = len(model.frame_.y_mean)
-    count = model.network_.unit.parameter_count(width, model.n_features_in_, outputs)
+    count = model.network_.unit.parameter_count(width, model.frame_.directions, outputs)
     return error(train), error(test), count, model.unit_

@@ -12,6 +12,8 @@ dependent to all digits, so the problem is solved by QR with pivots and what is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from pathlib import Path
@@ -25,9 +27,9 @@ from sklearn.utils import check_array, check_random_state
 
 from gatelab import tensors
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import counted, one_line, reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.columns import TableColumn, TableColumns
+from gatelab.estimators.columns import TableColumn, TableColumns, rows_of, warn_of_levels
 from gatelab.estimators.members import Committee
 from gatelab.estimators.steps import StepNetwork
 from gatelab.feedforward import Network, Unit
@@ -53,6 +55,8 @@ _CONSTANT, _FLAT = 1e-14, 1e-10
 # Tails are heavy where 99 % of a column span more than this many times what its middle half does (of a normal law 4);
 # bent targets are held nearer to those seen, by this share of their range; and averaged over so many residuals.
 _HEAVY, _BENT_REACH, _SMEARS = 6.0, 0.1, 20
+# Parts of the rows that mean targets of levels are taken without.
+_FOLDS = 5
 # The linear problem of drawn gates is solved to this rank.
 _RANK = 1e-15
 
@@ -64,11 +68,6 @@ class TableRows:
     x: Array
     y: Array
     weight: Array
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{len(self)} rows, {counted(self.x.shape[1], 'input')}, {counted(self.y.shape[1], 'output')}"
-        )
 
     def __len__(self) -> int:
         return len(self.x)
@@ -104,9 +103,6 @@ class Bend:
 
     centre: Array
     spread: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{np.count_nonzero(self.spread)} of {counted(len(self.spread), 'column')}")
 
     @classmethod
     def none(cls, columns: int) -> Bend:
@@ -358,15 +354,7 @@ class NetworkTerms:
 
 
 def checked_terms(model: Any, unit: Any) -> NetworkTerms:
-    """What an estimator's parameters say of its networks, if all that estimators share can be used.
-
-    Args:
-        model: the estimator, with width, ridge, members and time_budget.
-        unit: its unit or units.
-
-    Returns:
-        The terms.
-    """
+    """What an estimator's parameters and its unit or units say of its networks, if all of them can be used."""
     name, units = type(model).__name__, []
     for one in map(as_unit, units_of(unit)):
         if not isinstance(one, Unit):
@@ -387,6 +375,37 @@ def checked_terms(model: Any, unit: Any) -> NetworkTerms:
     if ridge is not None:
         ridge = float(ridge)
     return NetworkTerms(units, width, ridge)
+
+
+def encoded_rows(table: Any, y: Array, weight: Array, seed: int) -> tuple[TableColumns, TableRows]:
+    """How the columns of a table become numbers, and its distinct rows as numbers, those without weight left out."""
+    weighty = np.flatnonzero(weight)
+    if 0 < len(weighty) < len(weight):
+        table, y, weight = rows_of(table, weighty), y[weighty], weight[weighty]
+    columns = TableColumns.of(table, y, weight)
+    warn_of_levels(columns)
+    if not columns.averaged:
+        return columns, distinct(columns.encode(table), y, weight)
+    fold = columns.fold(table, y, weight, _FOLDS, seed)
+    return columns, distinct(columns.training(table, y, weight, fold), y, weight)
+
+
+@contextmanager
+def showing(verbose: int, title: str, usual: int) -> Iterator[Callable[[Any], None]]:
+    """What shows each candidate of a search that tries `usual` of them as a rule."""
+    tried = 0
+    with reporting(bool(verbose) or None, title) as report:
+
+        def show(candidate: Any) -> None:
+            nonlocal tried
+            tried += 1
+            if report is not None:
+                report(tried, max(usual, tried + 1))
+            if verbose:
+                row = {n: f"{v:.3g}" if isinstance(v, float) else v for n, v in candidate.row().items()}
+                print("  ".join(f"{name} {value}" for name, value in row.items()))
+
+        yield show
 
 
 def row_weights(sample_weight: Any, n: int) -> Array:
@@ -417,23 +436,29 @@ def units_of(unit: Any) -> list[Any]:
     return [unit]
 
 
+def plain_facts(model: Any, attributes: Sequence[str]) -> dict[str, Any]:
+    """What both estimators write of themselves: parameters, some attributes, and the columns."""
+    parameters = model.get_params(deep=False)
+    # Names stay names: what a classifier calls steps is no unit.
+    parameters["unit"] = [u if u == "steps" else described(u) for u in units_of(model.unit) if u is not None]
+    if isinstance(parameters["random_state"], np.random.RandomState):
+        parameters["random_state"] = None
+    return {
+        "several": isinstance(model.unit, list | tuple),
+        "parameters": parameters,
+        "attributes": {name: getattr(model, name) for name in attributes},
+        "columns": model.columns_.facts(),
+        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
+    }
+
+
 def write(model: GatedRegressor, path: str | Path) -> Path:
     """Save a fitted model."""
     network = model.network_
-    parameters = model.get_params(deep=False)
-    several = isinstance(model.unit, list | tuple)
-    parameters["unit"] = [described(u) for u in units_of(model.unit) if u is not None]
-    if isinstance(parameters["random_state"], np.random.RandomState):
-        parameters["random_state"] = None
-    facts = {
+    facts = plain_facts(model, _PLAIN) | {
         "format": _FORMAT,
-        "several": several,
-        "parameters": parameters,
         "network": described(network.unit),
         "status": model.status_.value,
-        "attributes": {name: getattr(model, name) for name in _PLAIN},
-        "columns": model.columns_.facts(),
-        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
     }
     arrays = {f"network.{name}": value.numpy() for name, value in network.state_dict().items()}
     arrays |= {f"frame.{name}": value for name, value in model.frame_.arrays().items()}

@@ -23,7 +23,6 @@ from time import monotonic
 import torch
 from torch import Tensor
 
-from gatelab.display import counted, one_line
 from gatelab.feedforward import Unit
 from gatelab.linalg.interruptible import stop_if_asked
 
@@ -50,9 +49,6 @@ class ClassRows:
 
     x: Tensor
     target: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.x), 'row')} of {counted(self.target.shape[1], 'class')}")
 
     @property
     def logits(self) -> int:
@@ -83,9 +79,6 @@ class Likelihood:
     weight: Tensor
     ridge: Tensor
     relevance: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.ridge), 'member')} of {self.unit.name}, width {self.width}")
 
     @property
     def maps(self) -> int:

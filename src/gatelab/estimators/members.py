@@ -80,12 +80,9 @@ class Committee:
         )
 
     def values(self, raw: Array, scaled: Array, hold: Callable[[Array], Array]) -> tuple[Array, Array]:
-        """The mean and the spread of the candidates, both (rows, outputs).
+        """The mean and the spread of the candidates, both (rows, outputs), at inputs raw for step gates and scaled.
 
-        Args:
-            raw: the inputs of step gates.
-            scaled: the inputs of networks, for the same rows.
-            hold: keeps the values of a network near the targets that were seen.
+        `hold` keeps the values of a network near the targets that were seen.
         """
         networks = [hold(predict(network, scaled)) for network in self.networks]
         steps = [step.values(raw) for step in self.steps]

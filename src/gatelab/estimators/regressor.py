@@ -16,20 +16,21 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked, without_row_labels
+from gatelab.data.checks import refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
-from gatelab.estimators.columns import TableColumns, read_table, rows_of
+from gatelab.estimators.columns import TableColumns, read_table
 from gatelab.estimators.frames import (
     Frame,
     NetworkTerms,
     TableRows,
     checked_terms,
-    distinct,
     drawn,
+    encoded_rows,
     read,
     row_weights,
     seed_of,
+    showing,
     write,
 )
 from gatelab.estimators.members import Committee, deviation_scale, picked
@@ -53,8 +54,6 @@ from gatelab.solve.solution import check_steps
 UnitLike = str | AnyUnit | Callable[..., object]
 # Where a network without any ridge runs away, this much holds it and costs no digit that was left.
 _HOLD = 1e-8
-# Parts of the rows that mean targets of levels are taken without.
-_FOLDS = 5
 # Among what validation chooses where no unit is given: a smooth gate and a kinked one; step gates join them.
 _UNITS = ("swiglu", "glu")
 # Candidates that a search tries as a rule, for its progress; rows that are predicted at a time.
@@ -75,7 +74,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
     X may be a data frame with text, categories, truth values and gaps, or an array with NaN: what is missing is the
     median and marked, a category of at most 12 levels is a column a level, and of more levels the mean target of each,
     with a line of each beside it where their slopes in a number differ, for rows that are trained on without their own
-    part of the rows.
+    part of the rows. Text that is numbers is read as numbers; dates and durations, text among them, are days.
 
     Equal rows count as one with the sum of their weights, and the order of rows does not matter. Predictions go no
     further beyond the targets seen than half their range: outside the data a gated network is a polynomial, and a
@@ -181,12 +180,12 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             refuse_masked(value, what)
         # All is written into a copy and taken over at the end.
         model = copy(self)
-        table = read_table(model, without_row_labels(X, "X"), reset=True)
+        table = read_table(model, X, reset=True)
         y = _targets(y, table)
         weight = row_weights(sample_weight, len(y))
         seed = seed_of(self.random_state)
         model._vector = y.ndim == 2
-        rows = model._rows(table, y.reshape(len(y), -1), weight, seed)
+        model.columns_, rows = encoded_rows(table, y.reshape(len(y), -1), weight, seed)
         # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
         if width is not None and width > rows.y.size:
             raise GatelabError(
@@ -231,7 +230,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
                 "return_std needs errors on rows held out, and there were none, since unit, width and ridge were "
                 "given; leave out width or ridge"
             )
-        x = self.columns_.encode(read_table(self, without_row_labels(X, "X"), reset=False))
+        x = self.columns_.encode(read_table(self, X, reset=False))
         mean, spread = self.committed(x)
         if not self._vector:
             mean, spread = mean[:, 0], spread[:, 0]
@@ -284,33 +283,9 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         check_steps(self.steps)
         return checked_terms(self, given)
 
-    def _rows(self, table: Any, y: Array, weight: Array, seed: int) -> TableRows:
-        """Distinct rows of numbers; how the columns become numbers is kept."""
-        if weight.any() and not weight.all():
-            weighty = np.flatnonzero(weight)
-            table, y, weight = rows_of(table, weighty), y[weighty], weight[weighty]
-        self.columns_ = TableColumns.of(table, y, weight)
-        if not self.columns_.averaged:
-            return distinct(self.columns_.encode(table), y, weight)
-        # Sums depend on the order of what is added in their last digits, so that means are taken in one order.
-        order = np.lexsort(np.column_stack([weight, y, self.columns_.keys(table)]).T)
-        table, y, weight = rows_of(table, order), y[order], weight[order]
-        self.columns_ = TableColumns.of(table, y, weight)
-        fold = self.columns_.fold(table, _FOLDS, seed)
-        return distinct(self.columns_.training(table, y, weight, fold), y, weight)
-
     def _choose(self, units: list[Unit], rows: TableRows, raw: Array, **options: Any) -> Choice:
-        tried = 0
-        with reporting(bool(self.verbose) or None, "choosing a network") as report:
-
-            def show(candidate: Candidate) -> None:
-                nonlocal tried
-                tried += 1
-                if report is not None:
-                    report(tried, max(_USUAL, tried + 1))
-                self._show(candidate)
-
-            alone = self.unit is not None or options["width"] is not None or self.members == 1
+        alone = self.unit is not None or options["width"] is not None or self.members == 1
+        with showing(self.verbose, "choosing a network", _USUAL) as show:
             return choose(units, rows, raw, step_gates=not alone, device=self.device, show=show, **options)
 
     def _solve(self, choice: Choice, rows: TableRows, seed: int) -> Solution:
@@ -381,11 +356,6 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         self.deviation_ = np.stack(deviation_scale(y - mean, spread))
         if self.frame_.y_bend.bends:
             self.frame_ = self.frame_.smeared(y - mean)
-
-    def _show(self, candidate: Candidate) -> None:
-        if self.verbose:
-            row = candidate.row() | {"ridge": f"{candidate.ridge:.2g}", "rmse": f"{candidate.rmse:.2g}"}
-            print("  ".join(f"{name} {value}" for name, value in row.items()))
 
 
 def _targets(y: Any, table: Any) -> Array:

@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
 from gatelab.estimators.frames import Bend, Frame, TableRows, drawn, neuron_columns, reach
 from gatelab.estimators.steps import BinnedRows, StepNetwork, grown
 from gatelab.feedforward import Network, Unit
@@ -77,12 +76,6 @@ class Candidate:
     steepness: float = 0.0
     rmse: float = np.nan
 
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.name}, width {self.width}, ridge {self.ridge:g}, {self.gates} gates: RMSE {self.rmse:.2g}",
-        )
-
     @property
     def name(self) -> str:
         """Of its unit."""
@@ -110,9 +103,6 @@ class Entrant:
     candidate: Candidate
     members: tuple[tuple[Network | None, StepNetwork | None], ...]
     values: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, repr(self.candidate))
 
 
 @dataclass(frozen=True)
@@ -373,9 +363,6 @@ class Choice:
     entrants: tuple[Entrant, ...] = ()
     trial: Trial | None = None
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.candidate!r} of {len(self.entrants)}")
-
     @property
     def precise(self) -> bool:
         """Whether one network tells the target but for a trace, so that a mean would only cost digits."""
@@ -400,22 +387,9 @@ def choose(
     clock: TimeBudget,
     show: Callable[[Candidate], None],
 ) -> Choice:
-    """Try candidates on rows held out.
+    """Try candidates on rows held out, scaled and, for step gates, raw; what is given is not chosen.
 
-    Args:
-        units: of trained and drawn networks.
-        rows: all rows, scaled.
-        raw: their inputs as they were.
-        width: of the networks, None to have it chosen.
-        ridge: of the networks, None to have it chosen.
-        step_gates: whether networks of step gates enter where there is noise.
-        seed: of everything that is random.
-        device: where torch computes.
-        clock: when the search has to end; one candidate is always tried.
-        show: called with every candidate that was tried.
-
-    Returns:
-        The `Choice`; what is given is not chosen.
+    Networks of step gates enter where there is noise, and one candidate is always tried, whatever the clock says.
     """
     given = RIDGES
     if ridge is not None:
@@ -504,16 +478,6 @@ def bent_frame(rows: TableRows, plain: Frame, unit: Any, seed: int, device: str)
 
     Targets are tried with step gates and with a narrow network, in the units in which they came; then inputs with the
     narrow network, since step gates do not see a difference.
-
-    Args:
-        rows: as they came.
-        plain: their frame without any bend.
-        unit: of the narrow network.
-        seed: of everything that is random.
-        device: where torch computes.
-
-    Returns:
-        The frame.
     """
     frame = plain
     if Bend.of(rows.y / plain.y_unit).bends:

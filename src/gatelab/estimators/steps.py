@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
 
 # Thresholds of a column are at most this many, at quantiles of its values; bins are one more and fit a byte.
 BINS = 128
@@ -48,11 +47,6 @@ class StepNetwork:
     thresholds: Array
     tables: Array
     offset: Array
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{counted(len(self.columns), 'neuron')} of {counted(self.columns.shape[1], 'step gate')}"
-        )
 
     def values(self, x: Array) -> Array:
         """The outputs at raw inputs, (rows, outputs)."""
@@ -84,9 +78,6 @@ class BinnedRows:
     thresholds: tuple[Array, ...]
     y: Array
     weight: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.y)} rows, {counted(len(self.thresholds), 'column')}")
 
     @classmethod
     def of(cls, x: Array, y: Array, weight: Array) -> BinnedRows:

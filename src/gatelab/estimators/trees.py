@@ -25,7 +25,6 @@ from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.steps import BinnedRows
 from gatelab.linalg.interruptible import stop_if_asked
@@ -69,9 +68,6 @@ class StepTrees:
     tables: Array
     offset: Array
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.roots), 'tree')}, {counted(len(self.columns), 'node')}")
-
     def values(self, x: Array) -> Array:
         """The outputs at raw inputs, (rows, outputs)."""
         most = max(1, _BLOCK // max(1, len(self.roots)))
@@ -100,9 +96,6 @@ class GrownTree:
     bins: NDArray[np.int64]
     children: NDArray[np.int64]
     tables: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, counted(len(self.columns), "node"))
 
 
 def joined(trees: Sequence[GrownTree], thresholds: Sequence[Array], offset: Array) -> StepTrees:
