@@ -1367,7 +1367,6 @@ NOT_MEASURED: dict[str, tuple[str, ...]] = {
         "where 10 000 images are overfitted",
         "With deviation 0.02",
         "and never with 2 or 3 inputs",
-        "With its recipe at m = 64",
         "single polynomials of degree 12 or less",
         "eq. 1 has a stray t in the integrand; 3.1.3 drops the power 2n + 2",
         "of eq. 3 are shifted by one",
