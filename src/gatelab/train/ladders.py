@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
@@ -38,9 +38,9 @@ from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, 
 from gatelab.scaling_laws.ladder_losses import LadderAxis
 from gatelab.statistics import Interval, t_interval
 from gatelab.sweep import Backend, Record, Run, Store, map_runs
-from gatelab.train.members import data_fingerprint
+from gatelab.sweep.backends import opened
 from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
-from gatelab.train.rungs import TASK, Rung, computing, noted, read_text, rung_of
+from gatelab.train.rungs import TASK, Rung, noted, read_text, rung_of, text_fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -570,15 +570,18 @@ class Ladder:
         Returns:
             A ladder; rungs that failed are left out.
         """
-        if not isinstance(store, Store):
-            store = Store(store)
-        results = [RungResult.of(record) for record in store.records(task=TASK, status="done")]
-        texts = sorted({(result.rung.recipe.data, result.run.arguments["text"]) for result in results})
-        if len(texts) != 1:
-            named = ", ".join(f"{name} ({key})" for name, key in texts) or "none"
+        with opened(store) as database:
+            assert database is not None
+            results = [RungResult.of(record) for record in database.records(task=TASK, status="done")]
+        told = [(result.rung.recipe.data, result.run.arguments) for result in results]
+        texts = sorted({(name, arguments["text"]) for name, arguments in told})
+        tuned = sorted({(name, arguments["valid"]) for name, arguments in told if "valid" in arguments})
+        several = next((pairs for pairs in (texts, tuned) if len(pairs) > 1), texts)
+        if len(several) != 1:
+            named = ", ".join(f"{name} ({key})" for name, key in several) or "none"
             raise GatelabError(
-                f"the store has ladders of {len(texts)} texts: {named}; give one with rungs of one text, and note that "
-                "a file that was changed, or cut into other tokens, is another text"
+                f"the store has ladders of {len(several)} texts: {named}; give one with rungs of one text, and note "
+                "that a file that was changed, or cut into other tokens, is another text"
             )
         check_alike(results)
         return Ladder(Path(texts[0][0]).name, tuple(results), dict(facts or {}))
@@ -593,12 +596,12 @@ class Ladder:
             How many rungs were new there.
         """
         self.plain()  # an error where a unit is known to this process alone
-        if not isinstance(store, Store):
-            store = Store(store)
-        return store.put_all(
-            Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
-            for result in self.results
-        )
+        with opened(store) as database:
+            assert database is not None
+            return database.put_all(
+                Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
+                for result in self.results
+            )
 
 
 def check_alike(results: Iterable[RungResult]) -> None:
@@ -786,13 +789,12 @@ def trained(
             own.plain()  # an error where a unit is known to this process alone
     if device is not None:
         check_device(device, torch.float32)
-    work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic())
     with (
         tempfile.TemporaryDirectory(prefix="gatelab-rungs-") as notes,
-        work.computing(notes),
         reporting(progress, "climbing") as report,
-        watched(Course(work.text, Path(notes), report)) as course,
+        watched(Course(fingerprint, Path(notes), report)) as course,
     ):
+        work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic(), notes)
         return climbed(climb, work, lrs, text, course)
 
 
@@ -846,7 +848,7 @@ def planned(
     if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
     third = tuple(sizes[TUNED : TUNED + 1])
-    return Climb(recipes, seeds, tuple(repeats), third), data_fingerprint(content)
+    return Climb(recipes, seeds, tuple(repeats), third), text_fingerprint(str(data), content)
 
 
 def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
@@ -863,7 +865,7 @@ def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """How the rungs of a ladder are computed: the text's fingerprint, the store, and who computes for how long."""
+    """How the rungs of a ladder are computed: the text's fingerprint, the store, who computes for how long, notes."""
 
     text: str
     store: Store | str | Path | None
@@ -872,18 +874,19 @@ class Work:
     device: str | None
     max_hours: float | None
     began: float
+    notes: str
 
-    def computing(self, notes: str) -> AbstractContextManager[None]:
-        """Checkpoints lie beside the store, notes of how far rungs are in a folder of their own."""
+    def settings(self) -> dict[str, Any]:
+        """Where rungs are computed: checkpoints lie beside the store, notes of how far they are in a folder."""
         folder = None
         if self.store is not None:
             path = self.store.path if isinstance(self.store, Store) else Path(self.store)
-            folder = path.with_name(path.name + ".checkpoints")
-        return computing(folder, self.device, None, notes)
+            folder = str(path.with_name(path.name + ".checkpoints").resolve())
+        return {"folder": folder, "device": self.device, "notes": self.notes}
 
     def results(self, rungs: Sequence[Rung]) -> Iterator[RungResult]:
         """What comes of rungs, as they end; what fails is raised, and all else is kept in the store."""
-        runs = {rung.run(self.text): rung for rung in rungs}
+        runs = {rung.run(self.text, self.settings()): rung for rung in rungs}
         seconds, gpus = None, 0.0
         if self.max_hours is not None:
             seconds = max(0.0, 3600 * self.max_hours - (time.monotonic() - self.began))
