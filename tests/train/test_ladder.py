@@ -327,9 +327,7 @@ def test_another_validation_part_is_swept_again_and_what_climbed_is_not(
     assert not set(losses[0]) & set(losses[1])
     monkeypatch.setattr("gatelab.train.rungs.train_many", None)
     rates = {"lrs": {"glu": first.climbs[0].lr}}
-    assert [p.loss for p in ladder(["glu"], path, ["tiny"], 1, **rates, **how).climbs] == [
-        p.loss for p in first.climbs
-    ]
+    assert [p.loss for p in ladder(["glu"], path, ["tiny"], 1, **rates, **how).climbs] == [p.loss for p in first.climbs]
     with pytest.raises(GatelabError, match="ladders of 2 texts"):
         Ladder.from_store(store)
 

@@ -172,9 +172,7 @@ class Run:
             raise GatelabError(f"the arguments are a {type(arguments).__name__}; give a dict of names and plain values")
         self._set(task, encode(dict(arguments or {}), "arguments"), settings=settings)
 
-    def _set(
-        self, task: str, text: str, key: str | None = None, settings: Mapping[str, Any] | None = None
-    ) -> None:
+    def _set(self, task: str, text: str, key: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         object.__setattr__(self, "task", task)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "key", key or fingerprint([f"{task}\n{text}"], 32))

@@ -35,6 +35,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.memory import check_device
 from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, fit_ladder, read_ladder
+from gatelab.scaling_laws.ladder_laws import DRAWS
 from gatelab.scaling_laws.ladder_losses import LadderAxis
 from gatelab.statistics import Interval, t_interval
 from gatelab.sweep import Backend, Record, Run, Store, map_runs
@@ -461,7 +462,7 @@ class Ladder:
         return rate
 
     def law(
-        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = 1000, progress: ProgressLike = None
+        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = DRAWS, progress: ProgressLike = None
     ) -> LadderLaws:
         """Whether units differ by an offset or by an exponent, and what each is worth in parameters.
 
