@@ -706,14 +706,6 @@ def factor_interval(log_factor: float, drawn: Array, level: float = LEVEL) -> In
 
     Factors are told between 1e-6 and 1e6. A draw that tells nothing, nan, counts against both ends.
 
-    Args:
-        log_factor: of all the data.
-        drawn: of each draw.
-        level: the share of the draws between the ends.
-
-    Returns:
-        The factor with its interval.
-
     >>> print(factor_interval(0.0, np.log([0.5, 1.0, 2.0, 4.0]), level=0.5))
     1 [0.875, 2.5]
     >>> print(factor_interval(0.0, np.array([0.0, np.nan, np.nan, 900.0])))

@@ -200,12 +200,7 @@ def number(value: float | None) -> float:
 def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
     """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbours.
 
-    Args:
-        lrs: learning rates.
-        losses: their losses, NaN where a training diverged.
-
-    Returns:
-        The rate at the bottom of the parabola, or the best one itself where it has no neighbour on one side.
+    It is the best one itself where that has no neighbour on one side; losses are NaN where a training diverged.
 
     >>> round(best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, 1.1]), 6)
     0.002
@@ -264,13 +259,7 @@ class RateRule:
 
     @staticmethod
     def of(rates: Iterable[tuple[str, int, float]]) -> RateRule:
-        """The rule through measured rates: least squares in log lr.
-
-        Args:
-            rates: units, widths of the stream and the best learning rates there.
-
-        Returns:
-            The rule.
+        """The rule through units, widths of the stream and the best learning rates there: least squares in log lr.
 
         >>> rule = RateRule.of([("a", 128, 4e-3), ("a", 256, 2e-3), ("b", 128, 8e-3), ("b", 256, 4e-3)])
         >>> round(rule.exponent.value, 6), rule.rate("b", 512)
@@ -292,14 +281,9 @@ class RateRule:
 
 @dataclass(frozen=True)
 class RateSweep:
-    """The learning rates that a unit was trained at, at one size, smallest first.
+    """The learning rates that a unit was trained at, at one size, smallest first, and their losses.
 
-    Attributes:
-        unit: its name.
-        size: that of the model.
-        d_model: the width of its stream.
-        lrs: the learning rates.
-        losses: on the validation part; NaN where a training diverged.
+    Losses are those of the validation part; NaN where a training diverged.
     """
 
     unit: str
@@ -740,62 +724,36 @@ def ladder(
         All trainings, with tables, laws and figures.
     """
     climb, text = planned(units, data, sizes, seeds, repeats, options)
-    return trained(
-        climb,
-        text,
-        Path(str(data)).name,
-        lrs,
-        store=store,
-        backend=backend,
-        jobs=jobs,
-        device=device,
-        max_hours=max_hours,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"store": store, "backend": backend, "jobs": jobs, "device": device, "max_hours": max_hours}
+    return trained(climb, text, Path(str(data)).name, lrs, progress=progress, **how)
 
 
 def trained(
-    climb: Climb,
-    fingerprint: str,
-    text: str,
-    lrs: Rates | None,
-    *,
-    store: Store | str | Path | None,
-    backend: Backend,
-    jobs: int | None,
-    device: str | None,
-    max_hours: float | None,
-    progress: ProgressLike,
+    climb: Climb, fingerprint: str, text: str, lrs: Rates | None, *, progress: ProgressLike, **how: Any
 ) -> Ladder:
     """All that a climb asks for.
 
     Args:
-        climb: what is asked for, as `planned` gives it.
-        fingerprint: of the text, likewise.
+        climb: as `planned` gives it, and so is the fingerprint of the text.
         text: its name.
         lrs: as in `ladder`, or a function of unit and d_model.
-        store: as in `ladder`, and so is all else.
-        backend: likewise.
-        jobs: likewise.
-        device: likewise.
-        max_hours: likewise.
-        progress: likewise.
+        progress: as in `ladder`, and so is `how`: store, backend, jobs, device and max_hours.
 
     Returns:
         All trainings.
     """
-    check_hours(max_hours)
-    if store is not None or backend != "serial":
+    check_hours(how["max_hours"])
+    if how["store"] is not None or how["backend"] != "serial":
         for own in climb.recipes.values():
             own.plain()  # an error where a unit is known to this process alone
-    if device is not None:
-        check_device(device, torch.float32)
+    if how["device"] is not None:
+        check_device(how["device"], torch.float32)
     with (
         tempfile.TemporaryDirectory(prefix="gatelab-rungs-") as notes,
         reporting(progress, "climbing") as report,
         watched(Course(fingerprint, Path(notes), report)) as course,
     ):
-        work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic(), notes)
+        work = Work(text=fingerprint, began=time.monotonic(), notes=notes, **how)
         return climbed(climb, work, lrs, text, course)
 
 

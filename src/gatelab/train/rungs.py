@@ -196,20 +196,9 @@ def train_rung(
 ) -> RunOutcome:
     """Train all members of a rung; the metrics have a list entry a member, learning rates outermost.
 
-    Args:
-        recipe: as `Recipe.plain` has it.
-        lrs: the learning rates.
-        seeds: the seeds.
-        repeats: how often the text is read.
-        purpose: "tune" or "climb".
-        text: the fingerprint of training and test tokens, which must be what is read here.
-        valid: that of validation tokens; empty in climbs, and for texts that have but one such part.
-        folder: of checkpoints.
-        device: None for a GPU if there is one, else the CPU.
-        notes: a folder for notes of how far rungs are.
-
-    Returns:
-        Test losses in nats a token at the end and along the way, and what the training took.
+    The first arguments are those of `Rung.run`: `text` and `valid`, which is empty in climbs and for texts that have
+    but one such part, are fingerprints of what must be read here. Then come the settings: `folder` is of checkpoints,
+    `device` None for a GPU if there is one, `notes` a folder for notes of how far rungs are.
     """
     rung = Rung(Recipe.from_plain(recipe), tuple(lrs), tuple(seeds), repeats, purpose)
     whole = read_text(rung.recipe.data, rung.recipe.tokenizer)

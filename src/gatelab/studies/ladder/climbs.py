@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import pandas as pd
 
-from gatelab.display import counted, one_line
+from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.catalogue import CATALOGUE
@@ -62,9 +62,6 @@ class Regime:
     points: Frame
     laws: Mapping[LadderAxis, LadderLaws | str]
     draws: int
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {counted(len(self.units), 'unit')}, sizes {', '.join(self.sizes)}")
 
     @property
     def name(self) -> str:
@@ -245,15 +242,7 @@ def at_best_rates(regime: Regime, rates: Frame, speeds: Frame) -> Regime:
     """The regime as if each unit had climbed at its best learning rate: less what its own is known to cost, in bits.
 
     Where a size was not swept, a unit's rate is taken to cost what it does at the largest size below that was; where
-    the best rate of a sweep lies at an end, the least that it can cost.
-
-    Args:
-        regime: every byte once.
-        rates: as `rates_table` gives them.
-        speeds: as `speed_rows` gives them.
-
-    Returns:
-        The regime of such losses; where nothing was swept, the same.
+    the best rate of a sweep lies at an end, the least that it can cost. Where nothing was swept it is the same.
     """
     costs = rates.dropna(subset=["excess"]).set_index(["unit", "size"])["excess"]
 
@@ -334,13 +323,12 @@ def worth_table(regimes: Mapping[int, Regime], references: Sequence[str]) -> pd.
                     if isinstance(worth, str):
                         rows.append(row | {"place": "all sizes", "trend": worth})
                         continue
+                    slope = {"slope": worth.slope.value, "slope_low": worth.slope.low, "slope_high": worth.slope.high}
+                    slope["trend"] = worth.trend
                     named = [("all sizes", worth.overall, False)]
                     named += list(zip(map(str, worth.sizes), worth.factor, worth.extrapolated, strict=True))
                     for place, k, far in named:
-                        ends = {name: 100 * (getattr(k, name) - 1) for name in ("value", "low", "high")}
-                        slope = {"slope": worth.slope.value, "slope_low": worth.slope.low}
-                        slope |= {"slope_high": worth.slope.high, "trend": worth.trend}
-                        percent = {"percent": ends["value"], "low": ends["low"], "high": ends["high"]}
+                        percent = {"percent": 100 * (k.value - 1), "low": 100 * (k.low - 1), "high": 100 * (k.high - 1)}
                         rows.append(row | {"place": place, **percent, "extrapolated": far, **slope})
     return pd.DataFrame(rows)
 

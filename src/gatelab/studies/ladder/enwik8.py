@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from scipy.stats import chi2
 
-from gatelab.arrays import Array
 from gatelab.display import counted
 from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
 from gatelab.plotting.curves import size_text
@@ -196,7 +195,8 @@ def change_of(climbs: Climbs, unit: str) -> RepeatChange:
     """
     both = [climbs.regime(repeats).common_sizes([unit, RIVAL]) for repeats in (1, REPEATED)]
     sizes = tuple(size for size in both[0] if size in both[1])
-    once, repeated = (lead_of(climbs.regime(repeats).restricted(sizes), unit) for repeats in (1, REPEATED))
+    leads_of = [climbs.regime(repeats).restricted(sizes).difference(unit, RIVAL) for repeats in (1, REPEATED)]
+    once, repeated = (lead if isinstance(lead, str) else lead[0] for lead in leads_of)
     if isinstance(once, str) or isinstance(repeated, str):
         unknown = "undecided: 0 sizes in both regimes"
         return RepeatChange(sizes, unknown, unknown, unknown, {})
@@ -231,14 +231,6 @@ def unlike_words(values: Mapping[str, Interval]) -> str:
         return ""
     own = ", ".join(f"{one.value:+.3f} at {size} {one.ends('+.3f')}" for size, one in values.items())
     return f"sizes differ: {own}"
-
-
-def lead_of(regime: Regime, unit: str) -> Interval | str:
-    """Bits of a unit less those of relu2 over the sizes of a regime."""
-    apart = regime.difference(unit, RIVAL)
-    if isinstance(apart, str):
-        return apart
-    return apart[0]
 
 
 def weighed(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -545,8 +537,8 @@ def pairs_claim(regime: Regime, at_best: Regime | None = None) -> Claim:
         verdict = "new"
     because = (
         f"Over all sizes, pooled: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %. "
-        f"{weights_words(regime)} Which rule is right the seeds, three of each, do not say: a pair by itself has two "
-        "degrees of freedom, and what is pooled takes all units to differ alike from seed to seed."
+        f"{weights_words(regime)} A pair of three seeds has two degrees of freedom by itself; to pool takes all units "
+        "to scatter alike."
     )
     (overall, single), (own, own_single) = significant(comparisons), significant(by_pair)
     ours = f"{overall} over all sizes and {single} at single sizes with the variance pooled over all pairs of a size"
@@ -869,21 +861,13 @@ def draw_excess(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[st
     panel.rule("y", 0.0, Pen(GREY, "-", 0.8), order=1)
     for unit, rows in own.groupby("unit", sort=False):
         look_of, rows = appearance[str(unit)], rows.sort_values("parameters").dropna(subset=["excess"])
-        x = beside(rows["parameters"].to_numpy(float), list(appearance).index(str(unit)), len(appearance))
+        order = list(appearance).index(str(unit)) - (len(appearance) - 1) / 2
+        x = rows["parameters"].to_numpy(float) * 1.035**order  # so that the intervals of units can be told apart
         panel.line(x, rows["excess"], Pen(look_of.colour, width=0.8, alpha=0.5))
         known = np.isfinite(rows["excess_low"].to_numpy(float))
         low, high = rows["excess_low"][known], rows["excess_high"][known]
         strokes = panel.strokes(x[known], low, high, Pen(look_of.colour, width=1.1))
         panel.line(x, rows["excess"], dots(look_of), interval=strokes, order=3)
-
-
-def beside(parameters: Array, order: int, count: int) -> Array:
-    """Units of one size a little beside each other, so that their intervals can be told apart.
-
-    >>> beside(np.array([100.0]), 1, 3).tolist()
-    [100.0]
-    """
-    return parameters * 1.035 ** (order - (count - 1) / 2)
 
 
 def size_axis(panel: Panel, own: Frame) -> None:
