@@ -117,14 +117,7 @@ class LadderPoint:
 
 @dataclass(frozen=True, eq=False)
 class RungResult:
-    """A rung that was trained.
-
-    Attributes:
-        run: what was asked for.
-        metrics: what came of it, as `train_rung` gives it.
-        device: what computed.
-        time: when it ended.
-    """
+    """A rung that was trained: what was asked for, metrics as `train_rung` gives them, what computed, when it ended."""
 
     run: Run
     metrics: Mapping[str, Any]

@@ -324,7 +324,7 @@ def worth_table(regimes: Mapping[int, Regime], references: Sequence[str]) -> pd.
                         rows.append(row | {"place": "all sizes", "trend": worth})
                         continue
                     slope = {"slope": worth.slope.value, "slope_low": worth.slope.low, "slope_high": worth.slope.high}
-                    slope["trend"] = worth.trend
+                    row |= {"trend": worth.trend}
                     named = [("all sizes", worth.overall, False)]
                     named += list(zip(map(str, worth.sizes), worth.factor, worth.extrapolated, strict=True))
                     for place, k, far in named:
