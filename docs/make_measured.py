@@ -719,8 +719,8 @@ def ladder() -> Iterator[Held]:
     """What was written out of the record of the ladder."""
     for document, text in ladder_texts().items():
         for part in text.splitlines() if document == LADDER_ROOM else [text]:
-            if part.strip():
-                yield Held((document,), " ".join(part.split()), LADDER)
+            if words := " ".join(part.partition("([ladder-design")[0].split()):
+                yield Held((document,), words, LADDER)
     climbed = plain_frame(pd.DataFrame(map(vars, Ladder.read(RESULTS / "ladder/enwik8.json").points)))
     once = climbed[(climbed["purpose"] == "climb") & (climbed["repeats"] == 1)]
     bits = once.groupby(["unit", "size", "lr"])["loss"].mean() / BITS
