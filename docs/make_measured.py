@@ -1347,7 +1347,7 @@ NOT_MEASURED: dict[str, tuple[str, ...]] = {
         "Friedman's first problem, 2000 points",
         "where the paper has -0.55 and -1.00 and nothing",
         "over widths 1 to 50. Its code has them",
-        "(59 % of SmolLM2-135M's, embeddings included)",
+        "(59 % of SmolLM2-135M-Instruct's, embeddings included)",
         "(8 and 16 neurons, one seed each)",
         "for its -0.91 and -1.55",
         "limited by 2000 points",

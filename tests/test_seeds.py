@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import gatelab as gl
-from gatelab.scaling_laws import slope
 from gatelab.solve.solvers.varpro import varpro_many
 
 X = np.random.default_rng(0).standard_normal((40, 3))
@@ -22,7 +21,6 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "fit_many": lambda s: gl.fit_many("glu", LINE, [2], seed=s, steps=1),
     "fit_many, how many": lambda s: gl.fit_many("glu", LINE, [2], seeds=s, steps=1),
     "scaling, how many": lambda s: gl.scaling(["mlp"], LINE, widths=[2, 3], seeds=s),
-    "slope": lambda s: slope(np.array([2.0, 4.0, 8.0]), np.array([[1.0], [0.3], [0.1]]), seed=s),
     "problem": lambda s: gl.problem("paper-1d", n=60, seed=s),
     "from_function": lambda s: gl.Problem.from_function(np.sin, n=60, seed=s),
     "from_arrays": lambda s: gl.Problem.from_arrays(X, X[:, 0], seed=s),

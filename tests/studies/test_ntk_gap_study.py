@@ -38,7 +38,7 @@ def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: floa
                 gap = (top + 0.1 - train) / 4 * (1 + more + 0.01 * generator.normal())
                 rest = np.linspace(0, 1, len(steps))
                 facts = (1e5, "images", seeds, 10**6, "made up")
-                histories.append(History(r, steps, train, train + gap, train, rest, rest, rest, *facts))
+                histories.append(History(r, steps, train, train + gap, train, rest, rest, rest, rest, *facts))
     return Gap(tuple(histories), {"device": "made up", "date": "never", "command": "none"})
 
 
