@@ -241,18 +241,19 @@ def octave_claim(octaves: pd.DataFrame, smooth: Scaling, name: str) -> Claim:
     rows = only(octaves, unit=name).to_dict("records")
     errors = best_errors(smooth, name)
     shown = ", ".join(f"{errors[w]:.1e} at {w}" for w in sorted(errors))
-    against = [beside(row["low"], row["high"], -4.0, "steeper than", "flatter than") for row in rows]
-    told = ", ".join(f"{word} -4 from n = {row['from']}" for word, row in zip(against, rows, strict=True))
+    known = [row for row in rows if np.isfinite(row["low"])]  # an octave of three widths has no interval
+    against = [beside(row["low"], row["high"], -4.0, "steeper than", "flatter than") for row in known]
+    told = ", ".join(f"{word} -4 from n = {row['from']}" for word, row in zip(against, known, strict=True))
     improving = sum(p.status == "budget" for p in smooth.points if p.unit == name)
     return Claim(
         f"local slopes of the {name}, by octave",
         "-",
         ", ".join(f"{row['slope']:.1f} from n = {row['from']} to {row['to']}" for row in rows),
         "new",
-        f"A smooth gate has no knots, and theory no order for it. Beside the -4 of cubic splines the slope is {told}. "
+        f"A smooth gate has no knots, and theory no order for it. Beside the -4 of cubic splines the slope is {told or 'not known'}. "
         f"Fitted by variable projection to {SMOOTH_POINTS} points, least test RMSE of the seeds {shown}; "
         f"{improving} of the fits ended by their steps, still improving.",
-        ", ".join(f"[{row['low']:.1f}, {row['high']:.1f}]" for row in rows),
+        ", ".join(f"[{row['low']:.1f}, {row['high']:.1f}] from n = {row['from']}" for row in known),
     )
 
 
