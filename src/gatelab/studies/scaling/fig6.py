@@ -250,9 +250,9 @@ def octave_claim(octaves: pd.DataFrame, smooth: Scaling, name: str) -> Claim:
         "-",
         ", ".join(f"{row['slope']:.1f} from n = {row['from']} to {row['to']}" for row in rows),
         "new",
-        f"A smooth gate has no knots, and theory no order for it. Beside the -4 of cubic splines the slope is {told or 'not known'}. "
-        f"Fitted by variable projection to {SMOOTH_POINTS} points, least test RMSE of the seeds {shown}; "
-        f"{improving} of the fits ended by their steps, still improving.",
+        "A smooth gate has no knots, and theory no order for it. Beside the -4 of cubic splines the slope is "
+        f"{told or 'not known'}. Fitted by variable projection to {SMOOTH_POINTS} points, least test RMSE of the "
+        f"seeds {shown}; {improving} of the fits ended by their steps, still improving.",
         ", ".join(f"[{row['low']:.1f}, {row['high']:.1f}] from n = {row['from']}" for row in known),
     )
 
