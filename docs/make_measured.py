@@ -84,6 +84,11 @@ TABLE3 = "results/claims.json, linearize/table3"
 LEARNED2 = "results/claims.json, linearize/learned2d"
 LEARNED16 = "results/claims.json, linearize/learned16"
 LADDER_ROOM = "docs/rooms/ladder.md"
+SUPERSEDED = (
+    "A new design supersedes this record, a grid in parameters and data ([ladder-design.md]({link})): here the largest "
+    "size has no sweep, three seeds leave the number of pairs to the rule of variance, and one amount of data for all "
+    "sizes leaves E a constant of the fit."
+)
 LADDER = "results/ladder/enwik8.json, speed.json, plain.json, slopes.json"
 SHRINK_ROOM = "docs/rooms/shrink.md"
 SHRINK = "results/anatomy/shrink.json, shrink-stories.json"
@@ -684,11 +689,16 @@ def ladder_texts() -> dict[str, str]:
     climbs = enwik8.read_climbs()
     tables = enwik8.tables_of(climbs)
     words = f"**Which unit, in a language model?** {enwik8.headline(climbs, tables)}"
-    paragraph, details = filled(f"{words} Try it: `gatelab ladder --quick`."), filled(enwik8.details(climbs, tables))
+    paragraphs = {
+        document: filled(f"{words} {SUPERSEDED.format(link=link)} Try it: `gatelab ladder --quick`.")
+        for document, link in ((README, "docs/results/ladder-design.md"), (LADDER_ROOM, "../results/ladder-design.md"))
+    }
+    details = filled(enwik8.details(climbs, tables))
     rows = ["| text read | size | unit | lr | bits a byte | above the best |", "|---|---|---|---|---|---|"]
     for row in tables["bits"].to_dict("records"):
         above = "-" if row["unit"] == row["best"] else enwik8.excess_words(row)
-        cells = (row["repeats"], row["size"], row["unit"], f"{row['lr']:.3g}", enwik8.bits_words(row), above)
+        size = row["size"] if row["swept"] else f"{row['size']}, no sweep"
+        cells = (row["repeats"], size, row["unit"], f"{row['lr']:.3g}", enwik8.bits_words(row), above)
         rows.append(f"| {' | '.join(map(str, cells))} |")
     laws = law_rows(climbs.once)
     claims = enwik8.claims_of(climbs, tables)
@@ -696,8 +706,8 @@ def ladder_texts() -> dict[str, str]:
         f"- {claim.what}: {f'{claim.ours} {claim.interval}'.strip()} ({verdict_words(claim)})" for claim in claims
     ]
     made = ("\n".join(laws), "\n".join(rows), "\n".join(listed), "\n".join(speed_lines()))
-    parts = (paragraph, details, *filter(None, made))
-    return {README: paragraph, LADDER_ROOM: "\n\n".join(parts)}
+    parts = (paragraphs[LADDER_ROOM], details, *filter(None, made))
+    return {README: paragraphs[README], LADDER_ROOM: "\n\n".join(parts)}
 
 
 def verdict_words(claim: Claim) -> str:
@@ -776,8 +786,8 @@ def ladder() -> Iterator[Held]:
     """What was written out of the record of the ladder."""
     for document, text in ladder_texts().items():
         for part in text.splitlines() if document == LADDER_ROOM else [text]:
-            if part.strip():
-                yield Held((document,), " ".join(part.split()), LADDER)
+            if words := " ".join(part.partition("([ladder-design")[0].split()):
+                yield Held((document,), words, LADDER)
     climbed = plain_frame(pd.DataFrame(map(vars, Ladder.read(RESULTS / "ladder/enwik8.json").points)))
     once = climbed[(climbed["purpose"] == "climb") & (climbed["repeats"] == 1)]
     bits = once.groupby(["unit", "size", "lr"])["loss"].mean() / BITS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ def test_the_table_and_the_document_tell_climbs_that_count_from_others() -> None
     (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "gqu"])
     losses = [p.loss for p in counted]
     assert row[3:] == [f"{counted[0].lr:.3g}", f"{np.mean(losses):.4f}", f"{np.mean(losses) / np.log(2):.4f}", "3", "0"]
+    # The laws are those that the README tells of: the same number of draws.
+    told = re.search(r"\(p (\S+)\): .*undecided \(p (\S+); ratios of exponents (\S+ to \S+)\)", " ".join(shown.split()))
+    readme = " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())
+    assert told and "ratios of exponents to their mean {2}, p {0}, and {1} beside".format(*told.groups()) in readme
     document = json.loads(CliRunner().invoke(app, ["ladder", "--record", str(record), "--json"]).output)
     marked = [p["loss"] for p in document["points"] if p["counts"]]
     assert marked == [p.loss for p in Ladder.read(record).climbs] and len(marked) < len(document["points"])

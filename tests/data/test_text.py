@@ -17,7 +17,7 @@ from gatelab.arrays import fingerprint
 from gatelab.data import batches, text
 from gatelab.data.text import BPE, TextData, gpt2_tokenizer, text_data
 from gatelab.errors import GatelabError
-from gatelab.train.members import data_fingerprint
+from gatelab.train.members import data_fingerprint, token_fingerprint
 
 WORDS = "".join(f"line {i}: naïve — {i * i}\n" for i in range(400))
 
@@ -308,7 +308,17 @@ def test_the_first_of_the_training_tokens():
 def test_tokens_have_one_hash_however_wide_they_are():
     tokens = np.random.default_rng(0).integers(0, 256, 100, dtype=np.uint8)
     narrow, wide = (TextData("chance", t[:80], t[80:], 256) for t in (tokens, tokens.astype(np.uint16)))
-    assert data_fingerprint(narrow) == data_fingerprint(wide) == fingerprint([tokens.astype(np.uint16)], 16)
+    assert data_fingerprint(narrow) == data_fingerprint(wide)
+    joined = {token_fingerprint(data.train, data.test) for data in (narrow, wide)}
+    assert joined == {fingerprint([tokens.astype(np.uint16)], 16)}
+
+
+def test_tokens_that_move_to_another_part_are_seen():
+    """Whatever the parts are, their tokens one after the other are the same."""
+    tokens = np.random.default_rng(0).integers(0, 256, 100, dtype=np.uint8)
+    parts = [TextData("chance", tokens[:end], tokens[end:], 256) for end in (70, 80)]
+    parts += [replace(parts[1], valid=tokens[:10]), replace(parts[1], valid=tokens[:20])]
+    assert len({data_fingerprint(data) for data in parts}) == 4
 
 
 def test_windows_start_everywhere():

@@ -16,6 +16,7 @@ from gatelab.scaling_laws.ladder_laws import (
     EXPONENT,
     FORMS,
     OFFSET,
+    OFFSET_AND_SHIFT,
     SHIFT,
     SHIFT_AND_EXPONENT,
     Cells,
@@ -107,7 +108,8 @@ def slow_misfit(ladder, form):
 
 @pytest.mark.parametrize(
     ("form", "floor"),
-    [(form, floor) for form in FORMS for floor in (E, 0.0)] + [(SHIFT, E), (SHIFT_AND_EXPONENT, E)],
+    [(form, floor) for form in FORMS for floor in (E, 0.0)]
+    + [(SHIFT, E), (SHIFT_AND_EXPONENT, E), (OFFSET_AND_SHIFT, E)],
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_variable_projection_is_as_low_as_a_slow_search_over_whole_matrices(form, floor):
@@ -179,6 +181,7 @@ def test_weights_know_how_seeds_scatter_and_what_they_share():
         pytest.param((OFFSET, EXPONENT), 2, id="ii"),
         pytest.param((ALL_ALIKE, OFFSET), 3, id="i", marks=pytest.mark.slow),
         pytest.param((SHIFT, SHIFT_AND_EXPONENT), 2, id="iii", marks=pytest.mark.slow),
+        pytest.param((OFFSET, OFFSET_AND_SHIFT), 2, id="iv", marks=pytest.mark.slow),
     ],
 )
 def test_a_true_null_hypothesis_is_rejected_in_five_of_a_hundred(forms, units):
@@ -218,6 +221,17 @@ def test_an_offset_is_called_an_offset(offset):
     assert "one exponent is enough" in offset.sentence
 
 
+def test_an_offset_beside_which_an_e_each_is_better_is_undecided(offset):
+    """Amplitudes and limits of their own, exponents alike: neither an offset alone nor an exponent."""
+    assert not offset.limits_differ.decided, "a true offset: 5 of a hundred are rejected"
+    better = replace(offset, limits_differ=replace(offset.limits_differ, p=0.01))
+    assert better.verdict == "undecided" and "by no offset alone: an E each is better (p 0.01" in better.sentence
+    ladder = made_up(2, 3, gains=[1.0, 0.9, 0.8])
+    shifts = np.array([0.0, 0.09, 0.16])[:, None, None]  # gains and limits that outweigh each other midway
+    laws = fit_ladder(replace(ladder, losses=ladder.losses + shifts), draws=99)
+    assert laws.limits_differ.p == 0.01 and laws.verdict != "offset"
+
+
 def test_an_exponent_is_called_an_exponent(steeper):
     assert steeper.verdict == "exponent" and steeper.exponents_differ.p < 0.01
     own = steeper.laws["exponent"].exponent
@@ -225,7 +239,11 @@ def test_an_exponent_is_called_an_exponent(steeper):
     assert steeper.ratio[1].low > 1 > steeper.ratio[2].high
     swiglu, relu2 = steeper.worth("swiglu", "gelu"), steeper.worth("relu2", "gelu")
     assert (swiglu.trend, relu2.trend) == ("rising", "falling")
-    assert "rising with size to" in swiglu.sentence
+    # The factors that were measured are told, size by size, and no ends of a line through them.
+    for size, k in zip(("0.4M", "1.1M", "3.2M", "8.9M", "25M"), swiglu.factor, strict=True):
+        ends = f"[{100 * (k.low - 1):.0f}, {100 * (k.high - 1):.0f}]"
+        assert f"{100 * (k.value - 1):+.0f} % {ends} at {size}" in swiglu.sentence
+    assert swiglu.sentence.count("%") == 5 and "at 25M: rising with size" in swiglu.sentence
 
 
 def test_as_many_bits_at_every_size_are_seldom_called_an_exponent():
@@ -528,7 +546,7 @@ def test_the_figure_has_no_law_that_is_rejected_and_no_numbers_of_flat_curves():
 def test_progress_and_equal_seeds():
     calls = []
     laws = [fit_ladder(made_up(0, 2), draws=40, seed=3, progress=lambda *done: calls.append(done)) for _ in range(2)]
-    assert calls[-1] == (160, 160) and all(done <= total for done, total in calls)
+    assert calls[-1] == (200, 200) and all(done <= total for done, total in calls)
     assert laws[0].plain() == laws[1].plain()
 
 

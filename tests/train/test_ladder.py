@@ -6,6 +6,7 @@ import math
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ import torch
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.statistics import Interval
-from gatelab.sweep import Store
+from gatelab.sweep import Run, Store
 from gatelab.train import train
 from gatelab.train.ladders import (
     RATES,
@@ -37,9 +38,11 @@ from gatelab.train.ladders import (
     planned,
     trained,
 )
-from gatelab.train.members import data_fingerprint
-from gatelab.train.rungs import Rung, noted, noting, part_of, read_text, train_rung
+from gatelab.train.loop import train_many
+from gatelab.train.rungs import TASK, Rung, noted, noting, part_of, read_text, rung_of, text_fingerprint, train_rung
 
+RECORD = Path(__file__).parents[2] / "results/ladder/enwik8.json"
+FIRST_KEY = "3bf77cf6686471f0557f6a97591e8f61"  # of the first rung of the record, as it was filed
 SMALL: dict[str, Any] = {"batch": 4, "steps": 6, "test_size": 8, "evaluations": 2, "options": {"context": 16}}
 
 
@@ -99,7 +102,7 @@ def test_the_rule_has_one_exponent_for_all_units() -> None:
 def test_a_rung_is_its_members_one_by_one(text: Path) -> None:
     climb, fingerprint = planned(["swiglu"], text, ["tiny"], 1, (1,), SMALL)
     rung = Rung(climb.recipes["swiglu", "tiny"], (1e-3, 4e-3), (0, 1), repeats=2, purpose="tune")
-    outcome = train_rung(rung.recipe.plain(), rung.lrs, rung.seeds, rung.repeats, rung.purpose, fingerprint)
+    outcome = train_rung(**rung.run(fingerprint).arguments)
     data = part_of(read_text(str(text), "bytes"), 2, "tune")
     expected = [train(member, data=data, device="cpu").test[-1] for member in rung.members]
     np.testing.assert_allclose(outcome.metrics["loss"], expected, rtol=1e-4)
@@ -249,6 +252,105 @@ def test_a_note_that_is_half_written_or_not_there_says_nothing(tmp_path: Path) -
     assert noted(tmp_path / "half") == noted(tmp_path / "none") == 0.0
     noting(tmp_path / "some")(3, 4)
     assert noted(tmp_path / "some") == 0.75
+
+
+def test_two_ladders_in_threads_keep_their_folders_and_results(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are within a training at the same time; each has its checkpoints and its notes where they belong."""
+    both, folders, results = threading.Barrier(2, timeout=60), {}, {}
+
+    def observed(recipes: Any, **how: Any) -> Any:
+        both.wait()
+        folders[threading.current_thread().name] = how["folder"].parent, how["device"]
+        return train_many(recipes, **how)
+
+    monkeypatch.setattr("gatelab.train.rungs.train_many", observed)
+
+    def climb(unit: str, device: str | None) -> None:
+        how: dict[str, Any] = {"lrs": {unit: 1e-2}, "device": device, "progress": lambda *_: None, **SMALL}
+        results[unit] = ladder([unit], text, ["tiny"], 1, store=tmp_path / f"{unit}.db", **how)
+
+    devices = {"glu": "cpu", "gelu": None}
+    threads = [threading.Thread(target=climb, args=item, name=item[0]) for item in devices.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert folders == {unit: (tmp_path / f"{unit}.db.checkpoints", device) for unit, device in devices.items()}
+    monkeypatch.undo()
+    for unit in devices:
+        alone = ladder([unit], text, ["tiny"], 1, lrs={unit: 1e-2}, device="cpu", progress=False, **SMALL)
+        assert [p.loss for p in results[unit].points] == [p.loss for p in alone.points]
+
+
+def test_units_of_one_name_are_not_mixed_up(text: Path) -> None:
+    """They are found by this process alone, each at a place of its own."""
+    runs = []
+    for sign in (1.0, -1.0):
+
+        def own(z: torch.Tensor, v: torch.Tensor, sign: float = sign) -> torch.Tensor:
+            return sign * z.relu() * v
+
+        climb, fingerprint = planned([own], text, ["tiny"], 1, (1,), SMALL)
+        runs.append(climb.ascents(lambda unit, d_model: 1e-3)[0].run(fingerprint))
+    assert runs[0].key != runs[1].key and [rung_of(run.arguments).run("t").key for run in runs] == [
+        Run(TASK, {**run.arguments, "text": "t"}).key for run in runs
+    ]
+
+
+def test_keys_of_the_record_are_what_they_were_and_settings_are_no_part_of_them(tmp_path: Path) -> None:
+    """So a store that an older version filled still answers, and so does the record, sweeps included."""
+    record = Ladder.read(RECORD)
+    assert {"tune", "climb"} == {result.rung.purpose for result in record.results}
+    for result in record.results:
+        again = result.rung.run(result.run.arguments["text"], {"folder": str(tmp_path), "device": "cpu"})
+        assert again == result.run and again.key == result.run.key and not result.run.settings
+    assert record.results[0].run.key == FIRST_KEY
+    assert record.fill(tmp_path / "filled.db") == len(record.results)
+
+
+def test_another_validation_part_is_swept_again_and_what_climbed_is_not(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rates are chosen on that part alone; the climbs hang on the others, which are the same."""
+    path, store = tmp_path / "text.txt", tmp_path / "rungs.db"
+    content = bytearray(text.read_bytes())
+    path.write_bytes(content)
+    how: dict[str, Any] = {"store": store, "device": "cpu", "progress": False, **SMALL}
+    first = ladder(["glu"], path, ["tiny"], 1, **how)
+    start = len(read_text(str(path), "bytes").train)
+    content[start : start + 200] = bytes(200)
+    path.write_bytes(content)
+    second = ladder(["glu"], path, ["tiny"], 1, **how)
+    losses = [[p.loss for p in climb.points if p.purpose == "tune"][:4] for climb in (first, second)]
+    assert not set(losses[0]) & set(losses[1])
+    monkeypatch.setattr("gatelab.train.rungs.train_many", None)
+    rates = {"lrs": {"glu": first.climbs[0].lr}}
+    assert [p.loss for p in ladder(["glu"], path, ["tiny"], 1, **rates, **how).climbs] == [p.loss for p in first.climbs]
+    with pytest.raises(GatelabError, match="ladders of 2 texts"):
+        Ladder.from_store(store)
+
+
+def test_stores_that_were_opened_are_closed(
+    climbed: tuple[Ladder, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those of a user are not."""
+    closed: list[Path] = []
+    monkeypatch.setattr(Store, "close", lambda store: closed.append(store.path))
+    result, path = climbed
+    Ladder.from_store(path)
+    result.fill(tmp_path / "filled.db")
+    assert closed == [path, tmp_path / "filled.db"]
+    monkeypatch.undo()
+    with Store(path) as store:
+        assert Ladder.from_store(store).points == Ladder.from_store(store).points == result.points
+
+
+def test_rates_of_numpy_are_rates(text: Path, made_up: None) -> None:
+    for lrs in ({"glu": np.float32(2e-3)}, lambda unit, d_model: np.float32(2e-3)):
+        climb = ladder(["glu"], text, ["tiny"], 1, lrs=lrs, progress=False, **SMALL)
+        assert [type(p.lr) for p in climb.climbs] == [float] and climb.climbs[0].lr == pytest.approx(2e-3)
 
 
 def test_a_call_that_is_refused_loses_nothing(climbed: tuple[Ladder, Path], text: Path) -> None:
@@ -409,7 +511,8 @@ def test_a_store_of_two_texts_is_refused(text: Path, tmp_path: Path) -> None:
     store = tmp_path / "rungs.db"
     for path in (text, second):
         climb, fingerprint = planned(["glu"], path, ["tiny"], 1, (1,), SMALL)
-        assert fingerprint == data_fingerprint(read_text(str(path), "bytes")) and climb_facts(climb)["context"] == 16
+        assert fingerprint == text_fingerprint(str(path), read_text(str(path), "bytes"))
+        assert climb_facts(climb)["context"] == 16
         ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=Store(store), progress=False, **SMALL)
     with pytest.raises(GatelabError, match="ladders of 2 texts"):
         Ladder.from_store(store)

@@ -14,8 +14,9 @@ import pytest
 import torch
 from training_data import images, small
 
+from gatelab.data.text import TextData
 from gatelab.errors import GatelabError
-from gatelab.train import History, train, train_many
+from gatelab.train import History, recipe, train, train_many
 from gatelab.train.checkpoint import NAME
 
 DRIVE = Path(__file__).with_name("training_data.py")
@@ -122,6 +123,12 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         train(small(steps=2, evaluations=1, lr=0.5), folder=tmp_path, data=data)
     with pytest.raises(GatelabError, match="other data"):
         train(small(steps=2, evaluations=1), folder=tmp_path, data=images(100))
+    # The same tokens in other parts, as another test_fraction cuts them.
+    tokens, windows = np.arange(4400, dtype=np.uint16) % 16, recipe("gpt2", "glu", "counting", size="tiny", steps=1)
+    first, second = (TextData("counting", tokens[:-test], tokens[-test:], 16) for test in (400, 800))
+    train(windows, folder=tmp_path / "text", data=first)
+    with pytest.raises(GatelabError, match="other data"):
+        train(windows, folder=tmp_path / "text", data=second)
     (tmp_path / NAME).write_bytes(b"rubbish")
     with pytest.raises(GatelabError, match="delete it to begin anew"):
         train(small(steps=2, evaluations=1), folder=tmp_path, data=data)

@@ -220,7 +220,10 @@ def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None
     assert set(LEARNING_RATES) == {(m, o) for m in SIZES for o in OPTIMISERS}
     for changed, says in (
         ({"lr": 0.0}, "lr is 0.0"),
+        ({"lr": "0.1"}, "lr is '0.1'; give a finite number above 0"),
+        ({"beta2": "0.9"}, "beta2 is '0.9'"),
         ({"steps": 0}, "steps is 0"),
+        ({"steps": None}, "steps is None; give a whole number"),
         ({"batch": 1.5}, "batch is 1.5"),
         ({"warmup": 99}, "warmup is 99 steps of 24"),
         ({"clip": -1.0}, "clip"),
@@ -239,6 +242,9 @@ def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None
     with pytest.raises(GatelabError, match="no model"):
         recipe("resnet", "glu")
     assert recipe("gpt2", "glu", tokenizer="trained:512").tokenizer == "trained:512"
+    plain = recipe("gpt2", "glu", lr=0.5, clip=2.0, steps=20, options={"context": 16})
+    numpy = {"lr": np.float32(0.5), "clip": np.float16(2), "steps": np.int16(20), "options": {"context": np.int8(16)}}
+    assert recipe("gpt2", "glu", **numpy) == plain and recipe("gpt2", "glu", **numpy).key() == plain.key()
 
 
 def test_it_refuses_data_of_the_other_kind_too_large_batches_and_unlike_recipes() -> None:

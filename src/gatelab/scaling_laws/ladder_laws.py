@@ -2,9 +2,11 @@
 
 Three laws, each a case of the next, answer the first question: L = E + A P^-a alike for all units, with an amplitude A
 for each unit (an **offset**: on logarithmic axes L - E is shifted), and with an exponent for each unit as well. E is
-the text's and one for all. Units that differ by so many bits at every size, E being each unit's own, follow neither
-law, and exponents of their own come near to them: so there is a law of such **shifts** too, and exponents are said to
-differ where they are better than chance makes them beside it as well.
+one for all: the loss that no size takes away with these data, this training and this context. It is a constant of the
+fit, not of the text; more data or a longer training go below it. Units that differ by so many bits at every size, E
+being each unit's own, follow neither law, and exponents of their own come near to them: so there is a law of such
+**shifts** too. Exponents are said to differ where they are better than chance makes them beside it as well, and an
+offset is called one where an E each is not better than it either.
 
 **Least squares of losses, not of their logarithms.** The law is a sum, so that for given exponents E >= 0 and the A are
 linear and drop out exactly (variable projection). A parabola through log L misses the bend that E makes, and a search
@@ -67,7 +69,7 @@ EXPONENTS = np.geomspace(0.02, 4.0, 48)
 _MOST_FACTOR = 1e6  # that is told: beyond it a law is flat
 EXACT, ENOUGH = 1e-10, 1e-6  # the part of a misfit that a fit may be off, and one of many draws
 AT_ONCE = 250  # draws that are fitted together
-SIZE_DRAWS = 300  # five sizes have 126
+DRAWS, SIZE_DRAWS = 500, 300  # of seeds and tests, and of sizes, of which five have 126
 TITLE_WIDTH = 88  # letters that a line above the figure holds
 NOUNS: dict[LadderAxis, str] = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
 
@@ -141,7 +143,8 @@ class Form(NamedTuple):
 ALL_ALIKE, OFFSET, EXPONENT = Form("alike", False, False), Form("offset", True, False), Form("exponent", True, True)
 FORMS = (ALL_ALIKE, OFFSET, EXPONENT)
 SHIFT, SHIFT_AND_EXPONENT = Form("shift", False, False, True), Form("shift and exponent", False, True, True)
-TESTED = ((ALL_ALIKE, OFFSET), (OFFSET, EXPONENT), (SHIFT, SHIFT_AND_EXPONENT))
+OFFSET_AND_SHIFT = Form("offset and shift", True, False, True)
+TESTED = ((ALL_ALIKE, OFFSET), (OFFSET, EXPONENT), (SHIFT, SHIFT_AND_EXPONENT), (OFFSET, OFFSET_AND_SHIFT))
 
 
 class Constants(NamedTuple):
@@ -488,7 +491,7 @@ def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL
 
 
 def rank_units(
-    ladder: LadderLosses, scores: Mapping[str, float], *, draws: int = 1000, level: float = LEVEL, seed: int = 0
+    ladder: LadderLosses, scores: Mapping[str, float], *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
 ) -> RankAgreement:
     """Whether a score ranks units as their mean losses do, over the sizes that all of them have; no law is needed.
 
@@ -573,7 +576,6 @@ class Worth(PlainResult):
         overall: The one factor of the law with one exponent, (A_reference / A_unit)^(1/a).
         overall_by_sizes: The same with the ends of the bootstrap over sizes.
         slope: d log k / d log size, of the line through all sizes.
-        ends: What that line says at the smallest and at the largest size.
     """
 
     TOLD: ClassVar[tuple[str, ...]] = ("trend", "sentence")
@@ -587,7 +589,6 @@ class Worth(PlainResult):
     overall: Interval
     overall_by_sizes: Interval
     slope: Interval
-    ends: tuple[Interval, Interval]
 
     def __repr__(self) -> str:
         return one_line(self, self.sentence)
@@ -602,16 +603,18 @@ class Worth(PlainResult):
         return "undecided"
 
     @property
+    def by_size(self) -> str:
+        """The measured factors in percent, size by size."""
+        pairs = zip(self.sizes, self.factor, strict=True)
+        return ", ".join(f"{100 * (k.value - 1):+.0f} % {percent_ends(k)} at {size_words(size)}" for size, k in pairs)
+
+    @property
     def sentence(self) -> str:
         """The answer in words, with as much of it as is decided."""
         noun, trend = NOUNS[self.against], self.trend
         amount = f"{more_or_fewer(self.overall.value)} {noun} than {self.reference} {percent_ends(self.overall)}"
         if trend in ("falling", "rising"):
-            (first, last), (least, most) = self.ends, map(size_words, (self.sizes[0], self.sizes[-1]))
-            text = (
-                f"{self.unit} is worth {more_or_fewer(first.value)} {noun} than {self.reference} {percent_ends(first)} "
-                f"at {least}, {trend} with size to {more_or_fewer(last.value)} {percent_ends(last)} at {most}"
-            )
+            text = f"{self.unit} is worth, in {noun} of {self.reference}, {self.by_size}: {trend} with size"
         elif not self.overall.excludes(1.0):
             if max(self.overall.high, 1 / self.overall.low) > 0.99 * _MOST_FACTOR:
                 amount = "curves as flat as these tell no number"
@@ -703,14 +706,6 @@ def factor_interval(log_factor: float, drawn: Array, level: float = LEVEL) -> In
 
     Factors are told between 1e-6 and 1e6. A draw that tells nothing, nan, counts against both ends.
 
-    Args:
-        log_factor: of all the data.
-        drawn: of each draw.
-        level: the share of the draws between the ends.
-
-    Returns:
-        The factor with its interval.
-
     >>> print(factor_interval(0.0, np.log([0.5, 1.0, 2.0, 4.0]), level=0.5))
     1 [0.875, 2.5]
     >>> print(factor_interval(0.0, np.array([0.0, np.nan, np.nan, 900.0])))
@@ -736,6 +731,7 @@ class LadderLaws(PlainResult):
         units_differ: The test of one law for all against an amplitude each.
         exponents_differ: The test of one exponent against one each.
         beyond_shifts: The same where each unit has an E of its own and all have one amplitude.
+        limits_differ: The test of one E against one each, where each unit has an amplitude of its own.
         ratio: Of each unit's own exponent to the geometric mean of all, over seeds. E moves all exponents together
             and these hardly.
         ratio_by_sizes: The same with the ends of the bootstrap over sizes.
@@ -754,6 +750,7 @@ class LadderLaws(PlainResult):
     units_differ: NestedTest
     exponents_differ: NestedTest
     beyond_shifts: NestedTest
+    limits_differ: NestedTest
     ratio: tuple[Interval, ...]
     ratio_by_sizes: tuple[Interval, ...]
     common_misfit: float
@@ -770,13 +767,15 @@ class LadderLaws(PlainResult):
     def verdict(self) -> LadderVerdict:
         """Exponent where one exponent is rejected, beside an amplitude each and beside an E each.
 
-        Offset where it is not rejected beside an amplitude each, units differ and exponents are alike: the interval of
-        every unit's lies within a tenth of their mean. What else there is is undecided.
+        Offset where amplitudes are enough, neither an exponent each nor an E each being better, units differ and
+        exponents are alike: the interval of every unit's lies within a tenth of their mean. (That one exponent is
+        rejected beside an E each and one amplitude is no sign against an offset, which that law does not hold.) What
+        else there is is undecided.
         """
         if self.exponents_differ.decided:
             return "exponent" if self.beyond_shifts.decided else "undecided"
         alike = all(r.low >= 1 / (1 + ALIKE) and r.high <= 1 + ALIKE for r in self.ratio)
-        if alike and self.units_differ.decided:
+        if alike and self.units_differ.decided and not self.limits_differ.decided:
             return "offset"
         return "undecided"
 
@@ -795,6 +794,8 @@ class LadderLaws(PlainResult):
             )
         if self.verdict == "offset":
             return f"units differ by an offset: one exponent is enough ({p}; {spread})"
+        if self.limits_differ.decided:
+            return f"units differ by no offset alone: an E each is better (p {self.limits_differ.p:.2g}; {spread})"
         if not self.units_differ.decided:
             return f"no difference of the units is decided (p {self.units_differ.p:.2g}; {spread})"
         return f"units differ; whether in their exponents is undecided ({p}; {spread})"
@@ -847,12 +848,9 @@ class LadderLaws(PlainResult):
 
         value = factors(self.cells.means[None], self.constants[EXPONENT.name])[0]
         drawn = factors(self.seed_draws.means, self.seed_draws.laws[EXPONENT.name])
-        middle, weights = x[mine], 1 / np.maximum(drawn.var(axis=0), 1e-12)
-        centre = float(weights @ middle / weights.sum())
-        dx = middle - centre
+        weights = 1 / np.maximum(drawn.var(axis=0), 1e-12)
+        dx = x[mine] - float(weights @ x[mine] / weights.sum())
         slopes = np.concatenate((value[None], drawn)) @ (weights * dx) / (weights @ dx**2)
-        heights = np.concatenate((value[None], drawn)) @ weights / weights.sum()
-        lines = [heights + slopes * (place - centre) for place in (middle[0], middle[-1])]
         reached = value + x[mine]
         far = (reached < x[other].min() - 1e-9) | (reached > x[other].max() + 1e-9)
 
@@ -874,10 +872,6 @@ class LadderLaws(PlainResult):
             overall=factor_interval(factor, overall(self.seed_draws.laws[OFFSET.name]), self.level),
             overall_by_sizes=factor_interval(factor, overall(self.size_draws.laws[OFFSET.name]), self.level),
             slope=percentile_interval(float(slopes[0]), slopes[1:], self.level),
-            ends=(
-                factor_interval(float(lines[0][0]), lines[0][1:], self.level),
-                factor_interval(float(lines[1][0]), lines[1][1:], self.level),
-            ),
         )
 
     def rank_agreement(self, scores: Mapping[str, float]) -> RankAgreement:
@@ -946,7 +940,7 @@ def fit_ladder(
     table: LadderLosses | pd.DataFrame | Mapping[str, Any],
     *,
     against: LadderAxis = "parameters",
-    draws: int = 1000,
+    draws: int = DRAWS,
     level: float = LEVEL,
     seed: int = 0,
     progress: ProgressLike = None,
@@ -1008,6 +1002,7 @@ def fit_ladder(
         units_differ=tests[0],
         exponents_differ=tests[1],
         beyond_shifts=tests[2],
+        limits_differ=tests[3],
         ratio=_intervals(ratios[0], ratios[1], level),
         ratio_by_sizes=_intervals(ratios[0], ratios[2], level),
         common_misfit=cells.common,

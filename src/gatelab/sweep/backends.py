@@ -90,7 +90,7 @@ def plan(runs: Iterable[Run], store: Store | str | Path | None, *, retry_failed:
     Plan(done=0, failed=0, todo=2, expected_seconds=None)
     """
     distinct = _distinct(runs)
-    with _opened(store) as database:
+    with opened(store) as database:
         if database is None:
             return Plan(0, 0, len(distinct), None if distinct else 0.0)
         statuses = database.statuses(distinct)
@@ -221,7 +221,7 @@ class Sweep:
         """Each record with whether it was stored or is computed now; nothing is begun after the deadline."""
         redo: dict[str, str] = {}
         todo = dict(self.runs)
-        with _opened(self.store) as database:
+        with opened(self.store) as database:
             if database is not None:
                 for record in database.get_all(self.runs):
                     if not record.ok and self.retry_failed:
@@ -330,7 +330,7 @@ def _distinct(runs: Iterable[Run]) -> dict[str, Run]:
     return distinct
 
 
-def _opened(store: Store | str | Path | None) -> AbstractContextManager[Store | None]:
+def opened(store: Store | str | Path | None) -> AbstractContextManager[Store | None]:
     """A store that is to be closed in the end only if it was opened here."""
     if store is None or isinstance(store, Store):
         return nullcontext(store)

@@ -151,11 +151,15 @@ class Run:
     text: str
     """The arguments as canonical JSON: what is hashed, stored and sent to workers."""
     key: str = field(compare=False, repr=False)
+    settings: Mapping[str, Any] = field(compare=False, repr=False)
+    """Further keywords of the function, which say where it computes and change no number: neither hashed nor stored."""
 
     def __repr__(self) -> str:
         return one_line(self, f"{self.task} {self.text}")
 
-    def __init__(self, task: str, arguments: Mapping[str, Plain] | None = None) -> None:
+    def __init__(
+        self, task: str, arguments: Mapping[str, Plain] | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
         if not isinstance(task, str) or not _TASK.fullmatch(task):
             raise GatelabError(
                 f"the task is {task!r}; give the dotted name of a function, as 'package.module:function'"
@@ -166,12 +170,13 @@ class Run:
             )
         if arguments is not None and not isinstance(arguments, Mapping):
             raise GatelabError(f"the arguments are a {type(arguments).__name__}; give a dict of names and plain values")
-        self._set(task, encode(dict(arguments or {}), "arguments"))
+        self._set(task, encode(dict(arguments or {}), "arguments"), settings=settings)
 
-    def _set(self, task: str, text: str, key: str | None = None) -> None:
+    def _set(self, task: str, text: str, key: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         object.__setattr__(self, "task", task)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "key", key or fingerprint([f"{task}\n{text}"], 32))
+        object.__setattr__(self, "settings", dict(settings or {}))
 
     @classmethod
     def stored(cls, task: str, text: str, key: str | None = None) -> Run:

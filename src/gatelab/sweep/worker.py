@@ -80,7 +80,7 @@ def compute(run: Run) -> Computed:
     began = time.perf_counter()
     arrays = None
     try:
-        outcome = _outcome(run, resolve(run.task)(**run.arguments))
+        outcome = _outcome(run, resolve(run.task)(**run.arguments, **run.settings))
         if outcome.arrays:
             arrays = pack(outcome.arrays)
     except KeyboardInterrupt:
@@ -338,7 +338,7 @@ class Child:
         """Whether the run can be sent now, without waiting for the pipe."""
         if not self.ready:  # what it was sent now, others could have computed before it can
             return False
-        return not self.runs or sum(len(r.text) + 300 for r in (*self.runs, run)) < _PIPE
+        return not self.runs or sum(len(r.text) + len(str(r.settings)) + 300 for r in (*self.runs, run)) < _PIPE
 
     def send(self, run: Run) -> None:
         """Send it a run, to be computed after those that it has."""

@@ -42,7 +42,10 @@ def check_same(path: Path, facts: Mapping[str, Any], wanted: Mapping[str, Any]) 
             " recipe that it was begun with"
         )
     if facts["data"] != wanted["data"]:
-        raise GatelabError(f"{path} was begun with other data; give those again, or another folder")
+        raise GatelabError(
+            f"{path} was begun with other data, with other parts of them for training and testing, or by an older "
+            "gatelab, which did not note the parts; give those again, another folder, or delete it"
+        )
 
 
 def optimiser_tensors(optimisers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
@@ -35,13 +35,13 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
 from gatelab.memory import check_device
 from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, fit_ladder, read_ladder
+from gatelab.scaling_laws.ladder_laws import DRAWS
 from gatelab.scaling_laws.ladder_losses import LadderAxis
 from gatelab.statistics import Interval, t_interval
 from gatelab.sweep import Backend, Record, Run, Store, map_runs
-from gatelab.sweep.backends import check_hours
-from gatelab.train.members import data_fingerprint
+from gatelab.sweep.backends import check_hours, opened
 from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
-from gatelab.train.rungs import TASK, Rung, computing, noted, read_text, rung_of
+from gatelab.train.rungs import TASK, Rung, noted, read_text, rung_of, text_fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,14 +117,7 @@ class LadderPoint:
 
 @dataclass(frozen=True, eq=False)
 class RungResult:
-    """A rung that was trained.
-
-    Attributes:
-        run: what was asked for.
-        metrics: what came of it, as `train_rung` gives it.
-        device: what computed.
-        time: when it ended.
-    """
+    """A rung that was trained: what was asked for, metrics as `train_rung` gives them, what computed, when it ended."""
 
     run: Run
     metrics: Mapping[str, Any]
@@ -200,12 +193,7 @@ def number(value: float | None) -> float:
 def best_rate(lrs: Sequence[float], losses: Sequence[float]) -> float:
     """The learning rate of least loss, by a parabola in log lr through the best of them and its two neighbours.
 
-    Args:
-        lrs: learning rates.
-        losses: their losses, NaN where a training diverged.
-
-    Returns:
-        The rate at the bottom of the parabola, or the best one itself where it has no neighbour on one side.
+    It is the best one itself where that has no neighbour on one side; losses are NaN where a training diverged.
 
     >>> round(best_rate([1e-3, 2e-3, 4e-3], [1.1, 1.0, 1.1]), 6)
     0.002
@@ -264,13 +252,7 @@ class RateRule:
 
     @staticmethod
     def of(rates: Iterable[tuple[str, int, float]]) -> RateRule:
-        """The rule through measured rates: least squares in log lr.
-
-        Args:
-            rates: units, widths of the stream and the best learning rates there.
-
-        Returns:
-            The rule.
+        """The rule through units, widths of the stream and the best learning rates there: least squares in log lr.
 
         >>> rule = RateRule.of([("a", 128, 4e-3), ("a", 256, 2e-3), ("b", 128, 8e-3), ("b", 256, 4e-3)])
         >>> round(rule.exponent.value, 6), rule.rate("b", 512)
@@ -292,14 +274,9 @@ class RateRule:
 
 @dataclass(frozen=True)
 class RateSweep:
-    """The learning rates that a unit was trained at, at one size, smallest first.
+    """The learning rates that a unit was trained at, at one size, smallest first, and their losses.
 
-    Attributes:
-        unit: its name.
-        size: that of the model.
-        d_model: the width of its stream.
-        lrs: the learning rates.
-        losses: on the validation part; NaN where a training diverged.
+    Losses are those of the validation part; NaN where a training diverged.
     """
 
     unit: str
@@ -462,7 +439,7 @@ class Ladder:
         return rate
 
     def law(
-        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = 1000, progress: ProgressLike = None
+        self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = DRAWS, progress: ProgressLike = None
     ) -> LadderLaws:
         """Whether units differ by an offset or by an exponent, and what each is worth in parameters.
 
@@ -571,15 +548,18 @@ class Ladder:
         Returns:
             A ladder; rungs that failed are left out.
         """
-        if not isinstance(store, Store):
-            store = Store(store)
-        results = [RungResult.of(record) for record in store.records(task=TASK, status="done")]
-        texts = sorted({(result.rung.recipe.data, result.run.arguments["text"]) for result in results})
-        if len(texts) != 1:
-            named = ", ".join(f"{name} ({key})" for name, key in texts) or "none"
+        with opened(store) as database:
+            assert database is not None
+            results = [RungResult.of(record) for record in database.records(task=TASK, status="done")]
+        told = [(result.rung.recipe.data, result.run.arguments) for result in results]
+        texts = sorted({(name, arguments["text"]) for name, arguments in told})
+        tuned = sorted({(name, arguments["valid"]) for name, arguments in told if "valid" in arguments})
+        several = next((pairs for pairs in (texts, tuned) if len(pairs) > 1), texts)
+        if len(several) != 1:
+            named = ", ".join(f"{name} ({key})" for name, key in several) or "none"
             raise GatelabError(
-                f"the store has ladders of {len(texts)} texts: {named}; give one with rungs of one text, and note that "
-                "a file that was changed, or cut into other tokens, is another text"
+                f"the store has ladders of {len(several)} texts: {named}; give one with rungs of one text, and note "
+                "that a file that was changed, or cut into other tokens, is another text"
             )
         check_alike(results)
         return Ladder(Path(texts[0][0]).name, tuple(results), dict(facts or {}))
@@ -594,12 +574,12 @@ class Ladder:
             How many rungs were new there.
         """
         self.plain()  # an error where a unit is known to this process alone
-        if not isinstance(store, Store):
-            store = Store(store)
-        return store.put_all(
-            Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
-            for result in self.results
-        )
+        with opened(store) as database:
+            assert database is not None
+            return database.put_all(
+                Record(result.run, "done", metrics=result.metrics, device=result.device, time=result.time)
+                for result in self.results
+            )
 
 
 def check_alike(results: Iterable[RungResult]) -> None:
@@ -737,63 +717,36 @@ def ladder(
         All trainings, with tables, laws and figures.
     """
     climb, text = planned(units, data, sizes, seeds, repeats, options)
-    return trained(
-        climb,
-        text,
-        Path(str(data)).name,
-        lrs,
-        store=store,
-        backend=backend,
-        jobs=jobs,
-        device=device,
-        max_hours=max_hours,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"store": store, "backend": backend, "jobs": jobs, "device": device, "max_hours": max_hours}
+    return trained(climb, text, Path(str(data)).name, lrs, progress=progress, **how)
 
 
 def trained(
-    climb: Climb,
-    fingerprint: str,
-    text: str,
-    lrs: Rates | None,
-    *,
-    store: Store | str | Path | None,
-    backend: Backend,
-    jobs: int | None,
-    device: str | None,
-    max_hours: float | None,
-    progress: ProgressLike,
+    climb: Climb, fingerprint: str, text: str, lrs: Rates | None, *, progress: ProgressLike, **how: Any
 ) -> Ladder:
     """All that a climb asks for.
 
     Args:
-        climb: what is asked for, as `planned` gives it.
-        fingerprint: of the text, likewise.
+        climb: as `planned` gives it, and so is the fingerprint of the text.
         text: its name.
         lrs: as in `ladder`, or a function of unit and d_model.
-        store: as in `ladder`, and so is all else.
-        backend: likewise.
-        jobs: likewise.
-        device: likewise.
-        max_hours: likewise.
-        progress: likewise.
+        progress: as in `ladder`, and so is `how`: store, backend, jobs, device and max_hours.
 
     Returns:
         All trainings.
     """
-    check_hours(max_hours)
-    if store is not None or backend != "serial":
+    check_hours(how["max_hours"])
+    if how["store"] is not None or how["backend"] != "serial":
         for own in climb.recipes.values():
             own.plain()  # an error where a unit is known to this process alone
-    if device is not None:
-        check_device(device, torch.float32)
-    work = Work(fingerprint, store, backend, jobs, device, max_hours, time.monotonic())
+    if how["device"] is not None:
+        check_device(how["device"], torch.float32)
     with (
         tempfile.TemporaryDirectory(prefix="gatelab-rungs-") as notes,
-        work.computing(notes),
         reporting(progress, "climbing") as report,
-        watched(Course(work.text, Path(notes), report)) as course,
+        watched(Course(fingerprint, Path(notes), report)) as course,
     ):
+        work = Work(text=fingerprint, began=time.monotonic(), notes=notes, **how)
         return climbed(climb, work, lrs, text, course)
 
 
@@ -841,7 +794,7 @@ def planned(
     if list(counts.values()) != sorted(counts.values()):
         raise GatelabError(f"the sizes are {', '.join(sizes)}; give them smallest first")
     third = tuple(sizes[TUNED : TUNED + 1])
-    return Climb(recipes, seeds, tuple(repeats), third), data_fingerprint(content)
+    return Climb(recipes, seeds, tuple(repeats), third), text_fingerprint(str(data), content)
 
 
 def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
@@ -858,7 +811,7 @@ def check_windows(text: TextData, context: int, repeats: Sequence[int]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """How the rungs of a ladder are computed: the text's fingerprint, the store, and who computes for how long."""
+    """How the rungs of a ladder are computed: the text's fingerprint, the store, who computes for how long, notes."""
 
     text: str
     store: Store | str | Path | None
@@ -867,18 +820,19 @@ class Work:
     device: str | None
     max_hours: float | None
     began: float
+    notes: str
 
-    def computing(self, notes: str) -> AbstractContextManager[None]:
-        """Checkpoints lie beside the store, notes of how far rungs are in a folder of their own."""
+    def settings(self) -> dict[str, Any]:
+        """Where rungs are computed: checkpoints lie beside the store, notes of how far they are in a folder."""
         folder = None
         if self.store is not None:
             path = self.store.path if isinstance(self.store, Store) else Path(self.store)
-            folder = path.with_name(path.name + ".checkpoints")
-        return computing(folder, self.device, None, notes)
+            folder = str(path.with_name(path.name + ".checkpoints").resolve())
+        return {"folder": folder, "device": self.device, "notes": self.notes}
 
     def results(self, rungs: Sequence[Rung]) -> Iterator[RungResult]:
         """What comes of rungs, as they end; what fails is raised, and all else is kept in the store."""
-        runs = {rung.run(self.text): rung for rung in rungs}
+        runs = {rung.run(self.text, self.settings()): rung for rung in rungs}
         seconds, gpus = None, 0.0
         if self.max_hours is not None:
             seconds = max(0.0, 3600 * self.max_hours - (time.monotonic() - self.began))

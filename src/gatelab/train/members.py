@@ -141,12 +141,17 @@ def device_tokens(tokens: Tokens, device: torch.device) -> Tensor:
 
 
 def data_fingerprint(data: Data) -> str:
-    """What a checkpoint remembers of its data: their hash."""
+    """What a checkpoint remembers of its data: the hash of every part, so that nothing moves from one to another."""
     if isinstance(data, TextData):
-        # As uint16 and in pieces, so that tokens have one hash however many bytes each of them takes in memory.
-        pieces = ((t, i) for t in (data.train, data.test) for i in range(0, len(t), 2**22))
-        return fingerprint((t[i : i + 2**22].astype(np.uint16) for t, i in pieces), 16)
+        parts = [part for part in (data.train, data.test, data.valid) if part is not None]
+        return fingerprint([f"{len(part)} {token_fingerprint(part)} " for part in parts], 16)
     return fingerprint((t.cpu().numpy() for part in (data.train, data.test) for t in (part.images, part.labels)), 16)
+
+
+def token_fingerprint(*parts: Tokens) -> str:
+    """The hash of tokens, as uint16 and in pieces: one hash, however many bytes each of them takes in memory."""
+    pieces = ((t, i) for t in parts for i in range(0, len(t), 2**22))
+    return fingerprint((t[i : i + 2**22].astype(np.uint16) for t, i in pieces), 16)
 
 
 def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from gatelab.arrays import fingerprint
 from gatelab.data.text import check_tokenizer
@@ -128,7 +130,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", as_unit(self.unit))
-        object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
+        options = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in dict(self.options).items()}
+        object.__setattr__(self, "options", tuple(sorted(options.items())))
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
         check_recipe(self)
 
     @property
@@ -205,7 +211,7 @@ def recipe(
         if name not in known:
             raise unknown_name("value of a recipe", name, known)
     if "warmup" not in others and "steps" in others:
-        others["warmup"] = min(100, int(others["steps"]) // 10)
+        others["warmup"] = min(100, whole_number("steps", others["steps"], 1) // 10)
     chosen = data or _DATA[model]
     return Recipe(model, unit, chosen, optimiser, options=tuple(dict(options).items()), **{**usual, **others})
 
@@ -226,13 +232,13 @@ def check_recipe(r: Recipe) -> None:
         raise unknown_name(f"size of the {r.model}", str(r.size), SIZES[r.model])
     for name, least in (("steps", 1), ("batch", 1), ("seed", 0), ("warmup", 0), ("evaluations", 1), ("test_size", 1)):
         whole_number(name, getattr(r, name), least)
-    _number("lr", r.lr, r.lr > 0, "a finite number above 0")
-    _number("momentum", r.momentum, 0 <= r.momentum < 1, "a number from 0 to below 1")
-    _number("weight_decay", r.weight_decay, r.weight_decay >= 0, "a number, 0 or more")
-    _number("beta2", r.beta2, 0 < r.beta2 < 1, "a number between 0 and 1")
-    _number("average", r.average, 0 <= r.average <= 1, "a share of the steps, from 0 to 1")
+    _number("lr", r.lr, lambda lr: lr > 0, "a finite number above 0")
+    _number("momentum", r.momentum, lambda share: 0 <= share < 1, "a number from 0 to below 1")
+    _number("weight_decay", r.weight_decay, lambda decay: decay >= 0, "a number, 0 or more")
+    _number("beta2", r.beta2, lambda share: 0 < share < 1, "a number between 0 and 1")
+    _number("average", r.average, lambda share: 0 <= share <= 1, "a share of the steps, from 0 to 1")
     if r.clip is not None:
-        _number("clip", r.clip, r.clip > 0, "a positive norm, or None for no clipping")
+        _number("clip", r.clip, lambda norm: norm > 0, "a positive norm, or None for no clipping")
     if r.warmup > r.steps:
         raise GatelabError(f"warmup is {r.warmup} steps of {r.steps}; give fewer than there are")
     if dict(r.options).get("dropout"):
@@ -241,6 +247,6 @@ def check_recipe(r: Recipe) -> None:
         )
 
 
-def _number(name: str, value: float, good: bool, expected: str) -> None:
-    if not (isinstance(value, int | float) and math.isfinite(value) and good):
+def _number(name: str, value: Any, good: Callable[[float], bool], expected: str) -> None:
+    if not (isinstance(value, int | float) and math.isfinite(value) and good(value)):
         raise GatelabError(f"{name} is {value!r}; give {expected}")

@@ -1,20 +1,18 @@
 """A rung of the ladder: one unit at one size, all its seeds and learning rates trained together, as a run of a sweep.
 
-What a run is called with decides its numbers; where it computes does not, and reaches it by the environment variable
-GATELAB_RUNGS: the folder of checkpoints, the device, whether to compile, and where to note how far it is. So a store
-that was begun on one machine goes on on another, and a worker that is killed costs the steps since its last checkpoint,
-GATELAB_SAVE_SECONDS (45) or less ago.
+What a run is called with decides its numbers; where it computes does not, and is no part of its key: the folder of
+checkpoints, the device, and where to note how far it is travel with it as settings. So a store that was begun on one
+machine goes on on another, several ladders climb in one process, and a worker that is killed costs the steps since its
+last checkpoint, GATELAB_SAVE_SECONDS (45) or less ago.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gatelab.data.text import TextData, text_data
+from gatelab.data.text import TextData, is_checked, text_data
 from gatelab.display import Listener, ProgressLike, one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import unit as as_unit
@@ -34,11 +32,10 @@ from gatelab.models.block import named
 from gatelab.sweep import Run, RunOutcome
 from gatelab.train.history import History
 from gatelab.train.loop import train_many
-from gatelab.train.members import data_fingerprint, model_options
+from gatelab.train.members import model_options, token_fingerprint
 from gatelab.train.recipes import SIZES, Recipe
 
 TASK = "gatelab.train.rungs:train_rung"
-VARIABLE = "GATELAB_RUNGS"
 SAVE_VARIABLE, SAVE_SECONDS = "GATELAB_SAVE_SECONDS", 45.0  # between two checkpoints
 NOTE_SECONDS = 0.5  # between two notes of how far a rung is
 PURPOSES = ("tune", "climb")
@@ -70,7 +67,8 @@ class Rung:
             raise GatelabError(f"the purpose of a rung is {self.purpose!r}; give {' or '.join(map(repr, PURPOSES))}")
         if not self.lrs or not self.seeds:
             raise GatelabError("a rung has one learning rate and one seed at least")
-        _ = self.members  # which refuse what is no learning rate and no seed
+        # Recipes refuse what is no learning rate and no seed, and have numbers of their own in the place of numpy's.
+        object.__setattr__(self, "lrs", tuple(dict.fromkeys(member.lr for member in self.members)))
 
     def __repr__(self) -> str:
         r = self.recipe
@@ -87,19 +85,20 @@ class Rung:
         """A recipe for each learning rate and seed."""
         return [replace(self.recipe, lr=lr, seed=seed) for lr in self.lrs for seed in self.seeds]
 
-    def run(self, text: str) -> Run:
-        """The run of the sweep; `text` is the fingerprint of the data."""
-        return Run(
-            TASK,
-            {
-                "recipe": plain_here(self.recipe),
-                "lrs": list(self.lrs),
-                "seeds": list(self.seeds),
-                "repeats": self.repeats,
-                "purpose": self.purpose,
-                "text": text,
-            },
-        )
+    def run(self, text: str, settings: Mapping[str, Any] | None = None) -> Run:
+        """The run of the sweep; `text` is as `text_fingerprint` gives it, and settings are those of `train_rung`."""
+        joined, _, valid = text.partition("-")
+        arguments: dict[str, Any] = {
+            "recipe": plain_here(self.recipe),
+            "lrs": list(self.lrs),
+            "seeds": list(self.seeds),
+            "repeats": self.repeats,
+            "purpose": self.purpose,
+            "text": joined,
+        }
+        if valid and self.purpose == "tune":
+            arguments["valid"] = valid
+        return Run(TASK, arguments, settings)
 
 
 def plain_here(recipe: Recipe) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def plain_here(recipe: Recipe) -> dict[str, Any]:
     try:
         return recipe.plain()
     except GatelabError:
-        place = recipe.unit.name.replace(".", " ")
+        place = f"{recipe.unit.name.replace('.', ' ')} {id(recipe.unit)}"
         setattr(HERE, place, recipe.unit)
         described = {"name": recipe.unit.name, "import": f"{__name__}:HERE.{place}"}
         return {**replace(recipe, unit=as_unit("mlp")).plain(), "unit": described}
@@ -148,20 +147,17 @@ def part_of(data: TextData, repeats: int, purpose: str) -> TextData:
     return data
 
 
-@contextmanager
-def computing(
-    folder: str | Path | None, device: str | None, compile: bool | None, notes: str | Path | None = None
-) -> Iterator[None]:
-    """Tell this process and those that it begins where and how rungs are computed, and where notes of them go."""
-    place, note = (None if path is None else str(Path(path).resolve()) for path in (folder, notes))
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = json.dumps({"folder": place, "device": device, "compile": compile, "notes": note})
-    try:
-        yield
-    finally:
-        del os.environ[VARIABLE]
-        if before is not None:
-            os.environ[VARIABLE] = before
+def text_fingerprint(source: str, text: TextData) -> str:
+    """What runs remember of a ladder's text: the hash of its training and test tokens, then "-" and that of the others.
+
+    Parts are fixed shares of a text, so that the first hash says where one ends; it is all that a climb hangs on. A
+    sweep is measured on the validation part. A text that is known by its own hash, such as enwik8, has but one: its
+    sweeps have the keys that they always had.
+    """
+    joined = token_fingerprint(text.train, text.test)
+    if text.valid is None or is_checked(source):
+        return joined
+    return f"{joined}-{token_fingerprint(text.valid)}"
 
 
 def noting(path: Path) -> Listener:
@@ -193,45 +189,40 @@ def train_rung(
     repeats: int,
     purpose: str,
     text: str,
+    valid: str = "",
+    *,
+    folder: str | None = None,
+    device: str | None = None,
+    notes: str | None = None,
 ) -> RunOutcome:
     """Train all members of a rung; the metrics have a list entry a member, learning rates outermost.
 
-    Args:
-        recipe: as `Recipe.plain` has it.
-        lrs: the learning rates.
-        seeds: the seeds.
-        repeats: how often the text is read.
-        purpose: "tune" or "climb".
-        text: the fingerprint of the data, which must be what is read here.
-
-    Returns:
-        Test losses in nats a token at the end and along the way, and what the training took.
+    The first arguments are those of `Rung.run`: `text` and `valid`, which is empty in climbs and for texts that have
+    but one such part, are fingerprints of what must be read here. Then come the settings: `folder` is of checkpoints,
+    `device` None for a GPU if there is one, `notes` a folder for notes of how far rungs are.
     """
     check_source(recipe["unit"])
     rung = Rung(Recipe.from_plain(recipe), tuple(lrs), tuple(seeds), repeats, purpose)
     whole = read_text(rung.recipe.data, rung.recipe.tokenizer)
-    if data_fingerprint(whole) != text:
+    joined, _, others = text_fingerprint(rung.recipe.data, whole).partition("-")
+    if joined != text or (valid and others != valid):
         raise GatelabError(f"{rung.recipe.data} is not the text that this ladder was begun with; give that one again")
-    settings = json.loads(os.environ.get(VARIABLE, "{}"))
-    device, folder, compile = (settings.get(name) for name in ("device", "folder", "compile"))
-    if compile is None:
-        compile = torch.cuda.is_available() and device != "cpu"
-    if folder is not None:
-        folder = Path(folder) / rung.run(text).key
+    key = rung.run(f"{text}-{valid}").key
+    place = None if folder is None else Path(folder) / key
     progress: ProgressLike = False
-    if settings.get("notes") is not None and Path(settings["notes"]).is_dir():  # another machine has no such folder
-        progress = noting(Path(settings["notes"]) / rung.run(text).key)
+    if notes is not None and Path(notes).is_dir():  # another machine has no such folder
+        progress = noting(Path(notes) / key)
     histories = train_many(
         rung.members,
         data=part_of(whole, repeats, purpose),
-        folder=folder,
+        folder=place,
         device=device,
-        compile=compile,
+        compile=torch.cuda.is_available() and device != "cpu",
         save_seconds=float(os.environ.get(SAVE_VARIABLE, SAVE_SECONDS)),
         progress=progress,
     )
-    if folder is not None:  # the record says it all, and states of a large model, half-written ones too, are gigabytes
-        shutil.rmtree(folder, ignore_errors=True)
+    if place is not None:  # the record says it all, and states of a large model, half-written ones too, are gigabytes
+        shutil.rmtree(place, ignore_errors=True)
     return RunOutcome(rung_metrics(rung, histories, whole), device=histories[0].device)
 
 

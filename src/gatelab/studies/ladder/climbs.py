@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from gatelab.display import counted, one_line
+from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.catalogue import CATALOGUE
@@ -63,9 +63,6 @@ class Regime:
     laws: Mapping[LadderAxis, LadderLaws | str]
     draws: int
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {counted(len(self.units), 'unit')}, sizes {', '.join(self.sizes)}")
-
     @property
     def name(self) -> str:
         """The regime in words."""
@@ -89,26 +86,37 @@ class Regime:
 
     @cached_property
     def comparisons(self) -> LadderComparisons | str:
-        """All pairs of units, paired by seed, over all sizes and at each."""
+        """All pairs of units, paired by seed, over all sizes and at each, with the variance of all pairs of a size."""
+        return self._compared("pooled")
+
+    @cached_property
+    def pair_comparisons(self) -> LadderComparisons | str:
+        """The same with the variance of each pair alone, all sizes counting alike."""
+        return self._compared("pair")
+
+    def _compared(self, variance: Literal["pooled", "pair"]) -> LadderComparisons | str:
         losses = self.losses
         if isinstance(losses, str):
             return losses
         if len(losses.units) < 2:
             return f"undecided: {counted(len(losses.units), 'unit')}"
-        return attempted(lambda: compare_ladder(losses))
+        return attempted(lambda: compare_ladder(losses, variance=variance))
 
     def restricted(self, sizes: Sequence[str]) -> Regime:
         """The same regime at some of its sizes, without laws."""
         return Regime(self.repeats, self.points[self.points["size"].isin(list(sizes))], {}, self.draws)
 
-    def difference(self, first: str, second: str, size: str | None = None) -> tuple[Interval, float] | str:
+    def difference(
+        self, first: str, second: str, size: str | None = None, *, by_pair: bool = False
+    ) -> tuple[Interval, float] | str:
         """Bits of the first unit less those of the second, at a size or over all that both have, and Holm's p."""
-        if isinstance(self.comparisons, str) or isinstance(self.losses, str):
-            return str(self.comparisons)
+        comparisons = self.pair_comparisons if by_pair else self.comparisons
+        if isinstance(comparisons, str) or isinstance(self.losses, str):
+            return str(comparisons)
         parameters = None
         if size is not None:
             parameters = float(self.losses.parameters[self.sizes.index(size)])
-        for row in self.comparisons.rows:
+        for row in comparisons.rows:
             if row.parameters == parameters and {row.first, row.second} == {first, second}:
                 d = row.difference
                 if row.first == second:
@@ -234,15 +242,7 @@ def at_best_rates(regime: Regime, rates: Frame, speeds: Frame) -> Regime:
     """The regime as if each unit had climbed at its best learning rate: less what its own is known to cost, in bits.
 
     Where a size was not swept, a unit's rate is taken to cost what it does at the largest size below that was; where
-    the best rate of a sweep lies at an end, the least that it can cost.
-
-    Args:
-        regime: every byte once.
-        rates: as `rates_table` gives them.
-        speeds: as `speed_rows` gives them.
-
-    Returns:
-        The regime of such losses; where nothing was swept, the same.
+    the best rate of a sweep lies at an end, the least that it can cost. Where nothing was swept it is the same.
     """
     costs = rates.dropna(subset=["excess"]).set_index(["unit", "size"])["excess"]
 
@@ -303,7 +303,8 @@ def laws_table(regimes: Mapping[int, Regime]) -> pd.DataFrame:
                 frame = pd.DataFrame([{"verdict": laws}])
             else:
                 frame = laws.table().assign(verdict=laws.verdict, p_units=laws.units_differ.p)
-                frame = frame.assign(p_exponents=laws.exponents_differ.p, common_misfit=laws.common_misfit)
+                frame = frame.assign(p_exponents=laws.exponents_differ.p, p_limits=laws.limits_differ.p)
+                frame = frame.assign(p_beyond_shifts=laws.beyond_shifts.p, common_misfit=laws.common_misfit)
             parts.append(frame.assign(repeats=regime.repeats, against=axis))
     return pd.concat(parts, ignore_index=True)
 
@@ -322,26 +323,26 @@ def worth_table(regimes: Mapping[int, Regime], references: Sequence[str]) -> pd.
                     if isinstance(worth, str):
                         rows.append(row | {"place": "all sizes", "trend": worth})
                         continue
+                    slope = {"slope": worth.slope.value, "slope_low": worth.slope.low, "slope_high": worth.slope.high}
+                    row |= {"trend": worth.trend}
                     named = [("all sizes", worth.overall, False)]
                     named += list(zip(map(str, worth.sizes), worth.factor, worth.extrapolated, strict=True))
                     for place, k, far in named:
-                        ends = {name: 100 * (getattr(k, name) - 1) for name in ("value", "low", "high")}
-                        slope = {"slope": worth.slope.value, "slope_low": worth.slope.low}
-                        slope |= {"slope_high": worth.slope.high, "trend": worth.trend}
-                        percent = {"percent": ends["value"], "low": ends["low"], "high": ends["high"]}
+                        percent = {"percent": 100 * (k.value - 1), "low": 100 * (k.low - 1), "high": 100 * (k.high - 1)}
                         rows.append(row | {"place": place, **percent, "extrapolated": far, **slope})
     return pd.DataFrame(rows)
 
 
 def comparisons_table(regimes: Mapping[int, Regime]) -> pd.DataFrame:
-    """Every pair of units over all sizes and at each, in bits, with what is decided."""
+    """Every pair of units over all sizes and at each, in bits, with what is decided, by both rules of variance."""
     parts = [
-        regime.comparisons.table().assign(repeats=regime.repeats)
+        comparisons.table().assign(repeats=regime.repeats, variance=variance)
         for regime in regimes.values()
-        if not isinstance(regime.comparisons, str)
+        for variance, comparisons in (("pooled", regime.comparisons), ("pair", regime.pair_comparisons))
+        if not isinstance(comparisons, str)
     ]
     if not parts:
-        return pd.DataFrame(columns=["first", "second", "parameters", "difference", "repeats"])
+        return pd.DataFrame(columns=["first", "second", "parameters", "difference", "repeats", "variance"])
     return pd.concat(parts, ignore_index=True)
 
 

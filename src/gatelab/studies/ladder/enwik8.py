@@ -17,12 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from scipy.stats import chi2
 
-from gatelab.arrays import Array
 from gatelab.display import counted
 from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
 from gatelab.plotting.curves import size_text
-from gatelab.scaling_laws import LadderLaws
-from gatelab.scaling_laws.ladder_laws import EXPONENT, OFFSET, more_or_fewer, percent_ends, size_words
+from gatelab.scaling_laws import LadderComparisons, LadderLaws
+from gatelab.scaling_laws.ladder_laws import DRAWS, EXPONENT, OFFSET, more_or_fewer, percent_ends
 from gatelab.scaling_laws.ladder_losses import SIGNIFICANT, LadderAxis, seed_noise
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
@@ -62,7 +61,7 @@ SPEED_COMMAND = "python benchmarks/gpu_ladder.py results/ladder/enwik8.json --re
 SLOPES_COMMAND = "gatelab scale UNITS --points 400 --widths 2,4,8 --seeds 2 --json"
 RIVAL, GATE = "relu2", "swiglu"  # the two that public evidence holds against each other
 REPEATED = 20
-DRAWS, QUICK_DRAWS = 500, 60
+QUICK_DRAWS = 60
 # Al-Rfou et al. 2018 (arXiv 1808.04444): 12 layers on random windows of 512 bytes, 16 a batch; its 64 layers were
 # trained for 2.5 million such batches, and the 12 layers are not said to have had fewer.
 LITERATURE_BITS, LITERATURE_PARAMETERS = 1.11, 44e6
@@ -99,6 +98,13 @@ class Climbs:
             return self.regimes[repeats]
         empty = self.ladder.table().iloc[:0]
         return Regime(repeats, empty, dict.fromkeys(AXES, "undecided: 0 sizes"), 0)
+
+    @property
+    def unswept(self) -> list[str]:
+        """Sizes at which no learning rates were swept: those of their climbs are extrapolated."""
+        swept = {sweep.size for sweep in self.ladder.sweeps()}
+        sizes = dict.fromkeys(size for regime in self.regimes.values() for size in regime.sizes)
+        return [size for size in sizes if size not in swept]
 
 
 def run(request: Request) -> Outcome:
@@ -142,7 +148,7 @@ def tables_of(climbs: Climbs) -> dict[str, pd.DataFrame]:
     """All tables of the study."""
     references = [unit for unit in (REFERENCE, RIVAL) if unit in climbs.once.units]
     return {
-        "bits": bits_table(climbs.regimes),
+        "bits": (bits := plain_frame(bits_table(climbs.regimes))).assign(swept=~bits["size"].isin(climbs.unswept)),
         "laws": laws_table(climbs.regimes),
         "worth": worth_table(climbs.regimes, references),
         "comparisons": comparisons_table(climbs.regimes),
@@ -189,7 +195,8 @@ def change_of(climbs: Climbs, unit: str) -> RepeatChange:
     """
     both = [climbs.regime(repeats).common_sizes([unit, RIVAL]) for repeats in (1, REPEATED)]
     sizes = tuple(size for size in both[0] if size in both[1])
-    once, repeated = (lead_of(climbs.regime(repeats).restricted(sizes), unit) for repeats in (1, REPEATED))
+    leads_of = [climbs.regime(repeats).restricted(sizes).difference(unit, RIVAL) for repeats in (1, REPEATED)]
+    once, repeated = (lead if isinstance(lead, str) else lead[0] for lead in leads_of)
     if isinstance(once, str) or isinstance(repeated, str):
         unknown = "undecided: 0 sizes in both regimes"
         return RepeatChange(sizes, unknown, unknown, unknown, {})
@@ -224,14 +231,6 @@ def unlike_words(values: Mapping[str, Interval]) -> str:
         return ""
     own = ", ".join(f"{one.value:+.3f} at {size} {one.ends('+.3f')}" for size, one in values.items())
     return f"sizes differ: {own}"
-
-
-def lead_of(regime: Regime, unit: str) -> Interval | str:
-    """Bits of a unit less those of relu2 over the sizes of a regime."""
-    apart = regime.difference(unit, RIVAL)
-    if isinstance(apart, str):
-        return apart
-    return apart[0]
 
 
 def weighed(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -295,8 +294,8 @@ def law_claim(climbs: Climbs, repeats: int, axis: LadderAxis) -> Claim:
     ratios = steepest_first(laws)
     because = (
         f"{laws.sentence[:1].upper()}{laws.sentence[1:]}: {ratio_words(ratios)}. They are of "
-        f"{counted(len(laws.losses.parameters), 'size')}; with one exponent for all it is {common.exponent[0]:.3f} and "
-        f"E is {common.E:.2f} bits. The units of a size lie {laws.common_misfit:.3f} bits off the laws together."
+        f"{counted(len(laws.losses.parameters), 'size')}; with one exponent for all it is {common.exponent[0]:.3f}. "
+        f"{limit_words(laws)} The units of a size lie {laws.common_misfit:.3f} bits off the laws together."
     )
     verdict, found, p = steeper_verdict(laws), law_words(laws), p_words(laws)
     first, last = outer_units(ratios)
@@ -328,15 +327,27 @@ def law_claim(climbs: Climbs, repeats: int, axis: LadderAxis) -> Claim:
 
 def law_words(laws: LadderLaws) -> str:
     """The verdict; where one exponent is rejected and so many bits at every size are not, that."""
+    factor = f"a factor of {NOUNS[laws.losses.against]} alone is rejected"
     if laws.verdict == "undecided" and laws.exponents_differ.decided:
-        factor = f"a factor of {NOUNS[laws.losses.against]} alone is rejected"
         return f"undecided: exponents or as many bits at every size ({factor})"
+    if laws.verdict == "undecided" and laws.limits_differ.decided:
+        return f"undecided: one exponent is not rejected, but {factor} beside an E each"
     return laws.verdict
 
 
+def limit_words(laws: LadderLaws) -> str:
+    """What E is, with one exponent for all, and what it is not."""
+    E = laws.laws[OFFSET.name].E
+    text = f"E is {E:.2f} bits, a constant of this fit and training, not of the text"
+    if E.low > LITERATURE_BITS:
+        text += f": a larger model that read it for longer has {LITERATURE_BITS} (arXiv 1808.04444)"
+    return f"{text}."
+
+
 def p_words(laws: LadderLaws) -> str:
-    """How often exponents seem to differ as much where one is true: beside an amplitude each, and beside an E each."""
-    return f"p {laws.exponents_differ.p:.2g}, and {laws.beyond_shifts.p:.2g} beside an E each"
+    """How often exponents, beside an amplitude each and an E each, and how often E seem to differ so by chance."""
+    exponents = f"p {laws.exponents_differ.p:.2g}, and {laws.beyond_shifts.p:.2g} beside an E each"
+    return f"{exponents}; of an E each beside offsets p {laws.limits_differ.p:.2g}"
 
 
 def outer_units(ratios: Mapping[str, Interval]) -> tuple[list[str], list[str]]:
@@ -391,11 +402,20 @@ def single_sizes_claim(regime: Regime) -> Claim:
 
 
 def holds_at_best(climbs: Climbs, better: str, worse: str) -> bool:
-    """Whether a lead over all sizes, every byte once, may be no matter of learning rates: the two are told apart less
-    what these cost too, and of the worse unit, which would gain, more than the least is known."""
+    """Whether a lead over all sizes, every byte once, hangs neither on learning rates nor on the rule of variance.
+
+    The two differ significantly less what rates cost too, and with the variance of their pair alone; and of the worse
+    unit, which would gain, more than the least cost is known.
+    """
     if any(name.startswith(f"{worse} at ") for name in climbs.least_known):
         return False
-    apart = climbs.at_best.difference(better, worse)
+    return leads(climbs.at_best.difference(better, worse)) and leads(
+        climbs.once.difference(better, worse, by_pair=True)
+    )
+
+
+def leads(apart: tuple[Interval, float] | str) -> bool:
+    """Whether a difference is below zero, and significantly so."""
     return not isinstance(apart, str) and apart[0].value < 0 and apart[1] <= SIGNIFICANT
 
 
@@ -413,13 +433,9 @@ def worth_claim(climbs: Climbs, reference: str) -> Claim:
         verdict = "undecided"
     elif reference == RIVAL:
         verdict = reproduced_if(worth.overall.value < 1)
-    sizes = "; ".join(
-        f"{size_words(size)}: {more_or_fewer(k.value)} {percent_ends(k)}"
-        for size, k in zip(worth.sizes, worth.factor, strict=True)
-    )
-    because = f"By size {sizes}. {worth.sentence[:1].upper()}{worth.sentence[1:]}."
+    because = f"{worth.sentence[:1].upper()}{worth.sentence[1:]}. {unswept_words(climbs)}".rstrip()
     trend = {"constant": "constant, to a tenth of an exponent"}.get(worth.trend, worth.trend)
-    ours = f"{more_or_fewer(worth.overall.value)} over all sizes; with size {trend}"
+    ours = f"{worth.by_size}; with size {trend}; one factor for all sizes: {more_or_fewer(worth.overall.value)}"
     return Claim(what, paper, ours, verdict, because, f"{percent_ends(worth.overall)} %")
 
 
@@ -445,9 +461,12 @@ def hypothesis_claim(climbs: Climbs, repeats: int, unit: str) -> Claim:
     unlike = unlike_words({size: own[0] for size, own in by_size.items() if not isinstance(own, str)})
     if unlike:
         return Claim(what, paper, unlike, "undecided", f"{because} {course_words(climbs, unit)}".rstrip())
-    if p <= SIGNIFICANT:
+    own = regime.difference(unit, RIVAL, by_pair=True)
+    if not isinstance(own, str):
+        because += f" With the variance of this pair alone, sizes counting alike: {own[0]:+.4f}, Holm's p {own[1]:.2g}."
+    pair = (unit, RIVAL) if d.value < 0 else (RIVAL, unit)
+    if p <= SIGNIFICANT and leads(regime.difference(*pair, by_pair=True)):
         verdict = reproduced_if((d.value < 0) == (wins == "below"))
-        pair = (unit, RIVAL) if d.value < 0 else (RIVAL, unit)
         if repeats == 1 and not holds_at_best(climbs, *pair):
             verdict = "undecided"
             because += f" What the learning rates of {pair[1]} cost may account for it."
@@ -502,30 +521,37 @@ def lowest_bits(ladder: Ladder, repeats: int) -> dict[tuple[str, str], tuple[flo
 
 
 def pairs_claim(regime: Regime, at_best: Regime | None = None) -> Claim:
-    """How many comparisons are decided, and how many would be less what learning rates are known to cost."""
-    what = f"pairs of units that are told apart, {regime.name}"
-    comparisons = regime.comparisons
+    """How many comparisons are significant by each rule of variance, and less what learning rates are known to cost."""
+    what = f"pairs of units that differ significantly, {regime.name}"
+    comparisons, by_pair = regime.comparisons, regime.pair_comparisons
     if regime.points.empty:
         comparisons = "undecided: 0 sizes"
-    if isinstance(comparisons, str):
-        return Claim(what, "-", comparisons, "undecided", f"{climbed_words(regime)}.")
-    overall = [row for row in comparisons.rows if row.parameters is None]
-    decided = [row for row in overall if row.decided]
-    single = [row.decided for row in comparisons.rows if row.parameters is not None]
+    if isinstance(comparisons, str) or isinstance(by_pair, str):
+        return Claim(what, "-", str(comparisons), "undecided", f"{climbed_words(regime)}.")
+    decided = [row for row in comparisons.rows if row.parameters is None and row.decided]
     names = "; ".join(
         f"{row.first} - {row.second} {row.difference.value:+.3f} {row.difference.ends('+.3f')}" for row in decided
     )
-    verdict: Verdict = "new"
-    if not decided:
-        verdict = "undecided"
+    verdict: Verdict = "undecided"
+    if decided_in_both(comparisons, by_pair):
+        verdict = "new"
     because = (
-        f"Over all sizes: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %. "
-        f"{weights_words(regime)}"
-    ).rstrip()
-    ours = f"{len(decided)} of {len(overall)} over all sizes, {sum(single)} of {len(single)} at single sizes"
+        f"Over all sizes, pooled: {names or 'none'}. Paired by seed, Holm's correction over each family, at 5 %. "
+        f"{weights_words(regime)} A pair of three seeds has two degrees of freedom by itself; to pool takes all units "
+        "to scatter alike."
+    )
+    (overall, single), (own, own_single) = significant(comparisons), significant(by_pair)
+    ours = f"{overall} over all sizes and {single} at single sizes with the variance pooled over all pairs of a size"
     if at_best is not None and not isinstance(at_best.comparisons, str):
-        ours += f"; {len(told_in_both(regime, at_best))} also less what learning rates cost"
+        ours += f" ({len(decided_in_both(comparisons, at_best.comparisons))} less what learning rates cost too)"
+    ours += f", {own} and {own_single} with that of each pair alone and sizes counting alike"
     return Claim(what, "-", ours, verdict, because)
+
+
+def significant(comparisons: LadderComparisons) -> tuple[str, str]:
+    """How many pairs of how many differ significantly: over all sizes, and at single sizes."""
+    over, at = ([row.decided for row in comparisons.rows if (row.parameters is None) == every] for every in (1, 0))
+    return f"{sum(over)} of {len(over)}", f"{sum(at)} of {len(at)}"
 
 
 def weights_words(regime: Regime) -> str:
@@ -559,14 +585,36 @@ def rates_claim(rates: Frame) -> Claim:
     return Claim(what, paper, ours, "new", because)
 
 
-def told_in_both(regime: Regime, at_best: Regime) -> list[tuple[str, str]]:
-    """Pairs of units that are told apart over all sizes, in the same order whether rates' costs are taken off."""
+def decided_in_both(first: LadderComparisons, second: LadderComparisons) -> list[tuple[str, str]]:
+    """Pairs of units that differ significantly over all sizes, and in the same order, in both."""
     signs = []
-    for comparisons in (regime.comparisons, at_best.comparisons):
-        rows = [] if isinstance(comparisons, str) else comparisons.rows
-        decided = [row for row in rows if row.parameters is None and row.decided]
+    for comparisons in (first, second):
+        decided = [row for row in comparisons.rows if row.parameters is None and row.decided]
         signs.append({(row.first, row.second): row.difference.value > 0 for row in decided})
     return [pair for pair, sign in signs[0].items() if signs[1].get(pair) == sign]
+
+
+def unswept_words(climbs: Climbs) -> str:
+    """Sizes without a sweep, and what units gained there that climbed them again at lower rates."""
+    sentences = []
+    for size in climbs.unswept:
+        here = [p for p in climbs.ladder.points if (p.purpose, p.repeats, p.size) == ("climb", 1, size)]
+        counting = {p.unit: p.lr for p in climbs.ladder.climbs if (p.repeats, p.size) == (1, size)}
+        gains = []
+        for unit, lr in counting.items():
+            means = {
+                rate: float(np.mean([p.loss for p in here if (p.unit, p.lr) == (unit, rate)])) / BITS
+                for rate in {p.lr for p in here if p.unit == unit and p.lr >= lr}
+            }
+            gains += [means[min(means.keys() - {lr})] - means[lr]] if len(means) > 1 else []
+        text = f"{size} has no sweep of learning rates"
+        if gains:
+            text += (
+                f": {len(gains)} of its {len(counting)} units were trained again at lower rates and gained "
+                f"{min(gains):.3f} to {max(gains):.3f} bits, and the best rates may be lower still"
+            )
+        sentences.append(f"{text}.")
+    return " ".join(sentences)
 
 
 def cost_claim(rates: Frame, sizes: Sequence[str] = ()) -> Claim:
@@ -690,20 +738,12 @@ def headline(climbs: Climbs, tables: Tables) -> str:
         f"equal parameters and operations, and learning rates of their own. {climbed_words(regime)}."
     ]
     sentences += [f"At {ranking(regime, bits, size)}." for size in regime.common_sizes(regime.units)[-1:]]
-    comparisons = regime.comparisons
-    if not isinstance(comparisons, str):
-        overall = [row for row in comparisons.rows if row.parameters is None]
-        decided, single = (
-            sum(row.decided for row in comparisons.rows if (row.parameters is None) == at_all)
-            for at_all in (True, False)
-        )
-        both = len(told_in_both(regime, climbs.at_best))
-        sentences.append(
-            f"{decided} of {len(overall)} pairs of units are told apart over all sizes, {both} also less what their "
-            f"learning rates are known to cost, {single} of {len(comparisons.rows) - len(overall)} at single sizes. "
-            f"{weights_words(regime)}"
-        )
+    sentences.append(unswept_words(climbs))
+    if not isinstance(regime.comparisons, str):
+        words = "Pairs of units that differ significantly:"
+        sentences += [claim_words(words, pairs_claim(regime, climbs.at_best)), weights_words(regime)]
     sentences.append(claim_words("An offset or an exponent, by these losses:", law_claim(climbs, 1, "parameters")))
+    sentences += [limit_words(laws) for laws in (regime.law(),) if not isinstance(laws, str)]
     if climbs.least_known:
         sentences.append(f"That is open: of {', '.join(climbs.least_known)} rates were not swept far enough.")
     worth = regime.worth(GATE, RIVAL)
@@ -816,12 +856,13 @@ def draw_losses(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[st
 
 def draw_excess(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[str, Look]) -> None:
     """Bits above the best unit of each size, paired by seed."""
-    label = "parameters, units a little beside each other"
+    label = "parameters, units side by side"
     panel.set(xscale="log", xlabel=label, ylabel="bits above the best unit of the size", title=regime.name)
     panel.rule("y", 0.0, Pen(GREY, "-", 0.8), order=1)
     for unit, rows in own.groupby("unit", sort=False):
         look_of, rows = appearance[str(unit)], rows.sort_values("parameters").dropna(subset=["excess"])
-        x = beside(rows["parameters"].to_numpy(float), list(appearance).index(str(unit)), len(appearance))
+        order = list(appearance).index(str(unit)) - (len(appearance) - 1) / 2
+        x = rows["parameters"].to_numpy(float) * 1.035**order  # so that the intervals of units can be told apart
         panel.line(x, rows["excess"], Pen(look_of.colour, width=0.8, alpha=0.5))
         known = np.isfinite(rows["excess_low"].to_numpy(float))
         low, high = rows["excess_low"][known], rows["excess_high"][known]
@@ -829,18 +870,12 @@ def draw_excess(panel: Panel, regime: Regime, own: Frame, appearance: Mapping[st
         panel.line(x, rows["excess"], dots(look_of), interval=strokes, order=3)
 
 
-def beside(parameters: Array, order: int, count: int) -> Array:
-    """Units of one size a little beside each other, so that their intervals can be told apart.
-
-    >>> beside(np.array([100.0]), 1, 3).tolist()
-    [100.0]
-    """
-    return parameters * 1.035 ** (order - (count - 1) / 2)
-
-
 def size_axis(panel: Panel, own: Frame) -> None:
     """A tick a size."""
+    own = own.assign(size=own["size"].where(own["swept"], own["size"] + "*"))
     named = own.groupby("size")["parameters"].mean()
+    if not own["swept"].all():
+        panel.set(xlabel=f"{panel.axes.get_xlabel()} (*: no sweep of rates)")
     axis = panel.axes.xaxis
     panel.axes.set_xticks(named.to_numpy(float))
     axis.set_major_formatter(FuncFormatter(lambda value, _: nearest_size(named, value)))
@@ -876,8 +911,9 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     for size in dict.fromkeys([full[0], full[-1]]):
         own = once[once["size"] == size].sort_values("bits")
         first, last = own.iloc[0], own.iloc[-1]
+        sweep = "" if first["swept"] else " (no sweep of learning rates)"
         parts.append(
-            f"at {size} parameters {first['unit']} has {first['bits']:.3f} bits a byte and {last['unit']} "
+            f"at {size} parameters{sweep} {first['unit']} has {first['bits']:.3f} bits a byte and {last['unit']} "
             f"{last['bits']:.3f} ({told_apart(last)})"
         )
     verdict = laws[(laws["repeats"] == 1) & (laws["against"] == "parameters")]["verdict"].iloc[0]
