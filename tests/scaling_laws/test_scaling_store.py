@@ -203,7 +203,7 @@ def test_a_value_that_is_set_after_the_import_is_another_unit_and_a_file_changed
     del sys.modules["set_later"]
     module = importlib.import_module("set_later")
     (tmp_path / "set_later.py").write_text("POWER = 2\ndef own(z): return z.tanh() ** POWER\n")
-    with pytest.raises(GatelabError, match="set_later.py has changed since it was imported"):
+    with pytest.raises(GatelabError, match=r"set_later\.py has changed since it was imported"):
         describe(gl.unit(module.own))
 
 
