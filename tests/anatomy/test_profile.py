@@ -266,7 +266,6 @@ def test_a_block_that_gives_the_same_for_every_token_is_named() -> None:
         profile(model, TOKENS, length=16, widths=(), progress=False)
 
 
-
 def test_windows_are_no_longer_than_the_model_reads():
     assert small(tiny("llama"), length=None, widths=(), losses=False).tokens[2] == 192  # three windows of 64
     assert small(GPT2("tiny", "swiglu"), length=None, widths=(), losses=False).tokens[2] == 224  # seven of 32
