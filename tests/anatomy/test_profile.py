@@ -259,6 +259,13 @@ def test_rows_that_are_thinned_know_their_windows(memory: float):
     assert sum(alike) > 0.9 * len(alike) and len(windows) > 0.9 * 1760
 
 
+def test_a_block_that_gives_the_same_for_every_token_is_named() -> None:
+    model = tiny("llama")
+    model.model.layers[1].mlp.down_proj.weight.data.zero_()
+    with pytest.raises(GatelabError, match=r"model\.layers\.1 gives the same for every token; leave it out"):
+        profile(model, TOKENS, length=16, widths=(), progress=False)
+
+
 def test_windows_are_no_longer_than_the_model_reads():
     assert small(tiny("llama"), length=None, widths=(), losses=False).tokens[2] == 192  # three windows of 64
     assert small(GPT2("tiny", "swiglu"), length=None, widths=(), losses=False).tokens[2] == 224  # seven of 32

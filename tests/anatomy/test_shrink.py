@@ -518,6 +518,14 @@ def test_weights_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch
             shrink(model, 0.5, rows_for("llama"), method="wanda", length=32)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_block_that_gives_nothing_is_made_smaller_without_loss(method: str) -> None:
+    model = tiny("llama")
+    model.model.layers[0].mlp.down_proj.weight.data.zero_()
+    small = shrink(model, 0.5, rows_for("llama"), method=method, length=32)
+    assert small.layers[0].error == pytest.approx(0, abs=1e-6) and small.layers[1].error > 0
+
+
 def test_what_the_loss_feels() -> None:
     """Its twin differentiates the loss of one token after the other, by a change of the last block's output."""
     model, rows = tiny("llama"), rows_for("llama")[:2]

@@ -559,6 +559,25 @@ def test_prune_asks_on_a_terminal(runs_db: Path, monkeypatch: pytest.MonkeyPatch
     assert count(runs_db) == left
 
 
+def test_prune_keeps_what_was_computed_while_it_asked(runs_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed run that another sweep tries again, and does, while somebody thinks the question over."""
+    fail(runs_db)
+    before = count(runs_db)
+
+    def compute(*_: object, **__: object) -> bool:
+        with Store(runs_db) as store:
+            for record in list(store.records(status="failed")):
+                store.put(replace(record, status="done", error=None))
+        return True
+
+    monkeypatch.setattr("gatelab.cli.results.on_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", compute)
+    assert f"0 records removed from runs.db, {before} left" in ok("results", "prune", "--store", "runs.db", "--failed")
+    assert count(runs_db) == before
+    for days in ("1e6", "1e308", "inf"):
+        assert "0 records removed" in ok("results", "prune", "--store", "runs.db", "--older-than", days)
+
+
 # Progress
 
 

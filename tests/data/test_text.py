@@ -318,7 +318,49 @@ def test_tokens_that_move_to_another_part_are_seen():
     tokens = np.random.default_rng(0).integers(0, 256, 100, dtype=np.uint8)
     parts = [TextData("chance", tokens[:end], tokens[end:], 256) for end in (70, 80)]
     parts += [replace(parts[1], valid=tokens[:10]), replace(parts[1], valid=tokens[:20])]
-    assert len({data_fingerprint(data) for data in parts}) == 4
+    parts += [replace(parts[1], vocabulary=300)]
+    wide = [np.arange(10, dtype=np.int32) + first for first in (70_000, 70_000 - 2**16)]
+    parts += [TextData("wide", tokens, tokens, 80_000) for tokens in wide]
+    assert len({data_fingerprint(data) for data in parts}) == 7
+
+
+def test_a_damaged_cache_is_made_again_and_one_that_takes_no_files_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("some text of my own " * 10)
+    tokens = np.array(text_data(tmp_path / "a.txt", "bytes").train)
+    (cached,) = (tmp_path / "cache" / "tokens").iterdir()
+    for damage in (b"", b"junk", cached.read_bytes()[:-50]):
+        cached.write_bytes(damage)
+        assert (text_data(tmp_path / "a.txt", "bytes").train == tokens).all()
+    monkeypatch.setenv("GATELAB_CACHE", str(tmp_path / "a.txt"))
+    assert (text_data(tmp_path / "a.txt", "bytes").train == tokens).all()
+
+
+def test_parquet_is_known_by_its_ending_in_capitals_and_has_texts_alone(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"text": ["some text"] * 9}).to_parquet(tmp_path / "A.PARQUET")
+    assert bytes(text_data(tmp_path / "A.PARQUET", "bytes").test) == b"some text"[1:]
+    pd.DataFrame({"text": [1, 2]}).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(GatelabError, match=r"the column 'text' of .*b\.parquet has 1 in it; give texts alone"):
+        text_data(tmp_path / "b.parquet", "bytes")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (np.arange(9) - 1, "the train tokens are -1 to 7 and the vocabulary has 8; give tokens from 0 to 7"),
+        (np.arange(9, dtype=np.uint8), "the train tokens are 0 to 8 and the vocabulary has 8"),
+        (np.arange(8) + 0.5, r"the train tokens have the shape \(8,\) and float64; give whole numbers"),
+        (np.zeros((2, 4), int), r"shape \(2, 4\)"),
+        (["a"], "give whole numbers"),
+    ],
+)
+def test_tokens_are_numbers_of_the_vocabulary(tokens, message):
+    with pytest.raises(GatelabError, match=message):
+        TextData("own", tokens, np.arange(4), 8)
+    lists = TextData("own", [1, 2, 3], torch.arange(4), 8)
+    assert lists.train.tolist() == [1, 2, 3] and lists.test.tolist() == [0, 1, 2, 3]
 
 
 def test_windows_start_everywhere():

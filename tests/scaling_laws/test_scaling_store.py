@@ -3,6 +3,7 @@
 import importlib
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,9 +129,13 @@ def test_a_study_with_failures_is_drawn(tmp_path):
     assert len(study.best("failing")[0]) == 0
 
 
-OWN = """from helpers_of_the_unit import POWER
+OWN = """from helpers_of_the_unit import *
 SCALE = 1.0
-def helper(z): return SCALE * z.relu() ** POWER
+TABLE = {"shift": 0.0}
+TABLE["shift"] = 0.25
+def helper(z):
+    from late_helpers import bend
+    return SCALE * bend(z + TABLE["shift"]) ** POWER
 def own(z): return helper(z)  # a remark
 def other(z): return z.tanh()
 """
@@ -140,24 +145,28 @@ def other(z): return z.tanh()
     ("file", "old", "new", "again"),
     [
         ("units", "return helper(z)", "return 2 + helper(z).sin()", True),
-        ("units", "SCALE * z.relu()", "(SCALE * z).sin()", True),
+        ("units", "SCALE * bend(", "SCALE + bend(", True),
         ("units", "SCALE = 1.0", "SCALE = 5.0", True),
         ("helpers", "POWER = 2", "POWER = 3", True),
+        ("late", "z.relu()", "z.tanh()", True),
+        ("units", '["shift"] = 0.25', '["shift"] = 0.75', True),
         ("units", "# a remark", "#  another", False),
         ("units", "z.tanh()", "z.sin()", False),
     ],
-    ids=["itself", "its helper", "its constant", "what it imports", "a remark", "another unit"],
+    ids=["itself", "its helper", "its constant", "import *", "import inside", "an entry", "a remark", "another unit"],
 )
 def test_a_store_knows_a_unit_of_ones_own_by_its_source(tmp_path, monkeypatch, file, old, new, again):
     """A changed unit is computed again, not answered with what the store has of the one that it was."""
-    files = {"units": tmp_path / "units_of_mine.py", "helpers": tmp_path / "helpers_of_the_unit.py"}
+    names = {"units": "units_of_mine", "helpers": "helpers_of_the_unit", "late": "late_helpers"}
+    files = {kind: tmp_path / f"{name}.py" for kind, name in names.items()}
     files["units"].write_text(OWN)
     files["helpers"].write_text("POWER = 2\n")
+    files["late"].write_text("def bend(z): return z.relu()\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def study():
-        for name in ("helpers_of_the_unit", "units_of_mine"):
+        for name in names.values():
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         own = importlib.import_module("units_of_mine").own
@@ -179,6 +188,36 @@ def test_a_run_of_a_unit_that_has_changed_since_it_was_planned_is_refused(tmp_pa
     assert restore(description).name == "own"
     with pytest.raises(GatelabError, match="the source of the unit 'own' has changed since this run was planned"):
         restore({**description, "source": "0" * 16})
+
+
+def test_a_value_that_is_set_after_the_import_is_another_unit_and_a_file_changed_by_then_is_refused(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "set_later.py").write_text("POWER = 2\ndef own(z): return z.relu() ** POWER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = importlib.import_module("set_later")
+    before = describe(gl.unit(module.own))
+    monkeypatch.setattr(module, "POWER", 3)
+    assert describe(gl.unit(module.own)) != before
+    del sys.modules["set_later"]
+    module = importlib.import_module("set_later")
+    (tmp_path / "set_later.py").write_text("POWER = 2\ndef own(z): return z.tanh() ** POWER\n")
+    with pytest.raises(GatelabError, match=r"set_later\.py has changed since it was imported"):
+        describe(gl.unit(module.own))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_rows_that_were_replaced_are_fitted_and_not_those_of_the_recipe(tmp_path, in_place):
+    p = gl.problem("sin4x", n=60)
+    gl.scaling("mlp", p, [2], jobs=1, store=tmp_path / "runs.db")
+    if in_place:
+        p.train.y[:] *= 5
+    else:
+        p = replace(p, train=replace(p.train, y=5 * p.train.y))
+    expected = gl.fit("mlp", p, 2, progress=False).train_rmse
+    for store in (None, tmp_path / "runs.db"):
+        assert gl.scaling("mlp", p, [2], jobs=1, store=store).points[0].train_rmse == pytest.approx(expected)
 
 
 def test_keys_of_named_units_stay_and_compiled_functions_have_no_source():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -535,6 +536,24 @@ def test_a_store_of_a_text_that_was_changed_in_between_is_refused(tmp_path: Path
         ladder(["glu"], path, ["tiny"], 1, lrs={"glu": 1e-3}, store=store, progress=False, device="cpu", **SMALL)
     with pytest.raises(GatelabError, match=r"ladders of 2 texts: .*text\.txt .*text\.txt .* a file that was changed"):
         Ladder.from_store(store)
+
+
+def test_a_text_that_changes_and_keeps_its_time_and_size_is_read_again(tmp_path: Path) -> None:
+    path, words = tmp_path / "text.txt", []
+    for word in (b"gate ", b"door "):
+        path.write_bytes(1000 * word)
+        os.utime(path, (1, 1))
+        words.append(bytes(read_text(str(path), "bytes").train[:5]))
+    assert words == [b"gate ", b"door "]
+
+
+@pytest.mark.parametrize(
+    "how", [{"units": (u for u in ["glu"])}, {"units": "glu"}, {"units": as_unit("glu")}, {"sizes": "tiny"}]
+)
+def test_one_or_any_iterable_of_units_and_sizes(how: dict[str, Any], text: Path, made_up: None) -> None:
+    values = {"units": ["glu"], "sizes": ["tiny"], "repeats": 1, **how}
+    climb = ladder(data=text, seeds=1, lrs={"glu": 1e-3}, progress=False, **SMALL, **values)
+    assert [(p.unit, p.size, p.repeats) for p in climb.points] == [("glu", "tiny", 1)]
 
 
 def test_a_seed_that_was_trained_again_beside_more_is_there_once(text: Path, tmp_path: Path) -> None:

@@ -214,6 +214,8 @@ def test_a_trained_model_comes_back_from_its_folder(tmp_path) -> None:
         assert loss.item() == pytest.approx(history.test[-1], rel=1e-5)
     with pytest.raises(GatelabError, match="there is no"):
         trained(tmp_path / "none")
+    with pytest.raises(GatelabError, match="has a model for other data; give those that it was trained on"):
+        trained(tmp_path, data=replace(data, classes=(*data.classes, "another")))
 
 
 def test_recipes_have_defaults_for_every_pair_and_refuse_what_is_wrong() -> None:

@@ -414,6 +414,8 @@ def block_profile(
     x, y = rows.test
     centre = moments.mean("y").to(y.dtype)
     wrong, whole = (affine(x) - y).double().square().sum(1), (y - centre).double().square().sum(1)
+    if not bool(whole.any()):
+        raise GatelabError(f"{tap.name} gives the same for every token; leave it out: modules=[...] names the others")
     linear = share_interval(wrong, whole, rows.windows)
     typical = float((wrong / whole.clamp_min(1e-300)).median())
     unit, name, width = None, "", 0

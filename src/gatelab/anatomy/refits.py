@@ -41,8 +41,8 @@ class BlockTargets:
         return total / len(self.inputs)
 
     def size(self) -> float:
-        """The mean of |t|^2."""
-        return float(self.targets.double().square().sum() / len(self.targets))
+        """The mean of |t|^2; of a block that gives nothing 1, so that an error of 0 is no share of nothing."""
+        return float(self.targets.double().square().sum() / len(self.targets)) or 1.0
 
 
 def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:

@@ -201,20 +201,22 @@ def prune_command(
     if not (failed or other_versions or older_than is not None):
         raise GatelabError("no condition is given; give --failed, --older-than DAYS or --other-versions")
     with opened(store) as file:
-        records = list(file.records(status="failed" if failed else None))
-        if older_than is not None:
-            before = (datetime.now(UTC) - timedelta(days=older_than)).isoformat()
-            records = [r for r in records if r.time < before]
-        if other_versions:
-            records = [r for r in records if r.versions.get("gatelab") != __version__]
-        removed = 0
+
+        def chosen() -> list[Record]:
+            records = file.records(status="failed" if failed else None)
+            if older_than is not None:  # a thousand years are enough, and more than datetime counts back
+                before = (datetime.now(UTC) - timedelta(days=min(older_than, 365_000.0))).isoformat()
+                records = (r for r in records if r.time < before)
+            return [r for r in records if not other_versions or r.versions.get("gatelab") != __version__]
+
+        records, removed = chosen(), 0
         if records and not dry_run:
+            count = counted(len(records), "record")
             if not yes and not on_terminal():
-                raise GatelabError(
-                    f"{counted(len(records), 'record')} would be removed from {store} for good; give --yes to do it"
-                )
-            if yes or typer.confirm(f"Remove {counted(len(records), 'record')} from {store} for good?", err=True):
-                removed = file.delete([r.key for r in records])
+                raise GatelabError(f"{count} would be removed from {store} for good; give --yes to do it")
+            if yes or typer.confirm(f"Remove {count} from {store} for good?", err=True):
+                # Asked again: while somebody thought it over, what failed may have been computed.
+                removed = file.delete({r.key for r in records} & {r.key for r in chosen()})
         left = file.count()
     if as_json:
         output.document({"store": store, "found": len(records), "removed": removed, "left": left})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from http.client import HTTPException
@@ -125,6 +126,22 @@ class TextData:
     vocabulary: int
     description: str = ""
     valid: Tokens | None = None
+
+    def __post_init__(self) -> None:
+        whole_number("vocabulary", self.vocabulary, 1)
+        parts = {name: getattr(self, name) for name in ("train", "test", "valid")}
+        for name, tokens in ((n, np.asarray(t)) for n, t in parts.items() if t is not None):
+            if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+                raise GatelabError(
+                    f"the {name} tokens have the shape {tokens.shape} and {tokens.dtype}; give whole numbers in a row"
+                )
+            unsure = tokens.dtype.kind == "i" or np.iinfo(tokens.dtype).max >= self.vocabulary
+            if unsure and len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.vocabulary:
+                raise GatelabError(
+                    f"the {name} tokens are {tokens.min()} to {tokens.max()} and the vocabulary has {self.vocabulary};"
+                    f" give tokens from 0 to {self.vocabulary - 1}, or the vocabulary that they are of"
+                )
+            object.__setattr__(self, name, tokens)
 
     def __repr__(self) -> str:
         counted = f"{len(self.train)} training and {len(self.test)} test tokens"
@@ -310,7 +327,7 @@ def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[byte
 
     A name in `SPLITS` decides the cut, and is checked by it; of other texts no character is cut in two.
     """
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         raise GatelabError(
             f"{path} is Parquet, and tokenizers are trained on text; write its documents into a text file, or take the"
             " tokenizer 'gpt2' or 'bytes'"
@@ -621,6 +638,8 @@ def documents(file: Any, name: object) -> Iterator[str]:
         for group in range(opened.num_row_groups):  # one at a time: of a file on a server no more is wanted
             for rows in opened.iter_batches(batch_size=256, row_groups=[group], columns=["text"]):
                 for document in rows.column(0).to_pylist():
+                    if not isinstance(document, str | None):
+                        raise GatelabError(f"the column 'text' of {name} has {document!r} in it; give texts alone")
                     yield document or ""
     except pa.ArrowException as error:
         raise GatelabError(f"{name} is not a whole Parquet file ({error}); copy it again") from error
@@ -634,7 +653,7 @@ def tokens_of(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     # The kind of file is a part of what is hashed: documents of one kind end with a token, texts do not.
-    kind = {".parquet": "parquet"}.get(path.suffix, "text")
+    kind = {".parquet": "parquet"}.get(path.suffix.lower(), "text")
     return cached_tokens(f"{kind} {digest} {encoder.fingerprint}", lambda: encoded(path, encoder))
 
 
@@ -654,22 +673,25 @@ def part_tokens(raw: bytes, encoder: BPE | ByteTokenizer) -> Tokens:
 def cached_tokens(key: str, make: Callable[[], Tokens]) -> Tokens:
     """The tokens that the cache has under a key, mapped from there; made and put there if it has none."""
     cached = cache_folder() / "tokens" / f"{fingerprint([key], 24)}.npy"
-    if not cached.is_file():
-        tokens = make()
-        if not len(tokens):
-            return tokens  # nothing, which no system maps
+    with suppress(OSError, ValueError, EOFError):  # it is not there, or damaged
+        return np.load(cached, mmap_mode="r", allow_pickle=False)
+    tokens = make()
+    if not len(tokens):
+        return tokens  # nothing, which no system maps
 
-        def save(part: Path) -> None:
-            with part.open("wb") as out:
-                np.save(out, tokens, allow_pickle=False)
+    def save(part: Path) -> None:
+        with part.open("wb") as out:
+            np.save(out, tokens, allow_pickle=False)
 
-        write_whole(cached, save)
-    return np.load(cached, mmap_mode="r", allow_pickle=False)
+    try:
+        return np.load(write_whole(cached, save), mmap_mode="r", allow_pickle=False)
+    except GatelabError:
+        return tokens  # of a cache that takes no files, such as one on a full disk
 
 
 def encoded(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
     """The tokens of a file."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         end = np.array([e for e in (encoder.end,) if e is not None], encoder.dtype)
         parts = [part for document in documents(path, path) for part in (encoder.encode(document), end)]
         return np.concatenate([np.empty(0, encoder.dtype), *parts])

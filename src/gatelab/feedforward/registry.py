@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, reduce
-from importlib.util import resolve_name
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any, cast
 
@@ -141,20 +142,25 @@ def imported(dotted: str) -> Any:
 # ---- the source of a user's unit, as a key: a store must not answer for a unit that has changed
 
 
-@lru_cache(maxsize=64)  # of one object one key, whatever becomes of its file: it is computed as it was imported
 def source_key(own: Any) -> str:
     """Sixteen hexadecimal digits of a function or class and of everything of the user's own that it uses.
 
     These are the definitions in its module whose names it mentions, theirs, and those in imported modules that are not
-    installed packages. Comments and layout do not count.
+    installed packages, with the numbers and texts that such names stand for now. Comments and layout do not count.
     """
+    return fingerprint([f"{place} {text}{settings(*place)}" for place, text in source_texts(own).items()], 16)
+
+
+@lru_cache(maxsize=64)  # of one object one text, whatever becomes of its file: it is computed as it was imported
+def source_texts(own: Any) -> dict[tuple[str, str], str]:
+    """The statements that define a function or class and what it uses, by module and name."""
     root = (own.__module__, own.__qualname__.partition(".")[0])
     texts: dict[tuple[str, str], str] = {}
     todo = [root]
     while todo:
         module, name = place = todo.pop()
         if place not in texts:
-            chosen = [s for s in statements(module) if name == WHOLE or name in bound(s)]
+            chosen = [s for s in statements(module) if name == WHOLE or bound(s) & {name, WHOLE}]
             texts[place] = "\n".join(map(ast.unparse, chosen))
             todo += [used for statement in chosen for used in mentioned(statement, module)]
     if not texts[root]:
@@ -162,22 +168,52 @@ def source_key(own: Any) -> str:
             f"the source of the unit {own.__qualname__!r} cannot be read, so that a store could not know when it "
             "changes; define it by def or class in a file, at the top level"
         )
-    return fingerprint([f"{place} {text}" for place, text in sorted(texts.items()) if text], 16)
+    for module in {module for (module, _), text in texts.items() if text}:
+        check_loaded(module)
+    return {place: text for place, text in sorted(texts.items()) if text}
+
+
+def settings(module: str, name: str) -> str:
+    """The numbers and texts that a name of a module stands for now, which may have been set after the import."""
+    names = vars(sys.modules[module])
+    chosen = sorted(n for n in names if n == name or (name == WHOLE and not n.startswith("__")))
+    plain = {n: names[n] for n in chosen if isinstance(names[n], int | float | str | tuple)}
+    return f" {json.dumps(plain, default=str)}" if plain else ""
+
+
+def check_loaded(module: str) -> None:
+    """Refuse a module whose file has changed since its import: functions are the old ones, and the source is new."""
+    loaded = sys.modules[module]
+    try:
+        codes = [cast(Any, loaded.__spec__).loader.get_code(module)]
+    except (AttributeError, ImportError, OSError, SyntaxError):  # of a loader that has no code
+        return
+    for code in codes:
+        codes += [part for part in code.co_consts if inspect.iscode(part)]
+    values = [v for own in vars(loaded).values() for v in (own, *(vars(own).values() if inspect.isclass(own) else ()))]
+    for function in filter(inspect.isfunction, values):
+        code = inspect.unwrap(function).__code__
+        if code.co_filename == codes[0].co_filename and code not in codes:
+            raise GatelabError(f"{code.co_filename} has changed since it was imported; start Python anew")
 
 
 def statements(module: str) -> list[ast.stmt]:
     """The statements of a module; none where there is no source."""
     try:
-        return ast.parse(inspect.getsource(sys.modules[module])).body
-    except (OSError, TypeError, KeyError, SyntaxError):
+        return ast.parse(inspect.getsource(importlib.import_module(module))).body
+    except (OSError, TypeError, ImportError, SyntaxError):
         return []
 
 
 def bound(statement: ast.stmt) -> set[str]:
-    """The names of the module that a statement defines, assigns or imports."""
+    """The names of the module that a statement defines, assigns, imports or changes; "*" for any."""
     nodes = [statement] if isinstance(statement, ast.FunctionDef | ast.ClassDef) else list(ast.walk(statement))
     names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    targets: list[Any] = [n for n in nodes if isinstance(n, ast.Expr) or isinstance(getattr(n, "ctx", None), ast.Store)]
+    for node in targets:  # of T["a"].b = 1 and T.update(a=1) the name T
+        while not isinstance(node, ast.Name) and (inner := getattr(node, "value", getattr(node, "func", None))):
+            node = inner
+        names.add(getattr(node, "id", ""))
     return names | {node.asname or node.name.partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
 
 
@@ -199,7 +235,15 @@ def mentioned(statement: ast.stmt, module: str) -> Iterator[tuple[str, str]]:
 
 
 def is_own(module: str) -> bool:
-    """Whether a module that is imported is a file of the user's, and not one of Python, a package or gatelab."""
-    file = Path(getattr(sys.modules.get(module), "__file__", None) or sysconfig.get_path("stdlib"))
-    installed = {"site-packages", "dist-packages"} & set(file.parts) or module.partition(".")[0] == "gatelab"
-    return not installed and not file.is_relative_to(sysconfig.get_path("stdlib"))
+    """Whether a module is a file of the user's, imported or not, and not one of Python, a package or gatelab."""
+    for name in (module.partition(".")[0], module):  # its package first: what is installed is not imported for this
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):
+            return False
+        places = [spec.origin] if spec and spec.has_location else getattr(spec, "submodule_search_locations", None)
+        file = Path([*(places or ()), sysconfig.get_path("stdlib")][0] or "")
+        installed = {"site-packages", "dist-packages"} & set(file.parts) or name == "gatelab"
+        if installed or file.is_relative_to(sysconfig.get_path("stdlib")):
+            return False
+    return True

@@ -751,16 +751,20 @@ def trained(
 
 
 def planned(
-    units: Sequence[Any],
+    units: Any,
     data: str | Path,
-    sizes: Sequence[str],
+    sizes: Any,
     seeds: int,
-    repeats: Sequence[int],
+    repeats: Any,
     options: Mapping[str, Any],
 ) -> tuple[Climb, str]:
     """What a ladder asks for, every value checked, and the fingerprint of its text."""
-    names = [as_unit(u).name for u in ([units] if isinstance(units, str) else units)]
-    for what, values in (("units", names), ("sizes", list(sizes)), ("repeats", list(repeats))):
+    units, sizes, repeats = (
+        list(each) if isinstance(each, Iterable) and not isinstance(each, str) and not callable(each) else [each]
+        for each in (units, sizes, repeats)
+    )
+    names = [as_unit(u).name for u in units]
+    for what, values in (("units", names), ("sizes", sizes), ("repeats", repeats)):
         if not values or len(set(values)) < len(values):
             raise GatelabError(f"the {what} are {values}; give one or more, each once")
     whole_number("seeds", seeds, 1)
@@ -777,7 +781,7 @@ def planned(
     recipes: dict[tuple[str, str], Recipe] = {}
     counts: dict[str, int] = {}
     for size in sizes:
-        for unit in [units] if isinstance(units, str) else units:
+        for unit in units:
             own = recipe(model, unit, str(data), size=size, sampling="epochs", lr=1.0, **{"steps": 1, **values})
             config = Rung(own, (1.0,), (0,)).config
             if "steps" not in values:
@@ -858,10 +862,11 @@ class Work:
             ended += 1
             yield RungResult.of(record)
         if ended < len(runs):
-            raise GatelabError(
-                f"stopped after {self.max_hours:g} hours with {ended} of {len(runs)} rungs of this stage done; "
-                "the same call goes on from the store"
+            remedy = (
+                "give a store to keep what is done" if self.store is None else "the same call goes on from the store"
             )
+            done = f"{ended} of {len(runs)} rungs of this stage done"
+            raise GatelabError(f"stopped after {self.max_hours:g} hours with {done}; {remedy}")
 
 
 class Course:

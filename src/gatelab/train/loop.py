@@ -418,7 +418,10 @@ def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ..
     models = []
     for i, recipe in enumerate(recipes):
         model = build(recipe, content)
-        model.load_state_dict({name: tensors[f"model.{name}"][i] for name in model.state_dict()})
+        try:
+            model.load_state_dict({name: tensors[f"model.{name}"][i] for name in model.state_dict()})
+        except RuntimeError:
+            raise GatelabError(f"{path} has a model for other data; give those that it was trained on") from None
         models.append(model)
     return tuple(models)
 

@@ -144,14 +144,16 @@ def data_fingerprint(data: Data) -> str:
     """What a checkpoint remembers of its data: the hash of every part, so that nothing moves from one to another."""
     if isinstance(data, TextData):
         parts = [part for part in (data.train, data.test, data.valid) if part is not None]
-        return fingerprint([f"{len(part)} {token_fingerprint(part)} " for part in parts], 16)
+        names = [f"{len(part)} {token_fingerprint(part)} " for part in parts]
+        return fingerprint([f"{data.vocabulary} ", *names], 16)
     return fingerprint((t.cpu().numpy() for part in (data.train, data.test) for t in (part.images, part.labels)), 16)
 
 
 def token_fingerprint(*parts: Tokens) -> str:
-    """The hash of tokens, as uint16 and in pieces: one hash, however many bytes each of them takes in memory."""
-    pieces = ((t, i) for t in parts for i in range(0, len(t), 2**22))
-    return fingerprint((t[i : i + 2**22].astype(np.uint16) for t, i in pieces), 16)
+    """The hash of tokens, in pieces and as uint16 if they fit: one hash, whatever each of them takes in memory."""
+    pieces = (t[i : i + 2**22] for t in parts for i in range(0, len(t), 2**22))
+    fitting = ((t, t.dtype.itemsize <= 2 or t.max() < 2**16) for t in pieces)
+    return fingerprint((t.astype(np.uint16 if fits else np.uint32) for t, fits in fitting), 16)
 
 
 def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tensor]]:

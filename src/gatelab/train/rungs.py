@@ -117,12 +117,13 @@ def read_text(source: str, tokenizer: str) -> TextData:
     file = Path(source).expanduser()
     stamp = None
     if file.is_file():
-        stamp = file.stat().st_mtime_ns, file.stat().st_size
+        facts = file.stat()  # the time of its last change, which no copying tool sets back
+        stamp = facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
     return read_unchanged(source, tokenizer, stamp)
 
 
 @lru_cache(maxsize=2)
-def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, int] | None) -> TextData:
+def read_unchanged(source: str, tokenizer: str, stamp: tuple[int, ...] | None) -> TextData:
     """The text of a ladder; the stamp is that of its file."""
     del stamp
     data = text_data(source, tokenizer)
