@@ -147,6 +147,9 @@ def test_a_users_function_is_a_unit():
 def test_what_is_not_a_unit_is_said():
     with pytest.raises(gl.GatelabError, match="not int"):
         gl.unit(3)
+    assert (gl.unit(nn.GELU()).factors, gl.unit(nn.GELU()).name) == (0, "gelu")
+    with pytest.raises(gl.GatelabError, match="PReLU has parameters of its own"):
+        gl.unit(nn.PReLU())
     with pytest.raises(gl.GatelabError, match="at least one tensor"):
         gl.unit(lambda: 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,15 @@ def test_minimax_is_what_linear_programming_finds() -> None:
         method="highs",
     )
     assert minimax(gate("silu"), 5, (-2.0, 5.0)).error(gate("silu")) == pytest.approx(found.fun, rel=1e-3)
+
+
+@pytest.mark.parametrize("degree", [4, 9])
+def test_minimax_sees_kinks_that_nobody_told_it_of(degree: int) -> None:
+    p = linearize(lambda z: z.clamp(-0.3, 0.7), "minimax", degree=degree, interval=1.0).polynomial
+    z = np.union1d(np.linspace(-1, 1, 200_001), [-0.3, 0.7])
+    error = np.abs(p(z) - np.clip(z, -0.3, 0.7)).max()
+    # Of the best polynomial by a linear program on 4001 Chebyshev points and both kinks.
+    assert error == pytest.approx({4: 0.036182, 9: 0.016630}[degree], rel=5e-4)
 
 
 def test_degrees_beyond_rounding_stop_there() -> None:
@@ -237,6 +247,24 @@ def test_export_and_back(tmp_path: Path) -> None:
 def test_bad_options_say_what_to_do(options: dict, says: str) -> None:
     with pytest.raises(GatelabError, match=says):
         linearize("gelu", "minimax", **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: calibrate(np.ma.masked_array([0.0, 1.0, 1e6], mask=[0, 0, 1])), "1 masked values of 3"),
+        (lambda: linearize("gelu", "hermite", data=[1.0, 2.0], scale=2.0), "leave one out"),
+        (lambda: linearize("gelu", "tangent", d=3, reference=None), "finite numbers"),
+        (lambda: linearize("gelu", "minimax", d=3).psi(np.ones((2, 3))), "X is ndarray"),
+        (lambda: linearize("gelu", "minimax", d=3).psi(torch.tensor(1.0)), "give a tensor of rows"),
+        (lambda: Polynomial.from_powers([1.0, np.inf], (-1, 1)), "give finite numbers"),
+        (lambda: Polynomial.from_chebyshev(["a"], (-1, 1)), "give finite numbers"),
+        (lambda: equioscillation(minimax(gate("relu"), 3, (1.0, 2.0)), gate("relu")), "no error alternates"),
+    ],
+)
+def test_what_a_polynomial_is_not_made_of(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(GatelabError, match=says):
+        make()
 
 
 def test_calibration() -> None:

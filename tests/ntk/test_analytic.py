@@ -200,6 +200,8 @@ def test_samples_are_left_as_they_are():
         (np.array([[1.0], [np.nan], [np.inf]]), "2 of the 3 samples.*row 1"),
         (np.array([["a"]]), "numbers"),
         (np.ones((2, 2), complex), "numbers"),
+        ([[1.0, 2.0], [3.0]], "no table"),
+        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), "X has 2 masked values of 4"),
         (torch.ones(2, 2, dtype=torch.complex64), "real"),
     ],
 )

@@ -240,6 +240,8 @@ def refused():
         (Noisy(), X, None, "change with the call"),
         (Mixing(), X, None, "other samples"),
         (wide, X, None, r"shape \((2|3), 4\), more than one number a sample; give outputs="),
+        (wide, X, True, "outputs is True; give outputs="),
+        (wide, np.ma.masked_array(np.ones((5, 3)), mask=np.eye(5, 3)), 0, "input 'X' has 3 masked values"),
         (wide, X, 4, r"outputs 4 does not fit the output's shape"),
         (wide, X, (0, 1), r"outputs \(0, 1\) does not fit"),
         (wide, X, torch.zeros(3, dtype=torch.long), "an entry for each of the 5 samples"),

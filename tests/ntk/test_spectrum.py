@@ -83,6 +83,10 @@ def test_condition_survives_extreme_scales(scale):
     assert found.lambda_max == pytest.approx(8 * scale)
 
 
+def test_whole_numbers_of_numpy_are_numbers_of_points():
+    assert spectrum(np.diag([1.0, 2.0])).density(np.int64(7))[0].shape == (7,)
+
+
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [
@@ -93,6 +97,7 @@ def test_condition_survives_extreme_scales(scale):
         ([[1.0, 0.0], [0.0, np.nan]], r"entry \(1, 1\) of the matrix is nan"),
         (np.eye(2) * 1j, "complex"),
         ("kernel", "matrix of real numbers"),
+        (np.ma.masked_array(np.eye(2), mask=np.eye(2)), "the matrix has 2 masked values"),
     ],
 )
 def test_what_is_no_kernel_is_refused(matrix, words):

@@ -360,6 +360,9 @@ def changed(which, value):
         (changed(1, np.ones(12)), {}, "4 different"),
         (GOOD, {"delta": 0}, "delta"),
         (GOOD, {"delta": np.nan}, "delta"),
+        (GOOD, {"delta": "small"}, "delta"),
+        (changed(2, lambda z: np.ma.masked_array(z, mask=z == 3)), {}, "L has . masked values"),
+        (changed(2, lambda z: z + 0j), {}, "L is complex"),
         (GOOD, {"bootstrap": -1}, "bootstrap"),
         (GOOD, {"level": 1.0}, "level"),
     ],
@@ -367,3 +370,20 @@ def changed(which, value):
 def test_tables_without_a_law_are_refused(columns, options, says):
     with pytest.raises(gl.GatelabError, match=says):
         gl.fit_law(*columns, **options)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda law: law.predict(-1, 1e9), "P is -1"),
+        (lambda law: law.predict(1e9, [1e9, 0]), "positive numbers of parameters and data"),
+        (lambda law: law.optimal("1e21"), "C is 1e21"),
+        (lambda law: law.optimal(np.inf), "C is inf"),
+        (lambda law: gl.Law(**CHINCHILLA | {"b": 0.0}).optimal(1e21), "no term in D"),
+        (lambda law: gl.fit_law(*GOOD, bootstrap=5).band(1e9, 1e9, level=2), "level is 2"),
+    ],
+)
+def test_questions_that_no_law_answers(ask, says):
+    with pytest.raises(gl.GatelabError, match=says):
+        ask(gl.Law(**CHINCHILLA))

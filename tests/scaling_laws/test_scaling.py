@@ -2,13 +2,18 @@
 
 import re
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
+from numpy.polynomial import Polynomial
+from scipy.integrate import quad
 from scipy.stats import linregress, t
 
 import gatelab as gl
 from gatelab.scaling_laws.slopes import aggregated, lines_through, noise_rmse
+from gatelab.theory import constant
 
 
 def _power_law(slope, noise, seeds, seed):
@@ -68,6 +73,8 @@ def test_below_four_sizes_there_is_no_interval(count):
         ([1, 2, 4], [1, 0.5], {}, r"shape \(3,\) and errors \(2,\)"),
         ([1, 2], ["a", "b"], {}, "arrays of numbers"),
         (None, [1, 2], {}, "shape"),
+        ([1, 2, 4], np.ma.masked_array([1, 9, 0.1], mask=[0, 1, 0]), {}, "errors has 1 masked values"),
+        ([1, 2, 4], np.array([1, 0.5j, 0.1]), {}, "complex"),
         ([1, 2, 4], [1, 0.5, 0.1], {"aggregate": "mean"}, "no aggregate is called 'mean'"),
         ([1, 2, 4], [1, 0.5, 0.1], {"level": 95}, "level is 95"),
     ],
@@ -93,6 +100,60 @@ def test_lines_of_many_rows_are_those_of_each():
     slopes, intercepts = lines_through(x, y)
     for i in range(4):
         np.testing.assert_allclose([slopes[i], intercepts[i]], np.polyfit(x[i], y[i], 1))
+
+
+def test_a_slope_reads_tensors_with_a_gradient():
+    errors = torch.tensor([1.0, 0.5, 0.25, 0.125], requires_grad=True)
+    assert gl.slope([1, 2, 4, 8], errors).value == pytest.approx(-1)
+
+
+def by_quadrature(derivative, m, ends):
+    """c_m ||f^(m)||_{L_sigma} / sqrt(|I|), the limit of one cell, the interval cut at `ends`."""
+    sigma = 2 / (2 * m + 1)
+    total = sum(quad(lambda x: abs(derivative(x)) ** sigma, a, b, limit=500)[0] for a, b in pairwise(ends))
+    return constant(m) * total ** (1 / sigma) / np.sqrt(ends[-1] - ends[0])
+
+
+@pytest.mark.parametrize("m", [2, 3, 4])
+@pytest.mark.parametrize("steepness", [100, 1000, 10_000])
+def test_the_limit_of_a_steep_function(steepness, m):
+    # tanh(k x): f^(m) is k^m (1 - t^2) p(t), t = tanh(k x), p found by differentiating polynomials of t.
+    t, slope = Polynomial([0, 1]), Polynomial([1, 0, -1])
+    for _ in range(m):
+        t = t.deriv() * slope
+    rest = t // slope
+
+    def derivative(u):
+        return rest(np.tanh(u)) / np.cosh(min(abs(u), 300)) ** 2
+
+    exact = by_quadrature(derivative, m, [0, 0.5, 1, 2, 4, 8, 16, 32, 64])
+    # In u = k x on half of the interval (-1, 1): lengths and powers of k by scaling.
+    exact *= 8 * 2 ** (m + 0.5) * steepness**-0.5 / np.sqrt(2)
+    unit = {2: "mlp", 3: "glu", 4: "gqu"}[m]
+    assert gl.limit(unit, f"tanh({steepness}*x)", 1) == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize(("m", "unit"), [(2, "mlp"), (3, "glu")])
+def test_a_kink_and_a_steep_end_leave_the_limit_as_it_is(m, unit):
+    kinked = by_quadrature(lambda x: np.exp(abs(x - 0.3)), m, [-1, 0.3, 1])
+    assert gl.limit(unit, "exp(abs(x - 0.3))", 1) == pytest.approx(kinked, rel=0.01)
+    factor = {2: 1 / 4, 3: 3 / 8}[m]  # of sqrt(x): f^(m) = factor x^(1/2 - m)
+    root = by_quadrature(lambda x: factor * x ** (0.5 - m), m, [0, 1e-12, 1e-6, 1e-3, 1])
+    assert gl.limit(unit, gl.problem("sqrt(x)", interval=(0, 1)), 1) == pytest.approx(root, rel=0.01)
+    assert gl.limit(unit, "abs(x - 0.3)", 1) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.sin(3 * x.astype(np.float32)),
+        lambda x: np.sin(1e8 * x),
+        lambda x: np.random.default_rng(0).standard_normal(len(x)),
+    ],
+)
+def test_a_function_whose_values_do_not_determine_its_limit_is_refused(f):
+    with pytest.raises(gl.GatelabError, match="do not determine its derivative 4"):
+        gl.limit("gqu", gl.Problem.from_function(f, interval=(-1, 1)), 10)
 
 
 def test_a_slope_needs_two_sizes():

@@ -187,6 +187,8 @@ def test_a_unit_that_mixes_rows_is_caught_and_warned_of(mixing):
 @pytest.mark.parametrize(
     ("unit", "says"),
     [
+        (lambda z: (z > 0).to(z.dtype), "and a gradient"),
+        (torch.ones_like, "and a gradient"),
         (torch.nn.ReLU, r"cannot be built as ReLU\(width, d_in, d_out\)"),
         (torch.nn.Linear, "does not map rows"),
         (lambda z: 3.0, "does not map rows .* not float"),

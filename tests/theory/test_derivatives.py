@@ -105,6 +105,17 @@ def test_the_tail_tells_rough_from_smooth():
     assert interpolate(np.zeros_like, (0, 1)).tail == 0.0
 
 
+def test_halved_panels_follow_what_is_steep_and_nothing_else():
+    steep = interpolate(lambda x: np.tanh(1000 * x), (-1, 1), halvings=10)
+    x = np.linspace(-0.003, 0.003, 2001)
+    exact = by_autograd(lambda t: torch.tanh(1000 * t), x, 2)
+    assert np.abs(steep.derivative(2)(x) - exact).max() < 1e-5 * np.abs(exact).max()
+    assert 64 < steep.panels < 120
+    assert interpolate(np.sin, (0, 3), halvings=10).panels == 64
+    rounded = interpolate(lambda x: np.sin(x).astype(np.float32), (0, 3), halvings=10)
+    assert rounded.panels == 64
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

@@ -107,6 +107,17 @@ def refuse_masked(value: Any, what: str) -> None:
         )
 
 
+def for_numpy(value: Any, what: str) -> Any:
+    """What numpy can read: of a tensor its array, without gradient; masked and complex values are refused."""
+    refuse_masked(value, what)
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.double() if value.is_floating_point() else value).numpy()
+    if np.iscomplexobj(value):
+        raise GatelabError(f"{what} is complex; give real numbers")
+    return value
+
+
 def unnamed(names: Sequence[str]) -> list[int]:
     """The columns without a name among others that have one, as the index of a data frame is in a file.
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.special import logsumexp
-from torch import Tensor
 
 from gatelab.arrays import Array
+from gatelab.data.checks import for_numpy
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.linalg.interruptible import apart
@@ -32,9 +32,7 @@ NEGATIVE = 1e-9  # of the largest eigenvalue: a kernel's eigenvalue below minus 
 
 def numbers(value: Any, what: str) -> Array:
     """The value as float64, or a message that says what it is instead."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    array = np.asarray(value)
+    array = np.asarray(for_numpy(value, what))
     if array.dtype.kind not in "fiub":
         raise GatelabError(f"{what} is of type {array.dtype}; give real numbers")
     array = array.astype(np.float64)
@@ -58,6 +56,9 @@ def kernel_matrix(K: Any, what: str = "K") -> Array:
 def targets(y: Any, n: int) -> Array:
     """Targets as (n, k), a column an output."""
     array = numbers(y, "y")
+    size = np.abs(array).max(initial=0.0)
+    if size and not 1e-150 < size < 1e150:
+        raise GatelabError(f"y reaches {size:.3g}, whose square is beyond double precision; give it in other units")
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or len(array) != n or not array.shape[1]:
@@ -83,7 +84,7 @@ def loss_scale(loss: str, n: int) -> float:
 def positive(value: Any, what: str) -> float:
     """The value as a positive, finite float."""
     try:
-        number = float(value)
+        number = 0.0 if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number < float("inf"):

@@ -106,6 +106,8 @@ class Unit:
 
 def tensors_taken(function: Callable[..., Tensor]) -> int:
     """How many tensors a function needs: its positional arguments without a default."""
+    if isinstance(function, nn.Module):
+        function = function.forward
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # torch's own functions, such as torch.sin, do not tell: they take one
@@ -121,7 +123,13 @@ class FunctionUnit(Unit):
         lines = tensors_taken(function)
         if not lines:
             raise GatelabError("a unit given as a function takes at least one tensor, the gate's Gx + g")
-        name = name or getattr(function, "__name__", "custom")
+        if isinstance(function, nn.Module) and any(True for _ in function.parameters()):
+            raise GatelabError(
+                f"{type(function).__name__} has parameters of its own, which would not be trained; give a function or "
+                "module without, or a class that is built as cls(width, d_in, d_out)"
+            )
+        kind = type(function).__name__.lower() if isinstance(function, nn.Module) else "custom"
+        name = name or getattr(function, "__name__", kind)
         gate = Activation(name, function, growth=None)
         super().__init__(activation=gate, factors=lines - 1, name=name, description="given as a function")
 
@@ -201,13 +209,16 @@ def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:
             parts = torch.cat([net(x[:4]), net(x[4:])])
             if isinstance(unit, Unit):  # solvers begin without neurons
                 unit.neuron(*[x[:, :0]] * (unit.factors + 1))
+            if isinstance(unit, FunctionUnit):  # and ask for the slopes of neurons
+                z = x[:, :1].requires_grad_()
+                torch.autograd.grad(unit.neuron(*[z] * (unit.factors + 1)).sum(), z)
             torch.autograd.grad(y.sum(), [p for p in net.parameters() if p.requires_grad], allow_unused=True)
             assert y.shape == (6, d_out), f"it gave {tuple(y.shape)}"
         except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
             raise GatelabError(
                 f"a network of {unit.name!r} does not map rows (6, {d_in}) to (6, {d_out}) ({type(error).__name__}: "
-                f"{error}); give a function of torch tensors, without numpy, whose value has their shape, or a class "
-                "whose modules map (N, d_in) to (N, d_out)"
+                f"{error}); give a function of torch tensors, without numpy, that has their shape and a gradient, or a "
+                "class whose modules map (N, d_in) to (N, d_out)"
             ) from error
     moved = (y - parts).abs().max().item()
     if not moved <= 1e-9 * (1 + y.abs().max().item()):

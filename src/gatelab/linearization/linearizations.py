@@ -213,6 +213,8 @@ class Linearization:
 
     def psi(self, X: Tensor) -> Tensor:
         """(..., N, d) -> (..., N, m)."""
+        if not isinstance(X, Tensor) or not X.ndim:
+            raise GatelabError(f"X is {type(X).__name__} of shape {np.shape(X)}; give a tensor of rows, (..., N, d)")
         return self._checked(X.shape[-1], X).psi(X)
 
     def _checked(self, d: int, rows: Tensor) -> Maps:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gatelab.arrays import Array
+from gatelab.data.checks import for_numpy
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.feedforward import units
@@ -80,14 +81,14 @@ class Polynomial:
     @classmethod
     def from_powers(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
         """Of the coefficients of 1, z, z^2, ..."""
-        powers = tuple(float(a) for a in coefficients)
+        powers = _finite(coefficients)
         interval = check_interval(interval)
         return cls(powers, _to_chebyshev(powers, interval), interval, **about)
 
     @classmethod
     def from_chebyshev(cls, coefficients: Iterable[Any], interval: Interval, **about: Any) -> Polynomial:
         """Of the coefficients of T_0, T_1, ... of the interval."""
-        series = tuple(float(c) for c in coefficients)
+        series = _finite(coefficients)
         interval = check_interval(interval)
         return cls(_to_powers(series, interval), series, interval, **about)
 
@@ -131,6 +132,16 @@ class Polynomial:
         """The largest error on an even grid over the interval: measured, from below; `bound` proves one from above."""
         z = torch.linspace(*self.interval, points, dtype=torch.float64)
         return float((function(z) - self(z)).abs().max())
+
+
+def _finite(coefficients: Iterable[Any]) -> tuple[float, ...]:
+    """Coefficients as numbers, which exact conversion from basis to basis needs."""
+    try:
+        series = tuple(float(c) for c in coefficients)
+        assert all(map(math.isfinite, series))
+    except (AssertionError, TypeError, ValueError):
+        raise GatelabError(f"the coefficients are {coefficients!r}; give finite numbers, one for each degree") from None
+    return series
 
 
 def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
@@ -247,8 +258,7 @@ def _rounded(exact: Sequence[Fraction], interval: Interval) -> tuple[float, ...]
 
 def numbers(data: Any) -> Array:
     """Pre-activations as one row of float64, checked."""
-    if isinstance(data, Tensor):
-        data = data.detach().cpu().numpy()
+    data = for_numpy(data, "the array of data")
     try:
         z = np.asarray(data, dtype=np.float64).ravel()
     except (TypeError, ValueError):

@@ -142,6 +142,8 @@ def equioscillation(polynomial: Polynomial, gate: Activation, points: int = 2000
 
     x, e = extrema(z, error(z), error)
     x, sizes = alternating(x, e, len(x))
+    if not len(x):
+        raise GatelabError("the polynomial is the activation everywhere on the grid: no error alternates")
     # An end may hold a small extremum more than are needed.
     while len(x) > polynomial.degree + 2 and sizes.max() > (1 + 10 * LEVELLED) * sizes.min():
         x, sizes = alternating(x, error(x), len(x) - 1)

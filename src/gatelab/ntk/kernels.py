@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gatelab.data.checks import refuse_masked
 from gatelab.display import Listener, ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, Unit
@@ -303,10 +304,14 @@ def product_unit(spec: Any) -> Unit:
 
 def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
     """X as an (n, d) float64 tensor on its device, or a message that says what is wrong with it."""
+    refuse_masked(X, "X")
     if isinstance(X, Tensor):
         x = X.detach()
     else:
-        array = np.asarray(X)
+        try:
+            array = np.asarray(X)
+        except ValueError as error:  # rows of different lengths
+            raise GatelabError(f"the samples are no table ({error}); give an (n, d) array of numbers") from None
         if array.dtype.kind not in "fiub":
             raise GatelabError(f"the samples are of type {array.dtype}; give an (n, d) array of numbers")
         x = torch.from_numpy(array.astype(np.float64))

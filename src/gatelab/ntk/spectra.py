@@ -22,8 +22,9 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from gatelab.arrays import Array
+from gatelab.data.checks import refuse_masked
 from gatelab.display import one_line, shorten
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, whole_number
 from gatelab.linalg.eigen import Apply, Extremes, extremes, operator_extremes, quadrature, start_vector
 from gatelab.linalg.interruptible import apart
 from gatelab.memory import check_memory
@@ -99,7 +100,8 @@ class Spectrum:
             if not len(nodes):
                 raise GatelabError("no eigenvalue is positive; draw the density with log=False")
         width = bandwidth(nodes, weights, self.n)
-        if isinstance(points, int):
+        if np.ndim(points) == 0:
+            points = whole_number("points", points, 1)
             x = np.linspace(nodes.min() - 4 * width, nodes.max() + 4 * width, points)
         else:
             x = np.asarray(points, float)
@@ -184,6 +186,7 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
 
 def checked(K: Tensor | ArrayLike) -> Tensor:
     """A square, finite, symmetric matrix in float64; asymmetry of the size of rounding is averaged away."""
+    refuse_masked(K, "the matrix")
     try:
         matrix = K.detach() if isinstance(K, Tensor) else torch.as_tensor(np.asarray(K))
     except (TypeError, ValueError) as problem:

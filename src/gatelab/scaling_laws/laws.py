@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gatelab.arrays import Array
+from gatelab.data.checks import for_numpy
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
@@ -121,7 +122,9 @@ class Law:
         if self.draws is None or not len(self.draws):
             raise GatelabError("this law has no bootstrap, so no band; fit it with bootstrap=200")
         values = losses(self.draws, P, D)
-        low, high = outer_ends(values, values, level or self.level)
+        level = self.level if level is None else level
+        check_level(level)
+        low, high = outer_ends(values, values, level)
         return low[()], high[()]
 
     def optimal(self, C: Any, *, flops_per: float = 6.0) -> Allocation:
@@ -134,10 +137,10 @@ class Law:
         >>> f"{best.P:.3g} parameters, {best.D:.3g} tokens, loss {best.L:.3f}"
         '3.22e+10 parameters, 2.98e+12 tokens, loss 1.931'
         """
-        for name, factor in (("P", self.A), ("D", self.B)):
+        for name, factor in (("P", self.A * self.a), ("D", self.B * self.b)):
             if not factor > 0:
                 raise GatelabError(f"{self} has no term in {name}, so that no split is the best one")
-        if not (flops_per > 0 and np.all(np.asarray(C) > 0)):
+        if not (is_positive(flops_per) and is_positive(C)):
             raise GatelabError(f"C is {C} and flops_per {flops_per}; give positive numbers")
         product = np.log(np.asarray(C, float) / flops_per)
         shift = np.log(self.a) + np.log(self.A) - np.log(self.b) - np.log(self.B)
@@ -218,8 +221,16 @@ class Law:
 def losses(x: Array, P: Any, D: Any) -> Array:
     """The losses (rows, ...) of laws (log E, log A, log B, a, b)."""
     P, D = np.broadcast_arrays(np.asarray(P, float), np.asarray(D, float))
+    if not ((P > 0).all() and (D > 0).all()):
+        raise GatelabError(f"P is {P} and D is {D}; give positive numbers of parameters and data")
     E, A, B, a, b = x.T.reshape(5, len(x), *(1,) * P.ndim)
     return np.exp(E) + np.exp(A - a * np.log(P)) + np.exp(B - b * np.log(D))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is a positive number or an array of such."""
+    array = np.asarray(value)
+    return array.dtype.kind in "iuf" and bool((np.isfinite(array) & (array > 0)).all())
 
 
 def outer_ends(low: Array, high: Array, level: float) -> tuple[Any, Any]:
@@ -323,7 +334,7 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
             "D is a power of P throughout, so that the terms of P and D cannot be told apart; "
             "add runs that change one and keep the other"
         )
-    if not (np.isfinite(delta) and delta > 0):
+    if not is_positive(delta):
         raise GatelabError(f"delta is {delta}; give a positive number, such as 1e-3")
     whole_number("bootstrap", bootstrap, 0)
     check_level(level)
@@ -331,6 +342,7 @@ def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float)
 
 
 def _column(name: str, values: Any) -> Array:
+    values = for_numpy(values, name)
     try:
         column = np.array(values, dtype=float)
     except (TypeError, ValueError):

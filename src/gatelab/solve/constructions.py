@@ -87,7 +87,9 @@ def construct(
     cells = width - (chosen.factors == 2)
     h = (b - a) / cells
     nodes = np.linspace(a, b, cells + 1)
-    smooth = interpolate(target.f, (a, b))
+    smooth = interpolate(target.f, (a, b), halvings=10)
+    if smooth.tail > 1e-10:  # a kink, beside which derivatives on short panels would be those of rounding
+        smooth = interpolate(target.f, (a, b))
     values = np.asarray(target.f(nodes), float)
     construction = (_mlp, _glu, _gqu)[chosen.factors]
     neurons = construction(nodes, h, values, lambda r, x: smooth.derivative(r)(x))

@@ -1,8 +1,9 @@
 """Derivatives of a function that is known by its values alone, for the limits that need ||f^(m)||.
 
-Of a function that can be evaluated anywhere: on each of many equal panels it is interpolated at Chebyshev points and
-the interpolant is differentiated exactly. Panels rather than one interpolant of high degree, since a function with fast
-and slow parts would need a degree p in the hundreds, and the k-th derivative magnifies rounding by about p^(2k).
+Of a function that can be evaluated anywhere: on each of many panels it is interpolated at Chebyshev points and the
+interpolant is differentiated exactly. Panels rather than one interpolant of high degree, since a function with fast
+and slow parts would need a degree p in the hundreds, and the k-th derivative magnifies rounding by about p^(2k). Panels
+that do not follow the function can be halved until they do.
 
 Of noisy data, with how far it can be trusted: the pilot is a penalised spline (the P-spline of Eilers and Marx), many
 equal cells, least squares, and a penalty on the differences of order r of its coefficients. Seen as a Gaussian prior,
@@ -29,6 +30,9 @@ from gatelab.arrays import Array
 from gatelab.errors import GatelabError, whole_number
 
 _NODES = 32
+# Last coefficients above this share of the largest: a panel does not follow the function. Panels beyond so many, or of
+# so few units of rounding, are not halved.
+_RESOLVED, _MOST_PANELS, _LEAST_WIDTH = 1e-11, 4096, 2.0**-42
 _MOST_CELLS, _ROWS_A_CELL, _POINTS = 200, 3, 800
 _STRENGTHS, _DRAWS = 61, 32
 # Of the mean diagonal of the Gram matrix: a penalty below all that are tried, for cells without rows.
@@ -43,11 +47,11 @@ _SPREAD, _UNKNOWN = 0.10, 0.15
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseChebyshev:
-    """A piecewise polynomial on equal panels.
+    """A piecewise polynomial.
 
     Attributes:
         coefficients: (degree + 1, panels); column i is the Chebyshev series of panel i.
-        interval: (a, b), which the panels fill.
+        edges: (panels + 1,), where the panels meet, ends included.
 
     >>> f = interpolate(np.sin, (0, 3))
     >>> f.degree, f.panels
@@ -57,7 +61,7 @@ class PiecewiseChebyshev:
     """
 
     coefficients: Array
-    interval: tuple[float, float]
+    edges: Array
 
     @property
     def degree(self) -> int:
@@ -70,9 +74,9 @@ class PiecewiseChebyshev:
         return self.coefficients.shape[1]
 
     @property
-    def half_width(self) -> float:
-        """Half the length of a panel."""
-        return (self.interval[1] - self.interval[0]) / (2 * self.panels)
+    def half_widths(self) -> Array:
+        """Half the length of each panel."""
+        return np.diff(self.edges) / 2
 
     @property
     def tail(self) -> float:
@@ -82,18 +86,17 @@ class PiecewiseChebyshev:
         follow (a kink or a jump inside a panel, a very fast oscillation) and its high derivatives are not to
         be trusted.
         """
-        size = np.abs(self.coefficients)
-        return float(size[-2:].max() / max(size.max(), np.finfo(np.float64).tiny))
+        return float(_tails(self.coefficients).max() / max(np.abs(self.coefficients).max(), np.finfo(np.float64).tiny))
 
     def __call__(self, x: ArrayLike) -> Array:
         """The values at x, an array of any shape inside the interval."""
         x = np.asarray(x, dtype=np.float64)
-        a, b = self.interval
+        a, b = self.edges[[0, -1]]
         if not ((x >= a) & (x <= b)).all():
             raise GatelabError(f"x leaves the interval [{a:g}, {b:g}] of the interpolant; evaluate inside it")
-        u = (x - a) / (2 * self.half_width)
-        panel = np.clip(u.astype(int), 0, self.panels - 1)
-        values = chebyshev.chebval(2 * (u - panel) - 1, self.coefficients[:, panel], tensor=False)
+        panel = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, self.panels - 1)
+        t = (x - self.edges[panel]) / self.half_widths[panel] - 1
+        values = chebyshev.chebval(t, self.coefficients[:, panel], tensor=False)
         return np.asarray(values, dtype=np.float64)
 
     def derivative(self, order: int = 1) -> PiecewiseChebyshev:
@@ -107,8 +110,8 @@ class PiecewiseChebyshev:
             raise GatelabError(
                 f"order is {order}; give 0 to {self.degree - 1}, or interpolate with a degree beyond {self.degree}"
             )
-        slope = chebyshev.chebder(self.coefficients, m=order, scl=1 / self.half_width, axis=0)
-        return PiecewiseChebyshev(np.asarray(slope, dtype=np.float64), self.interval)
+        slope = chebyshev.chebder(self.coefficients, m=order, axis=0) / self.half_widths**order
+        return PiecewiseChebyshev(np.asarray(slope, dtype=np.float64), self.edges)
 
     def norm(self, order: int, sigma: float) -> float:
         """(integral of |f^(order)|^sigma)^(1/sigma) over the interval, any sigma > 0.
@@ -121,7 +124,7 @@ class PiecewiseChebyshev:
         """
         if not (math.isfinite(sigma) and sigma > 0):
             raise GatelabError(f"sigma is {sigma}; give a positive number, such as 2/(2*order + 1)")
-        series = self.derivative(order).coefficients
+        series, half_widths = self.derivative(order).coefficients, self.half_widths
         t, weights = leggauss(_NODES)
         # x = mid + half * phi(t), phi' ~ (1 - t^2)^2, makes a cusp at a piece's end smooth enough for Gauss.
         phi, slope = (15 * t - 10 * t**3 + 3 * t**5) / 8, 15 / 8 * (1 - t**2) ** 2
@@ -132,7 +135,7 @@ class PiecewiseChebyshev:
             cuts = np.unique(np.concatenate([[-1.0], zeros[np.abs(zeros) < 1], [1.0]]))
             half = np.diff(cuts)[:, None] / 2
             values.append(np.abs(chebyshev.chebval(cuts[:-1, None] + half * (1 + phi), series[:, i])).ravel())
-            measures.append((self.half_width * half * slope * weights).ravel())
+            measures.append((half_widths[i] * half * slope * weights).ravel())
         size, measure = np.concatenate(values), np.concatenate(measures)
         largest = float(size.max())
         if largest == 0.0:
@@ -141,8 +144,13 @@ class PiecewiseChebyshev:
         return largest * float((size / largest) ** sigma @ measure) ** (1 / sigma)
 
 
+def _tails(coefficients: Array) -> Array:
+    """The larger of the last two coefficients of each panel."""
+    return np.abs(coefficients[-2:]).max(axis=0)
+
+
 def interpolate(
-    f: Callable[[Array], Any], interval: tuple[float, float], panels: int = 64, degree: int = 10
+    f: Callable[[Array], Any], interval: tuple[float, float], panels: int = 64, degree: int = 10, halvings: int = 0
 ) -> PiecewiseChebyshev:
     """The piecewise Chebyshev interpolant of a function.
 
@@ -151,6 +159,7 @@ def interpolate(
         interval: (a, b), where f is defined.
         panels: how many equal panels.
         degree: of the polynomial on each.
+        halvings: how often a panel that does not follow f is halved.
 
     Returns:
         A `PiecewiseChebyshev`.
@@ -158,20 +167,41 @@ def interpolate(
     >>> f = interpolate(lambda x: 1 / (1 + x**2), (-1, 1))
     >>> float(f(0.5).round(12)), f.tail < 1e-12
     (0.8, True)
+    >>> step = lambda x: np.tanh(1000 * x)
+    >>> interpolate(step, (-1, 1)).tail > 0.01, interpolate(step, (-1, 1), halvings=10).tail < 1e-10
+    (True, True)
     """
     a, b = _checked_interval(interval)
     panels, degree = whole_number("panels", panels, 1), whole_number("degree", degree, 1)
-    s = chebyshev.chebpts1(degree + 1)
-    half = (b - a) / (2 * panels)
-    middles = a + half * (2 * np.arange(panels) + 1)
-    x = (middles + half * s[:, None]).ravel()
-    values = _finite_values(f, x).reshape(degree + 1, panels)
+    points = chebyshev.chebpts1(degree + 1)[:, None]
     # The Chebyshev polynomials are orthogonal over these points, so that no system has to be solved.
-    coefficients = chebyshev.chebvander(s, degree).T @ values * (2 / (degree + 1))
-    coefficients[0] /= 2
-    # Below the rounding of the values a coefficient says nothing, yet differentiation would magnify it.
-    noise = 4 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
-    return PiecewiseChebyshev(np.where(np.abs(coefficients) > noise, coefficients, 0.0), (a, b))
+    project = chebyshev.chebvander(points[:, 0], degree).T * (2 / (degree + 1))
+    project[0] /= 2
+
+    def series(left: Array, right: Array) -> Array:
+        x = (left + right) / 2 + (right - left) / 2 * points
+        values = _finite_values(f, x.ravel()).reshape(x.shape)
+        coefficients = project @ values
+        # Below the rounding of the values a coefficient says nothing, yet differentiation would magnify it.
+        noise = 4 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
+        return np.where(np.abs(coefficients) > noise, coefficients, 0.0)
+
+    edges = np.linspace(a, b, panels + 1)
+    coefficients = series(edges[:-1], edges[1:])
+    # In parts so small that every function is smooth, rounding is left: that of float32, say, is not to be followed.
+    inner = edges[:-1] + 0.37 * np.diff(edges)
+    rounding = _tails(series(inner, inner + 1e-4 * np.diff(edges))).max() if halvings else 0.0
+    least, size = _LEAST_WIDTH * max(abs(a), abs(b)), max(_RESOLVED * np.abs(coefficients).max(), 8 * rounding)
+    for _ in range(halvings):
+        rough = np.flatnonzero((_tails(coefficients) > size) & (np.diff(edges) > least))
+        if not len(rough) or len(edges) + len(rough) > _MOST_PANELS:
+            break
+        middles = (edges[rough] + edges[rough + 1]) / 2
+        halves = series(edges[rough], middles), series(middles, edges[rough + 1])
+        coefficients[:, rough] = halves[0]
+        coefficients = np.insert(coefficients, rough + 1, halves[1], axis=1)
+        edges = np.insert(edges, rough + 1, middles)
+    return PiecewiseChebyshev(coefficients, edges)
 
 
 def derivative(

@@ -37,16 +37,18 @@ USED = 5.0  # deviations that the interval of a Hermite polynomial covers by def
 
 @polynomial_method("hermite")
 def hermite(
-    gate: Activation, degree: int = 8, scale: float = 1.0, interval: Interval | None = None, data: Any = None
+    gate: Activation, degree: int = 8, scale: float | None = None, interval: Interval | None = None, data: Any = None
 ) -> Polynomial:
-    """The best polynomial in mean square for N(0, scale^2); the scale of `data` about 0 where they are given.
+    """The best polynomial in mean square for N(0, scale^2), 1 by default; `data` give their scale about 0 instead.
 
     The interval, five deviations where none is given, is where it is described; it changes nothing in it.
     """
     degree = check_degree(degree, 100)
+    if data is not None and scale is not None:
+        raise GatelabError(f"scale is {scale!r} and data are given, which have a scale of their own; leave one out")
     if data is not None:
         scale = float(np.sqrt(np.mean(numbers(data) ** 2)))
-    scale = check_scale(scale)
+    scale = check_scale(1.0 if scale is None else scale)
     h, _ = hermite_series(gate, degree, scale)
     h = np.where(np.abs(h) < 1e-15 * np.abs(h).max(initial=1e-300), 0.0, h)
     plain = h / np.sqrt([float(math.factorial(k)) for k in range(degree + 1)])

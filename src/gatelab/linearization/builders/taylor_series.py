@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Array
+from gatelab.data.checks import for_numpy
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.monomials import Maps
@@ -146,13 +147,12 @@ def tangent_maps(activation: Activation, d: int, *, reference: Any) -> Maps:
     >>> bool(torch.isclose(maps.phi(w) @ maps.psi(torch.tensor([1.0, 0.0])), activation("gelu")(torch.tensor(2.0))))
     True
     """
-    point = torch.as_tensor(reference).detach()
+    point = torch.as_tensor(np.asarray(for_numpy(reference, "the reference"), dtype=np.float64))
     if point.ndim != 1 or len(point) not in (d, d - 1) or not bool(torch.isfinite(point).all()):
         raise GatelabError(
             f"the reference has shape {tuple(point.shape)} for {d} inputs; give one input x of {d} finite numbers, "
             "such as the mean of your inputs"
         )
-    point = point.double()
     if len(point) == d - 1:
         point = torch.cat([point, point.new_ones(1)])
 

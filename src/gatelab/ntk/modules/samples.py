@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gatelab.data.checks import refuse_masked
 from gatelab.errors import GatelabError, whole_number
 
 Outputs = int | tuple[int, ...] | Tensor | np.ndarray | Callable[[Any], Tensor] | None
@@ -51,6 +52,8 @@ class Samples:
         n = next(iter(sizes.values()))
         if n == 0 or len(set(sizes.values())) > 1:
             raise GatelabError(f"the first dimension is that of the samples, one or more; given were {sizes}")
+        if isinstance(outputs, bool):
+            raise GatelabError(f"outputs is {outputs}; {_WAYS}")
         if isinstance(outputs, Tensor | np.ndarray):
             outputs = torch.as_tensor(outputs)
             whole = not outputs.is_floating_point() and outputs.dtype != torch.bool
@@ -80,6 +83,7 @@ class Samples:
 
 
 def _input(name: Any, value: Any) -> Tensor:
+    refuse_masked(value, f"input {name!r}")
     if isinstance(value, Tensor):
         return value.detach()
     try:
