@@ -69,14 +69,6 @@ class Interval:
 def percentile_interval(value: float, drawn: Array, level: float = LEVEL) -> Interval:
     """The value with the percentiles of what was drawn for it.
 
-    Args:
-        value: the number itself, from all the data.
-        drawn: the same number from each draw; fewer than three tell nothing.
-        level: the share of the draws between the ends.
-
-    Returns:
-        An `Interval`, its ends nan where too little was drawn.
-
     >>> print(percentile_interval(0.5, np.linspace(0, 1, 101), level=0.9))
     0.5 [0.05, 0.95]
     """
@@ -101,18 +93,6 @@ def bootstrap(
     seed: int = 0,
 ) -> Interval:
     """A statistic of one or several groups of rows, with its percentile interval.
-
-    Args:
-        groups: arrays whose first dimension is resampled.
-        statistic: takes the groups, each with rows in its last but one place or in its last, as `mean(-1)` does; of
-            arrays (draws, rows) it gives (draws,), of arrays (rows,) a number.
-        paired: draw the same rows of every group, which must then be equally long; else each group for itself.
-        draws: how many samples are drawn.
-        level: the share of them between the ends.
-        seed: of the draws.
-
-    Returns:
-        An `Interval` about the statistic of the groups as they are.
 
     >>> a, b = np.arange(10.0), np.arange(10.0) + 1
     >>> print(bootstrap([a, b], lambda x, y: (y - x).mean(-1), paired=True))
@@ -154,13 +134,6 @@ def t_reach(level: float, freedom: float) -> float:
 def t_interval(values: Array, level: float = LEVEL) -> Interval:
     """The mean of independent values with its t-interval.
 
-    Args:
-        values: one number a run or seed.
-        level: the probability that the ends hold the mean, if the values are normal.
-
-    Returns:
-        An `Interval`, its ends nan for a single value.
-
     >>> print(t_interval(np.array([1.0, 2.0, 3.0])))
     2 [-0.484, 4.48]
     """
@@ -177,12 +150,6 @@ def holm(p: ArrayLike) -> Array:
     Rejecting where the corrected p is at most alpha, any true null hypothesis among all of them is rejected with a
     probability of at most alpha, however the tests depend on each other. The least p is multiplied by how many there
     are, the next by one less, and so on; none becomes less than the one before it.
-
-    Args:
-        p: the p-values, in any order.
-
-    Returns:
-        The corrected ones in the same order, 1 at most.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]

@@ -204,16 +204,6 @@ def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *,
     Steps are real numbers, t in (1 - eta lambda)^(2t), and at least one: rounded up they are the whole steps. The loss
     never rises where lr is at most 2 / lambda_max, so that t is found by halving.
 
-    Args:
-        eigenvalues: of the kernel, (n,).
-        weights: squares of the residuals at the start along the eigenvectors, (n,).
-        lr: the step on the sum of squares.
-        shares: of the loss at the start, each between 0 and 1.
-        flow: take exp(-2 eta lambda t) instead, gradient flow in units of the step.
-
-    Returns:
-        A number for each share; infinite where the loss never falls as far.
-
     >>> steps_until(np.array([1.0, 2.0]), np.array([1.0, 1.0]), 0.5, np.array([0.5, 0.1, 0.01])).round(3)
     array([1.   , 1.161, 2.822])
     """

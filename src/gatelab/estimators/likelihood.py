@@ -251,19 +251,7 @@ def descend(
     until: Tensor | None = None,
     end: float = math.inf,
 ) -> LikelihoodFit:
-    """Damped Gauss-Newton steps.
-
-    Args:
-        model: the networks.
-        theta: where they begin (B, p).
-        held_out: weights of the rows by which each is judged (B, N), each sums to one; None judges by the loss itself.
-        steps: the most of them.
-        until: where given, a member ends when its mean of -log p at the training rows is as low as this (B,).
-        end: the reading of the monotonic clock after which no step is made.
-
-    Returns:
-        The parameters that were best on the rows held out.
-    """
+    """Damped Gauss-Newton steps."""
     batch = len(theta)
     theta = theta.clone()
     loss, deviance = model.loss(theta)
@@ -352,19 +340,7 @@ def wander(
     until: Tensor | None = None,
     end: float = math.inf,
 ) -> LikelihoodFit:
-    """Adam over small batches of rows in single precision, its rate falling to nothing over the passes.
-
-    Args:
-        model: the networks.
-        theta: where they begin (B, p).
-        held_out: weights of the rows by which each is judged (B, N), each sums to one; None judges by the loss itself.
-        how: passes, rate, rows of a step and seed.
-        until: where given, all end when the means of -log p at the training rows are as low as this (B,).
-        end: the reading of the monotonic clock after which no pass is begun, except the first.
-
-    Returns:
-        The parameters, in double precision, that were best on the rows held out after a pass.
-    """
+    """Adam over small batches of rows in single precision, its rate falling to nothing over the passes."""
     n, generator = len(model.rows.x), torch.Generator().manual_seed(how.seed)
     single = replace(
         model,

@@ -103,15 +103,6 @@ class Committee:
 def picked(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int64]:
     """How often each candidate is picked, so that the mean of the picks has the least error.
 
-    Args:
-        values: of the candidates at rows that they have not seen, (candidates, rows, outputs).
-        y: the targets there, (rows, outputs).
-        weight: of the rows.
-        picks: how many there may be; fewer where more would not lower the error.
-
-    Returns:
-        The number of picks by candidate.
-
     >>> y = np.zeros((4, 1))
     >>> values = np.stack([np.full((4, 1), v) for v in (1.0, -1.1, 5.0)])
     >>> picked(values, y, np.ones(4), 2).tolist()
@@ -132,16 +123,7 @@ def picked(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int
 
 
 def deviation_scale(residual: Array, spread: Array) -> tuple[Array, Array]:
-    """The two numbers of a deviation sqrt(noise^2 + spread^2) scale, for each output.
-
-    Args:
-        residual: at rows held out, (rows, outputs).
-        spread: of the candidates at those rows.
-
-    Returns:
-        The noise and the scale, (outputs,) each. The scale is such that 1.96 deviations hold 95 % of the residuals,
-        and a little more where rows are few, as conformal prediction asks for.
-    """
+    """The two numbers of a deviation sqrt(noise^2 + spread^2) scale, for each output."""
     noise = np.sqrt(np.mean(np.square(residual), axis=0))
     noise = np.where(noise > 0, noise, np.finfo(np.float64).tiny)
     level = min(1.0, _LEVEL * (1 + 1 / len(residual)))

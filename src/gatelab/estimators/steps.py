@@ -122,18 +122,6 @@ def grown(
 ) -> tuple[StepNetwork, Array]:
     """A network that grows on the rows that are not held out, until those held out gain no more.
 
-    Args:
-        rows: all rows.
-        held: which rows are held out.
-        gates: of every neuron.
-        seed: of the rows and columns that a neuron sees.
-        base: values (rows, outputs) of another network, which this one adds to.
-        over: whether time is up; growth then ends.
-
-    Returns:
-        The network, with the neurons that were there when the error at the rows held out was least, and its values at
-        those rows, `base` included.
-
     >>> x = np.random.default_rng(0).uniform(size=(400, 2))
     >>> y = 1.0 * (x[:, :1] > 0.3) * (x[:, 1:] > 0.6)
     >>> network, _ = grown(BinnedRows.of(x, y, np.ones(400)), np.arange(400) < 80, gates=3, seed=0)

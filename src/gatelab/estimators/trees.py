@@ -132,10 +132,6 @@ def slopes(logits: Array, y: Array) -> tuple[Array, Array]:
     """How steeply -log p falls with each logit, and its curvature, (rows, logits) each.
 
     The curvature is the diagonal of the Fisher information.
-
-    Args:
-        logits: of the rows.
-        y: zeros and a one for the class of each row (rows, classes).
     """
     p = np.exp(log_probability("boosted", logits))[:, -logits.shape[1] :]
     return y[:, -logits.shape[1] :] - p, p * (1 - p)
@@ -159,17 +155,7 @@ class TreeGrower:
     def grown(
         self, kind: str, held: Sequence[NDArray[np.bool_]], number: int | None = None, first: int = 0
     ) -> tuple[tuple[StepTrees, ...], list[Array]]:
-        """Networks side by side.
-
-        Args:
-            kind: one of `KINDS`.
-            held: the rows that each network does not see.
-            number: of trees in each; None has it chosen.
-            first: the number of the first network, by which its seed is known.
-
-        Returns:
-            The networks, and log p of the rows held out from each (held rows, classes).
-        """
+        """Networks side by side."""
         seeds = [self.seed + 1 + first + i for i in range(len(held))]
         if kind == "averaged":
             pairs = [self.averaged(h, number, s) for h, s in zip(held, seeds, strict=True)]

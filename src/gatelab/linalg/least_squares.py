@@ -68,16 +68,7 @@ class Projection:
             value[index] = getattr(other, name)
 
     def reduced_gram(self, F: Tensor, J: Tensor, FJ: Tensor | None = None) -> Tensor:
-        """J^T P J, where P projects on what F leaves: the normal matrix of a variable projection.
-
-        Args:
-            F: the columns (B, N, m) that were projected on.
-            J: other columns (B, N, p).
-            FJ: F^T J, if it is known.
-
-        Returns:
-            The matrix (B, p, p).
-        """
+        """J^T P J, where P projects on what F leaves: the normal matrix of a variable projection."""
         if FJ is None:
             FJ = crossed(F, J)
         T = torch.linalg.solve_triangular(self.lower, self.scale[..., None] * FJ, upper=False)
@@ -109,26 +100,12 @@ class SpreadColumns:
     last: Tensor
 
     def times(self, c: Tensor) -> Tensor:
-        """F c (B, N, 1) for c (B, n d + 1, 1).
-
-        Args:
-            c: the vectors.
-
-        Returns:
-            The products.
-        """
+        """F c (B, N, 1) for c (B, n d + 1, 1)."""
         inner = self.h @ c[:, :-1, 0].unflatten(-1, (self.h.shape[-1], self.x.shape[-1]))
         return (inner * self.x).sum(-1, keepdim=True) + self.last * c[:, -1:]
 
     def transposed_times(self, r: Tensor) -> Tensor:
-        """F^T r (B, n d + 1, 1) for r (B, N, 1).
-
-        Args:
-            r: the vectors.
-
-        Returns:
-            The products.
-        """
+        """F^T r (B, n d + 1, 1) for r (B, N, 1)."""
         inner = self.h.mT @ (r * self.x)
         return torch.cat([inner.flatten(1)[..., None], (self.last * r).sum(1, keepdim=True)], 1)
 
@@ -136,12 +113,6 @@ class SpreadColumns:
         """F^T F (B, n d + 1, n d + 1), its last row and column by products with a vector.
 
         A single column more than the tiles of a GPU hold would take as long as a whole tile of them.
-
-        Args:
-            F: this matrix, written out.
-
-        Returns:
-            The products.
         """
         border = self.transposed_times(self.last.expand(len(self.h), -1, -1))
         return torch.cat([torch.cat([gram(F[..., :-1]), border[:, :-1]], -1), border.mT], -2)

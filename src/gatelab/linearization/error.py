@@ -99,26 +99,7 @@ def measure(
     level: float = LEVEL,
     progress: Callable[[int, int], None] | None = None,
 ) -> Error:
-    """On fresh pairs (w, x) of a distribution, or on all pairs of rows of W and X where both are given.
-
-    Args:
-        linearization: the maps.
-        distribution: "gaussian" is w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I); "sphere" has the lengths w_scale
-            and x_scale instead.
-        d: the number of inputs, where the maps were made for none.
-        W: rows of weights (n, d), of a gated unit a tuple of them.
-        X: inputs (N, d).
-        w_scale: the spread of w.
-        x_scale: the spread of x.
-        samples: how many pairs are drawn; by default 65536, and fewer where their features would number more than 2^28
-            (256 pairs at least).
-        seed: of the pairs and of the bootstrap.
-        level: the confidence of the interval.
-        progress: called with (done, total), which count pairs.
-
-    Returns:
-        An `Error`.
-    """
+    """On fresh pairs (w, x) of a distribution, or on all pairs of rows of W and X where both are given."""
     if not 0 < level < 1:
         raise GatelabError(f"level is {level!r}; give a confidence between 0 and 1")
     if (W is None) != (X is None):

@@ -360,15 +360,7 @@ class Pretrained:
         return one_line(self, f"{self.name}, context {self.context}")
 
     def rows(self, text: str, most: int = 256) -> list[Tensor]:
-        """Text as rows of tokens: of a language model windows of one length, else a row for each line.
-
-        Args:
-            text: the text; lines of fewer than three tokens are left out.
-            most: the most tokens of a row.
-
-        Returns:
-            Token ids (T,), a tensor a row.
-        """
+        """Text as rows of tokens: of a language model windows of one length, else a row for each line."""
         length = min(most, self.context)
         if not self.language:
             rows = [self.encode(line)[:length] for line in text.splitlines() if line.strip()]

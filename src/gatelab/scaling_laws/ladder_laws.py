@@ -254,13 +254,6 @@ def fit_form(
 
     Exponents of their own start from the common one, and from the slopes of the units' curves over E = 0: where noise
     is as large as the differences, the former alone ends in a poorer minimum in 6 of a thousand cases.
-
-    Args:
-        cells: What is fitted.
-        targets: (rows, cells), means times the cells' root.
-        form: Which constants each unit has for itself.
-        common: The laws of the same rows with a common exponent, where they are known.
-        tolerance: A row ends where a step would lower its misfit by less than this part of it.
     """
     fitted = common
     if fitted is None:
@@ -682,13 +675,6 @@ def log_factors(log_sizes: Array, losses: Array, curve: tuple[Array, Array], E: 
     The curve is taken as lines of log(L - E) against log size, which the law says it is: no bend is cut off between
     rungs. Beyond its ends it goes on with the exponent. Where the reference's losses do not fall, the mean of the two
     nearest curves that do stands for them: the least so far, and the largest still to come.
-
-    Args:
-        log_sizes: Of the unit, (sizes,).
-        losses: Of the unit, (rows, sizes).
-        curve: The reference's log sizes (rungs,) in order, and its losses (rows, rungs).
-        E: What no size takes away, (rows,).
-        exponent: Of the reference, (rows,).
     """
     x, heights = curve
     falling = 0.5 * (np.minimum.accumulate(heights, axis=1) + np.maximum.accumulate(heights[:, ::-1], axis=1)[:, ::-1])

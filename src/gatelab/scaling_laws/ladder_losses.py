@@ -269,13 +269,6 @@ def drawn_together(squares: Array, freedom: Array) -> Array:
     scatter beyond that, less twice its own standard error, is taken for real, and a group keeps its own variance in the
     share that the real scatter has of all.
 
-    Args:
-        squares: Sums of squares about means.
-        freedom: Their degrees of freedom; a group without any gets the common variance.
-
-    Returns:
-        A variance for each group.
-
     >>> drawn_together(np.array([8.0, 12.0, 10.0]), np.full(3, 10)).tolist()
     [1.0, 1.0, 1.0]
     >>> drawn_together(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
@@ -491,17 +484,7 @@ class RankAgreement(PlainResult):
 def rank_agreement(
     losses: Mapping[str, float], drawn: Array, scores: Mapping[str, float], level: float = LEVEL
 ) -> RankAgreement:
-    """Whether a score ranks units as their losses do: Spearman's correlation with both its intervals and an exact p.
-
-    Args:
-        losses: the mean loss of each unit.
-        drawn: (draws, units), the same with other seeds.
-        scores: the score of each of the same units.
-        level: of the intervals.
-
-    Returns:
-        The correlation, positive where units of larger scores have larger losses.
-    """
+    """Whether a score ranks units as their losses do: Spearman's correlation with both its intervals and an exact p."""
     from scipy.stats import rankdata
 
     values, means = np.array([scores[unit] for unit in losses], float), np.array(list(losses.values()))

@@ -101,13 +101,6 @@ EXPERIMENTS = (
 def paper_problem(experiment: str, seed: int) -> Problem:
     """The data of an experiment as the reference code makes them.
 
-    Args:
-        experiment: its name, see `EXPERIMENTS`.
-        seed: of the points, where they are drawn; those of Friedman's problems are the same for all seeds.
-
-    Returns:
-        The problem.
-
     >>> plane = paper_problem("sin4x-sin4y", 0)
     >>> plane.train.n, plane.test.n, float(plane.test.x.min()), float(plane.test.x.max())
     (2000, 1936, -1.0, 1.0)

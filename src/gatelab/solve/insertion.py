@@ -35,16 +35,6 @@ def drawn(
 
     Drawn on the CPU, so that a seed means the same on every device: member by member what is random, all together what
     is made of it. A batch of hundreds would otherwise keep a GPU waiting.
-
-    Args:
-        model: the batch, of which the rows and the unit matter.
-        counts: how many of each member; no number is drawn for a member of none.
-        generators: of each member.
-        maps: the neurons (B, maps, n, d_in + 1) that there are, on the CPU.
-        present: which of them exist (B, n), on the CPU.
-
-    Returns:
-        The neurons (B, maps, most, d_in + 1), on the CPU.
     """
     batch, most, (number, d) = len(counts), max(counts, default=0), (model.maps, model.x.shape[1] - 1)
     theta = torch.zeros(batch, number, most, d + 1, dtype=torch.float64)

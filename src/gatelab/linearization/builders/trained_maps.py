@@ -88,20 +88,6 @@ def learned_maps(
 ) -> Maps:
     """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    Args:
-        activation: the gate.
-        d: the number of inputs.
-        m: the number of features.
-        recipe: "fresh" or "paper".
-        seed: of the first weights and of the data.
-        w_scale: the spread of the entries of w.
-        x_scale: the spread of the entries of x.
-        progress: shown on a terminal and in a notebook unless it is False, or a function of (done, total).
-        **training: fields of `MapTraining`.
-
-    Returns:
-        The maps.
-
     >>> from gatelab.feedforward import activation
     >>> maps = learned_maps(activation("gelu"), 2, m=5, steps=5)
     >>> maps.phi(torch.zeros(3, 2)).shape

@@ -58,20 +58,7 @@ def collect(
     batch: int,
     tick: Callable[[], None],
 ) -> dict[str, Collected]:
-    """Run all samples, `batch` at a time, and keep the factors of `shares` for the output `column`.
-
-    Args:
-        samples: all of them, and the model.
-        parameters: those that the kernel is of.
-        survey: what every pass must agree with.
-        shares: the parameters whose factors are collected.
-        column: which of the numbers of a sample is differentiated.
-        batch: samples a pass.
-        tick: called after each pass.
-
-    Returns:
-        The factors of all samples by the names of the parameters.
-    """
+    """Run all samples, `batch` at a time, and keep the factors of `shares` for the output `column`."""
     known = {id(p): name for name, p in parameters.items()}
     numbers = sorted({use.call for share in shares for use in share.uses})
     memory = allocate(samples, shares)

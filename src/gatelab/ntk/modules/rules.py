@@ -201,13 +201,7 @@ def unfold(x: Tensor, kernel: torch.Size, stride: Any, padding: Any, dilation: A
 
 
 def norm_rule(function: Callable[..., Tensor], names: str, last: bool) -> None:
-    """Enter y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1.
-
-    Args:
-        function: of torch; without weight and bias it is `plain`.
-        names: of its arguments, in their order.
-        last: whether w is over the last dimensions.
-    """
+    """Enter y = w * plain(x) + b, with w over the last dimensions or over the channels, dimension 1."""
 
     def rule(call: Arguments) -> list[Part]:
         if call.get("training") or call.get("use_input_stats"):

@@ -82,14 +82,6 @@ SOLVERS = Solvers()
 def solver(name: str, *, memory: Memory | None = None, **options: Any) -> Callable[[Function], Function]:
     """Register the decorated function as the solver of that name.
 
-    Args:
-        name: what `gl.fit(..., solver=name)` calls it; a plain text in double quotes, since help reads it there.
-        memory: the bytes that a fit takes at its largest, from (unit, width, rows, inputs, outputs).
-        **options: keywords that this name presets. One function may have several names.
-
-    Returns:
-        A decorator that leaves the function as it is.
-
     >>> SOLVERS["frozen"].keywords, SOLVERS["frozen"].func is SOLVERS["knots"]
     ({'gates': 'frozen'}, True)
     """

@@ -56,18 +56,6 @@ def adam(
 ) -> Solution:
     """Adam with the learning rate lr(t) = lr (1 + cos(pi t / steps)) / 2.
 
-    Args:
-        unit: any unit.
-        problem: the data.
-        width: the number of neurons.
-        seed: of the start.
-        steps: the most steps.
-        lr: the first learning rate.
-        init: how the start is drawn; None takes the unit's own.
-
-    Returns:
-        The best network on the way, with its status and history.
-
     >>> import numpy as np
     >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
@@ -94,17 +82,6 @@ def lbfgs(
     unit: UnitLike, problem: Problem, width: int, *, seed: int = 0, steps: int = 500, init: str | None = None
 ) -> Solution:
     """L-BFGS with a strong Wolfe search and 50 pairs of history.
-
-    Args:
-        unit: any unit.
-        problem: the data.
-        width: the number of neurons.
-        seed: of the start.
-        steps: the most steps.
-        init: how the start is drawn; None takes the unit's own.
-
-    Returns:
-        The best network on the way, with its status and history.
 
     >>> import numpy as np
     >>> from gatelab.data import Problem

@@ -119,22 +119,6 @@ def solve_knots(
 ) -> Solution:
     """Fit a relu-gated network to data with one input and one output.
 
-    Args:
-        unit: a unit whose gate is a power of relu.
-        problem: the data.
-        width: the number of neurons.
-        seed: of the starts that are random.
-        gates: "frozen" keeps the knots equally spaced and solves only for what is linear (figure 4 a and d);
-            "trained" moves them (b and e).
-        starts: how many sets of knots are tried, the first of them not random.
-        steps: the most iterations that the network goes through from its start to its end; None lets a small network
-            settle and gives others 100 steps after their spline was found.
-        start: a network or a fit to begin with instead of a search, of this unit or of one that it contains, with at
-            most as many neurons; the training error is then never larger than that of the start.
-
-    Returns:
-        The network with its status and history.
-
     >>> from gatelab.data import problem
     >>> from gatelab.feedforward import unit
     >>> solve_knots(unit("glu"), problem("x2", n=200), 3).status

@@ -82,22 +82,6 @@ def solve_newton(
 ) -> Solution:
     """Minimise the training MSE L from one start.
 
-    Args:
-        unit: any unit.
-        problem: the data.
-        width: the number of neurons.
-        seed: of the start.
-        schedule: which parameters move together, see `Schedule`.
-        steps: the most steps; the history has one RMSE for each.
-        init: how the start is drawn, see `gatelab.feedforward.INITIALISERS`; None takes the unit's own.
-        tolerance: converged means |P grad L|^2 <= tolerance * L with the Jacobi preconditioner P: twice what Newton
-            steps along the coordinates would still gain, as a share of the loss.
-        hessian: "autodiff" differentiates the gradient, as the paper's code does; "structured" gives the same matrix of
-            a product unit many times faster.
-
-    Returns:
-        The network with its status and history.
-
     >>> from gatelab.data import Problem
     >>> wave = Problem.from_function(lambda x: np.sin(3 * x), n=200)
     >>> fit = solve_newton("glu", wave, 4, steps=30)

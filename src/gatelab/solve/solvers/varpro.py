@@ -95,26 +95,6 @@ def solve_varpro(
 ) -> Solution:
     """The best of several networks, each grown, changed in rounds and settled.
 
-    Args:
-        unit: any unit; a class has no growth and no rounds.
-        problem: the data, with any number of inputs and outputs.
-        width: the number of neurons.
-        seed: of everything that is random.
-        starts: how many networks are tried.
-        rounds: how often each exchanges the neurons that matter least.
-        steps: the most iterations that the network goes through from its start to its end. None lets it settle for 100
-            steps after growth and rounds, and again where the error still falls fast; of a class, None is 100 steps
-            and eight for each of `rounds`.
-        ridge: adds ridge times the sum of squares of what is linear, for inputs and targets of unit variance.
-        device: where torch computes, "cpu" or "cuda".
-        start: a network or a fit to begin with instead of `starts` networks from nothing, of this unit or of one that
-            it contains, with at most as many neurons; the training error is then never larger than that of the start,
-            unless there is a ridge.
-        progress: called with (done, total) after every phase.
-
-    Returns:
-        The network with its status and history.
-
     >>> import numpy as np
     >>> from gatelab.data import Problem
     >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
@@ -158,23 +138,6 @@ def varpro_many(
     """A solution for every member of a batch; each is what `solve_varpro` would find alone.
 
     On a CPU the batch is shared out among torch's threads.
-
-    Args:
-        unit: a product unit or a function, no class.
-        x: the inputs (N, d_in).
-        y: the targets (N, d_out).
-        members: a (width, seed) for each network.
-        starts: as for `solve_varpro`; so are `rounds`, `steps` and `device`.
-        rounds: see `starts`.
-        steps: see `starts`.
-        ridge: one number, or one for each member.
-        weights: of the rows, (N,) or (members, N), none negative.
-        device: see `starts`.
-        start: a network or a fit that every member begins with, in place of its own starts.
-        progress: called with (done, total) after every phase of a part of the batch.
-
-    Returns:
-        A solution for each member, in their order.
 
     >>> x = np.linspace(-1, 1, 200)[:, None]
     >>> small, large = varpro_many("silu", x, np.sin(3 * x), [(2, 0), (4, 0)], starts=1, rounds=1)

@@ -53,15 +53,6 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
     """The kernels of a ReLU and a ReGLU network with the same gates: gradients multiplied out, no expectation.
 
     W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output.
-
-    Args:
-        x: The samples, in rows.
-        width: The number of neurons m of a network.
-        seed: Of the draw.
-        networks: How many networks are drawn; the kernels are means over them.
-
-    Returns:
-        The kernels of ReLU and ReGLU.
     """
     generator = np.random.default_rng([seed, width])
     (n, d), G = x.shape, x @ x.T
