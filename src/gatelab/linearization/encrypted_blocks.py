@@ -146,17 +146,7 @@ class EncryptedBlock:
 
 
 def encrypt_block(weights: BlockWeights, polynomial: Polynomial, activation: Activation, x: Any) -> EncryptedBlock:
-    """A block of one token under encryption, its activation by a polynomial.
-
-    Args:
-        weights: the block's.
-        polynomial: for the activation, on an interval that the token's pre-activations must not leave.
-        activation: what it stands for.
-        x: (d,), the input of the block.
-
-    Returns:
-        An `EncryptedBlock`.
-    """
+    """A block of one token under encryption, its activation by a polynomial."""
     row = np.asarray(x, dtype=np.float64)
     d = weights.W1.shape[1]
     if row.shape != (d,):

@@ -447,12 +447,6 @@ def cost(polynomial: Polynomial) -> Cost:
 def circuit_cost(coefficients: Sequence[float]) -> Cost:
     """The fewest products among circuits of the least levels, counted by running them on plain numbers.
 
-    Args:
-        coefficients: of T_0, T_1, ...
-
-    Returns:
-        A `Cost`.
-
     >>> circuit_cost([0.0, 0.5, 0.25, 0, -0.01])
     Cost(levels=3, products=2, baby=1)
     >>> circuit_cost(np.arange(1.0, 17))
@@ -551,17 +545,7 @@ def encrypt_polynomial(
     *,
     poly_modulus_degree: int | None = None,
 ) -> Encrypted:
-    """p at the numbers x, under encryption, with what every part of the error is.
-
-    Args:
-        polynomial: p.
-        activation: what it stands for.
-        x: numbers in its interval, of any shape.
-        poly_modulus_degree: N; by default the smallest that has the levels with 128 bits of security.
-
-    Returns:
-        An `Encrypted`.
-    """
+    """p at the numbers x, under encryption, with what every part of the error is; see `Linearization.encrypted`."""
     z = numbers(x)
     check_range(z, polynomial.interval)
     cost = circuit_cost(polynomial.chebyshev)

@@ -366,17 +366,7 @@ def fitted_squeeze(data: PreActivations, levels: int) -> Array:
 def candidates(
     gate: Activation, data: PreActivations, levels: int, published: Sequence[Published] = ()
 ) -> list[CircuitForm]:
-    """All forms of so many levels for a layer, those that cannot be made left out.
-
-    Args:
-        gate: the activation.
-        data: the layer's pre-activations in the calibration text.
-        levels: that the form may use.
-        published: approximations by others, for GELU.
-
-    Returns:
-        The forms; by how they are made, none uses more levels than that.
-    """
+    """All forms of so many levels for a layer, those that cannot be made left out."""
     forms = [minimax_form(gate, data, levels), *(fitted_form(gate, data, levels, guard) for guard in GUARDS)]
     if gate.name in ("gelu", "gelu-tanh", "silu", "relu") and levels >= 4:
         forms.append(composite_form(gate, data, levels))

@@ -329,13 +329,7 @@ def read_plan(path: str | Path) -> EncryptedPlan:
 def assignments(curves: Sequence[Mapping[int, float]], total: int, most: int = TRIED) -> list[tuple[int, ...]]:
     """The `most` ways of least summed loss to give every layer one of its levels so that they add up to the total.
 
-    Args:
-        curves: by layer, the loss at each number of levels.
-        total: levels in all.
-        most: how many ways are wanted.
-
-    Returns:
-        Levels by layer, the least loss first: a table over layers and totals, exact for losses that add up.
+    Of `curves`, the loss of each layer at each number of levels. Exact for losses that add up, the least loss first.
 
     >>> assignments([{3: 0.5, 4: 0.1}, {3: 0.2, 4: 0.15}], 7)
     [(4, 3), (3, 4)]
@@ -387,18 +381,10 @@ def measure_curves(
     forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
     progress: Listener | None = None,
 ) -> Curves:
-    """Calibrate on a part of the rows, make every form, and measure each layer's curve on another part.
+    """Calibrate on a part of the rows of token ids, make every form, and measure each layer's curve on another part.
 
-    Args:
-        model: a model with feed-forward blocks; it stays as it was.
-        rows: token ids (T,), a tensor a row.
-        margin: of the calibrated range, in half-widths.
-        most: the most levels of a layer.
-        forms_of: the forms of an activation, its data and a number of levels; by default all `candidates`.
-        progress: called with how many measurements are finished and how many there are.
-
-    Returns:
-        The `Curves`.
+    `margin` is of the calibrated range, in half-widths; `most` the most levels of a layer; `forms_of` gives the forms
+    of an activation, its data and a number of levels, by default all `candidates`. The model stays as it was.
     """
     rows = [torch.as_tensor(row).long().cpu() for row in rows]
     if len(rows) < LEAST_ROWS:
@@ -436,15 +422,7 @@ def measure_curves(
 
 
 def search(curves: Curves, quality: float) -> EncryptedPlan:
-    """The assignment of fewest levels that has the quality when it is measured in the whole model.
-
-    Args:
-        curves: as `measure_curves` gives them.
-        quality: what is to be kept, between 0 and 1.
-
-    Returns:
-        The plan, its quality stated on the third part of the text.
-    """
+    """The assignment of fewest levels that has the quality when it is measured in the whole model."""
     if not 0 < quality < 1:
         raise GatelabError(f"the quality is {quality!r}; give a number between 0 and 1, such as 0.999")
     subject, (_, choosing, stating) = curves.subject, curves.parts

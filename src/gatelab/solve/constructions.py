@@ -135,13 +135,6 @@ def contains(unit: AnyUnit, other: AnyUnit) -> bool:
     Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z. So the GQU contains the GLU and relu3, and
     the GLU contains the MLP and relu2. Functions and classes of a user's own contain themselves.
 
-    Args:
-        unit: the unit that may be the larger one.
-        other: the unit that may be contained.
-
-    Returns:
-        Whether it is.
-
     >>> contains(as_unit("gqu"), as_unit("relu2")), contains(as_unit("relu3"), as_unit("relu2"))
     (True, False)
     """
@@ -167,13 +160,7 @@ def _following(unit: Unit, other: Unit) -> int | None:
 def embedded(network: Network, unit: Unit, width: int) -> Network:
     """The same function as a network of a unit that contains its own, with as many neurons or more.
 
-    Args:
-        network: the network.
-        unit: a unit that contains the network's, or that unit itself.
-        width: the number of neurons; those beyond the network's own are copies of the first, of weight zero.
-
-    Returns:
-        The network of that unit and width.
+    Those beyond the network's own are copies of the first, of weight zero.
 
     >>> small = as_unit("relu2").network(2, seed=3)
     >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
@@ -203,17 +190,7 @@ def embedded(network: Network, unit: Unit, width: int) -> Network:
 
 
 def start_network(start: object, unit: Unit, width: int, sizes: tuple[int, int]) -> Network:
-    """What a solver begins with: the network of a start, as one of the unit that is fitted, with its own width.
-
-    Args:
-        start: a network, or a fit that has one.
-        unit: the unit that is fitted.
-        width: the most neurons that the start may have.
-        sizes: the numbers of inputs and outputs of the problem.
-
-    Returns:
-        The network, with no more neurons than it had.
-    """
+    """What a solver begins with: the network of a start, as one of the unit that is fitted, with its own width."""
     network = getattr(start, "network", start)
     if not isinstance(network, Network):
         raise GatelabError(f"start is {type(start).__name__}; give a network of a unit, or a fit that has one")

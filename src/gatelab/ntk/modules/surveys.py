@@ -198,16 +198,7 @@ class Survey:
 
 @torch.enable_grad()
 def survey(samples: Samples, parameters: dict[str, nn.Parameter], trim: bool = True) -> Survey:
-    """Look at the model on three samples, repeated where there are fewer.
-
-    Args:
-        samples: all of them, and the model.
-        parameters: those that the kernel is of.
-        trim: keep few positions of a sample where only few have a gradient.
-
-    Returns:
-        What was found, which is what the plan and the passes over all samples rest on.
-    """
+    """Look at the model on three samples, repeated where there are fewer."""
     known: Known = {id(p): name for name, p in parameters.items()}
     index = torch.arange(AHEAD) % samples.n
     trial = PassAhead(samples, known, index)
