@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gatelab.errors import GatelabError
-from gatelab.theory.derivatives import PiecewiseChebyshev, derivative, interpolate
+from gatelab.theory.derivatives import PiecewiseChebyshev, interpolate
 
 
 def by_autograd(f, x, order):
@@ -41,7 +41,7 @@ def from_torch(f):
 def test_against_autograd(case, order):
     f, (a, b) = CASES[case]
     x = np.concatenate([np.linspace(a, b, 1001), np.random.default_rng(0).uniform(a, b, 1000)])
-    ours, twin = derivative(from_torch(f), (a, b), order)(x), by_autograd(f, x, order)
+    ours, twin = interpolate(from_torch(f), (a, b)).derivative(order)(x), by_autograd(f, x, order)
     # Rounding of f itself, magnified by (2/h)^4, is what remains; it weighs most where f is large and flat.
     tolerance = 1e-5 if case != "offset" else 1e-3
     assert np.abs(ours - twin).max() <= tolerance * np.abs(twin).max()
@@ -130,8 +130,8 @@ def test_halved_panels_follow_what_is_steep_and_nothing_else():
             lambda: interpolate(lambda x: np.where(x < 0.5, np.nan, x), (0, 1)),
             "not finite at 352 of 704 .* x = 7.9",
         ),
-        (lambda: derivative(np.sin, (0, 1), 10), "order is 10; give 0 to 9"),
-        (lambda: derivative(np.sin, (0, 1), -1), "order is -1"),
+        (lambda: interpolate(np.sin, (0, 1)).derivative(10), "order is 10; give 0 to 9"),
+        (lambda: interpolate(np.sin, (0, 1)).derivative(-1), "order is -1"),
         (lambda: interpolate(np.sin, (0, 1))(1.1), r"leaves the interval \[0, 1\]"),
         (lambda: interpolate(np.sin, (0, 1))(np.nan), "leaves the interval"),
         (lambda: interpolate(np.sin, (0, 1)).norm(1, 0.0), "sigma is 0"),

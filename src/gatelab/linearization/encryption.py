@@ -545,7 +545,7 @@ def encrypt_polynomial(
     *,
     poly_modulus_degree: int | None = None,
 ) -> Encrypted:
-    """p at the numbers x, under encryption, with what every part of the error is."""
+    """p at the numbers x, under encryption, with what every part of the error is; see `Linearization.encrypted`."""
     z = numbers(x)
     check_range(z, polynomial.interval)
     cost = circuit_cost(polynomial.chebyshev)

@@ -329,6 +329,8 @@ def read_plan(path: str | Path) -> EncryptedPlan:
 def assignments(curves: Sequence[Mapping[int, float]], total: int, most: int = TRIED) -> list[tuple[int, ...]]:
     """The `most` ways of least summed loss to give every layer one of its levels so that they add up to the total.
 
+    Of `curves`, the loss of each layer at each number of levels. Exact for losses that add up, the least loss first.
+
     >>> assignments([{3: 0.5, 4: 0.1}, {3: 0.2, 4: 0.15}], 7)
     [(4, 3), (3, 4)]
     """
@@ -379,7 +381,11 @@ def measure_curves(
     forms_of: Callable[[Activation, PreActivations, int], Sequence[CircuitForm]] | None = None,
     progress: Listener | None = None,
 ) -> Curves:
-    """Calibrate on a part of the rows, make every form, and measure each layer's curve on another part."""
+    """Calibrate on a part of the rows of token ids, make every form, and measure each layer's curve on another part.
+
+    `margin` is of the calibrated range, in half-widths; `most` the most levels of a layer; `forms_of` gives the forms
+    of an activation, its data and a number of levels, by default all `candidates`. The model stays as it was.
+    """
     rows = [torch.as_tensor(row).long().cpu() for row in rows]
     if len(rows) < LEAST_ROWS:
         raise GatelabError(f"the text has {counted(len(rows), 'row')}; give {LEAST_ROWS} or more, to part it in three")

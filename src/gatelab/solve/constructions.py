@@ -160,6 +160,8 @@ def _following(unit: Unit, other: Unit) -> int | None:
 def embedded(network: Network, unit: Unit, width: int) -> Network:
     """The same function as a network of a unit that contains its own, with as many neurons or more.
 
+    Those beyond the network's own are copies of the first, of weight zero.
+
     >>> small = as_unit("relu2").network(2, seed=3)
     >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
     >>> bool((embedded(small, as_unit("gqu"), 3)(x) - small(x)).abs().max() < 1e-14)

@@ -1,6 +1,6 @@
 """WHAT TO EXPECT: free-knot limits, rates and constants of constructions; pure functions, no training."""
 
-from gatelab.theory.derivatives import PiecewiseChebyshev, derivative, interpolate
+from gatelab.theory.derivatives import PiecewiseChebyshev, interpolate
 from gatelab.theory.limits import (
     constant,
     construction_constant,
@@ -18,7 +18,6 @@ __all__ = [
     "PiecewiseChebyshev",
     "constant",
     "construction_constant",
-    "derivative",
     "estimation_rmse",
     "free_knot_rmse",
     "interpolate",

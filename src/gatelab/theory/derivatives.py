@@ -102,6 +102,9 @@ class PiecewiseChebyshev:
     def derivative(self, order: int = 1) -> PiecewiseChebyshev:
         """The derivative of the given order, again piecewise; rounding may make it jump from panel to panel.
 
+        Good to about 1e-5 of its largest value up to order 4, where the panels resolve f and f is not much larger than
+        its variation; a large constant part costs digits, since rounding is relative to it.
+
         >>> cube = interpolate(lambda x: x**3, (-1, 1))
         >>> cube.derivative(2)(np.array([-1.0, 0.5])).round(6)
         array([-6.,  3.])
@@ -202,31 +205,6 @@ def interpolate(
         coefficients = np.insert(coefficients, rough + 1, halves[1], axis=1)
         edges = np.insert(edges, rough + 1, middles)
     return PiecewiseChebyshev(coefficients, edges)
-
-
-def derivative(
-    f: Callable[[Array], Any], interval: tuple[float, float], order: int, panels: int = 64, degree: int = 10
-) -> PiecewiseChebyshev:
-    """The derivative of a function on an interval, from its values alone.
-
-    Good to about 1e-5 of its largest value up to order 4, where the panels resolve f and f is not much larger
-    than its variation; a large constant part costs digits, since rounding is relative to it.
-
-    Args:
-        f: a function from an (N,) array to an (N,) array.
-        interval: (a, b), where f is defined.
-        order: of the derivative.
-        panels: how many equal panels.
-        degree: of the polynomial on each, above the order.
-
-    Returns:
-        A `PiecewiseChebyshev`.
-
-    >>> second = derivative(np.sin, (0, 3), 2)
-    >>> np.abs(second(np.array([0.5, 1.5])) + np.sin([0.5, 1.5])) < 1e-8
-    array([ True,  True])
-    """
-    return interpolate(f, interval, panels, degree).derivative(order)
 
 
 def _checked_interval(interval: tuple[float, float]) -> tuple[float, float]:
