@@ -91,10 +91,8 @@ class State:
         if self.recipe.clip is not None:
             clip_members(self.members.params.values(), self.recipe.clip)
         self.optimisers.step(rates)
-        if self.averages:
-            weight = min(1.0, 1 / (self.recipe.average * self.recipe.steps))
-            latest = [p.detach() for p in self.members.params.values()]
-            torch._foreach_lerp_(list(self.averages.values()), latest, weight)
+        for name, average in self.averages.items():
+            average.lerp_(self.members.params[name].detach(), min(1.0, 1 / (self.recipe.average * self.recipe.steps)))
         values = losses.detach().double()
         self.running += values
         self._note(~(values <= self.bound))
