@@ -48,13 +48,7 @@ class BlockTargets:
 def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
     """The last map at its best for the neurons as they are.
 
-    Args:
-        block: the block, whose last map is what the ridge pulls towards.
-        sums: the moments of its hidden values and of the targets.
-        ridge: the strength, as a share of the mean of h_i^2.
-
-    Returns:
-        D (d, n) in the precision of the block.
+    The ridge, a share of the mean of h_i^2, pulls towards the block's own; D (d, n) is in its precision.
     """
     start = block.W2.to(sums.gram)
     factor = torch.linalg.cholesky(damped(sums.gram, ridge))
@@ -65,13 +59,7 @@ def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
 def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -> tuple[Tensor, float]:
     """The last map with the ridge that does best on other rows, or as it is where none does better.
 
-    Args:
-        block: the block.
-        sums: the moments of the rows that it is fitted to.
-        held_out: those of other rows.
-
-    Returns:
-        D (d, n), and the ridge; infinity where D stays as it is.
+    The second value is the ridge, infinity where D stays as it is.
     """
     candidates = [(last_map(block, sums, ridge), ridge) for ridge in RIDGES]
     return min([*candidates, (block.W2, math.inf)], key=lambda pair: held_out.error(pair[0]))
@@ -82,16 +70,9 @@ def joint(
 ) -> Block:
     """Gates, factors and the last map together: Adam in the weights, and D at its best for the others in the end.
 
-    Args:
-        block: the block to begin with.
-        fitted: rows to fit.
-        held_out: other rows, which decide when it ends and how far D follows.
-        epochs: passes over the rows, at most.
-        rate: the change of a weight in a step, as a share of the root mean square of its matrix.
-        seed: of the order of the rows.
-
-    Returns:
-        The best block by the held-out rows; the given one where nothing was better.
+    Held-out rows decide when it ends, `epochs` at most, how far D follows, and whether the given block is better. The
+    rate is the change of a weight in a step, as a share of the root mean square of its matrix; the seed is of the order
+    of the rows.
     """
     best, least = block, held_out.error(block)
     generator = torch.Generator().manual_seed(seed)
@@ -128,15 +109,7 @@ def another_unit(block: Block, gate: Elementwise, factors: int, width: int, neur
     Gates look along the old gates and, where factors go, along sums and differences of both: a product of two lines is
     a difference of two squares, g u = ((g + u)^2 - (g - u)^2) / 4. Factors are the old ones, then constants 1.
 
-    Args:
-        block: the old block.
-        gate: the activation of the new one.
-        factors: how many factors the new one has.
-        width: how many neurons.
-        neurons: the old neurons, those that carry most first.
-
-    Returns:
-        The new block; its last map is zero and its last bias that of the old one.
+    `neurons` are the old ones, those that carry most first; the last bias is the old one's.
     """
     W, b = block.W1[neurons], block.b1[neurons]
     lines = [(U[neurons], u[neurons]) for U, u in block.factors]

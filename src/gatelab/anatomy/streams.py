@@ -63,15 +63,7 @@ class Stream:
 
     @classmethod
     def begin(cls, model: nn.Module, rows: Tensor) -> Stream:
-        """The states before the first layer.
-
-        Args:
-            model: the model, in evaluation mode.
-            rows: windows of tokens (count, length), or images.
-
-        Returns:
-            A stream at the first layer.
-        """
+        """The states before the first layer."""
         layers = layers_of(model)
         device = next(model.parameters()).device
         size = max(1, TOKENS // rows.shape[1])

@@ -42,17 +42,6 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 
     A claim at a place that its paper does not have is an error, and so is one at a place that is answered already or
     listed as not measured.
-
-    Args:
-        claims: The claims of each study, by the name of the study.
-        items: What the papers print.
-
-    Returns:
-        The answer to each item that has one.
-
-    >>> slope = Claim("slope of the mlp", "-2.13", "-1.72", "differs", "", place="figure 2, MLP against n")
-    >>> [(item.printed, answer.study) for item, answer in answers({"scaling/fig2": [slope]}).items()]
-    [('-2.13', 'scaling/fig2')]
     """
     by_place = {(item.paper, item.place): item for item in items}
     joined: dict[Item, Answer] = {}
@@ -74,15 +63,7 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str, ...]:
     """What is wrong with the answers to some items.
 
-    Args:
-        items: The items that should have an answer; those that cannot be or were not measured need none.
-        answered: The answers, as `answers` gives them.
-
-    Returns:
-        A sentence for every item without an answer, or whose claim lacks the printed number on the paper's side.
-
-    >>> faults([Item("scaling", "table 9", "a row", "0.5")], {})
-    ('scaling, table 9, a row: no claim answers it',)
+    Items that cannot be or were not measured need no answer; a claim must have the printed number on the paper's side.
     """
     sentences = []
     for item in items:

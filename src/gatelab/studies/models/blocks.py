@@ -89,17 +89,8 @@ def measure_blocks(
 ) -> list[Cell]:
     """Fit every unit at every width to the blocks of a plan.
 
-    Args:
-        model: the model.
-        text: what it reads.
-        plan: which blocks are fitted, and how.
-        tokenizer: of the model, where the text is a string or a file.
-        device: where fits are computed.
-        known: cells of the same plan that need not be computed again.
-        done: called with all cells so far after each new one.
-
-    Returns:
-        A cell for each layer, unit and width, the linear map as the unit "linear".
+    Cells that are `known` are not computed again, and `done` is called with all cells so far after each new one. The
+    linear map is the unit "linear".
     """
     cells = list(known)
     finished = {(c["layer"], c["unit"], c["plain"]) for c in cells}

@@ -54,14 +54,7 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
 
     W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output.
 
-    Args:
-        x: The samples, in rows.
-        width: The number of neurons m of a network.
-        seed: Of the draw.
-        networks: How many networks are drawn; the kernels are means over them.
-
-    Returns:
-        The kernels of ReLU and ReGLU.
+    Samples are rows of x, the width is m, and the kernels are means over the networks.
     """
     generator = np.random.default_rng([seed, width])
     (n, d), G = x.shape, x @ x.T
