@@ -196,6 +196,14 @@ def test_a_broken_record_is_named(tmp_path: Path, content: str, said: str) -> No
     assert "b.json" in str(error.value)
 
 
+@pytest.mark.parametrize("chart", ["[]", "null", "{}", '{"panels": [NaN]}'])
+def test_a_broken_chart_is_named(tmp_path: Path, chart: str) -> None:
+    path = write_records(tmp_path) / "ntk" / "fig4.chart.json"
+    path.write_text(chart)
+    with pytest.raises(GatelabError, match=r"fig4\.json is no record of this gatelab .* run gatelab reproduce again"):
+        read_records(tmp_path)
+
+
 def test_other_files_are_no_records(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b.json").write_text("[1]")

@@ -46,7 +46,10 @@ class BlockTargets:
 
 
 def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
-    """The last map at its best for the neurons as they are."""
+    """The last map at its best for the neurons as they are.
+
+    The ridge, a share of the mean of h_i^2, pulls towards the block's own; D (d, n) is in its precision.
+    """
     start = block.W2.to(sums.gram)
     factor = torch.linalg.cholesky(damped(sums.gram, ridge))
     change = torch.cholesky_solve(sums.cross - sums.gram @ start.T, factor)
@@ -54,7 +57,10 @@ def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
 
 
 def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -> tuple[Tensor, float]:
-    """The last map with the ridge that does best on other rows, or as it is where none does better."""
+    """The last map with the ridge that does best on other rows, or as it is where none does better.
+
+    The second value is the ridge, infinity where D stays as it is.
+    """
     candidates = [(last_map(block, sums, ridge), ridge) for ridge in RIDGES]
     return min([*candidates, (block.W2, math.inf)], key=lambda pair: held_out.error(pair[0]))
 
@@ -62,7 +68,12 @@ def last_map_by_held_out(block: Block, sums: HiddenSums, held_out: HiddenSums) -
 def joint(
     block: Block, fitted: BlockTargets, held_out: BlockTargets, *, epochs: int, rate: float, seed: int = 0
 ) -> Block:
-    """Gates, factors and the last map together: Adam in the weights, and D at its best for the others in the end."""
+    """Gates, factors and the last map together: Adam in the weights, and D at its best for the others in the end.
+
+    Held-out rows decide when it ends, `epochs` at most, how far D follows, and whether the given block is better. The
+    rate is the change of a weight in a step, as a share of the root mean square of its matrix; the seed is of the order
+    of the rows.
+    """
     best, least = block, held_out.error(block)
     generator = torch.Generator().manual_seed(seed)
     maps = [W.clone() for W in weights(block)]
@@ -97,6 +108,8 @@ def another_unit(block: Block, gate: Elementwise, factors: int, width: int, neur
 
     Gates look along the old gates and, where factors go, along sums and differences of both: a product of two lines is
     a difference of two squares, g u = ((g + u)^2 - (g - u)^2) / 4. Factors are the old ones, then constants 1.
+
+    `neurons` are the old ones, those that carry most first; the last bias is the old one's.
     """
     W, b = block.W1[neurons], block.b1[neurons]
     lines = [(U[neurons], u[neurons]) for U, u in block.factors]

@@ -148,7 +148,7 @@ def train_command(
     if folder is not None:
         check_folder(folder)
     names, model = reading.units(words, units)
-    unit = reading.one_unit(names, "train mixer")
+    unit = reading.one_unit(names, "train")
     if model is None:
         raise GatelabError(f"no model is given; give mixer, vit or gpt2, such as 'gatelab train mixer {unit}'")
     from gatelab.train import recipe, train

@@ -67,6 +67,14 @@ def _json(path: Path) -> Any:
         ) from error
 
 
+def _chart(path: Path) -> dict[str, Any]:
+    chart = _json(path)
+    if not isinstance(chart, dict) or not isinstance(chart.get("panels"), list):
+        raise ValueError(f"{path.name} is no chart")
+    json.dumps(chart, allow_nan=False)  # a ValueError where pages could not hold it
+    return chart
+
+
 def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
     stem = path.name.removesuffix(".json")
     drawn, picture = path.with_name(f"{stem}.chart.json"), path.with_name(f"{stem}.png")
@@ -80,7 +88,7 @@ def _record(path: Path, content: dict[str, Any]) -> StudyRecord:
             claims=tuple(_claim(claim) for claim in content["claims"]),
             notes=tuple(str(note) for note in content["notes"]),
             origin=how_made(content),
-            chart=_json(drawn) if drawn.exists() else None,
+            chart=_chart(drawn) if drawn.exists() else None,
             picture=_address(picture, small=drawn.exists()),
             tables=dict(_tables(path, stem, content)),
         )

@@ -402,7 +402,11 @@ def _refitting(
 
 
 def nested(tasks: Sequence[Task], points: Mapping[Key, Point], refit: Refit) -> dict[Key, Point]:
-    """The points of a study after no training error is larger than that of a network that the fit contains."""
+    """The points of a study after no training error is larger than that of a network that the fit contains.
+
+    `refit` fits a task again from the network of another, or gives None where that cannot be. Points that were fitted
+    again say from which network, those that still break it say whose error is less; seeds are apart.
+    """
     points, chosen = dict(points), list(dict.fromkeys(u for u, _, _ in tasks))
     widths, seeds = sorted({n for _, n, _ in tasks}), sorted({s for _, _, s in tasks})
     # Units after those that they contain: what a fit is held against is final by then.

@@ -267,7 +267,8 @@ def drawn_together(squares: Array, freedom: Array) -> Array:
 
     The logarithm of a variance of f degrees of freedom scatters by trigamma(f / 2). What the logarithms of all groups
     scatter beyond that, less twice its own standard error, is taken for real, and a group keeps its own variance in the
-    share that the real scatter has of all.
+    share that the real scatter has of all. `squares` are sums of squares about means; a group without any degree of
+    `freedom` gets the common variance.
 
     >>> drawn_together(np.array([8.0, 12.0, 10.0]), np.full(3, 10)).tolist()
     [1.0, 1.0, 1.0]

@@ -42,10 +42,6 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 
     A claim at a place that its paper does not have is an error, and so is one at a place that is answered already or
     listed as not measured.
-
-    >>> slope = Claim("slope of the mlp", "-2.13", "-1.72", "differs", "", place="figure 2, MLP against n")
-    >>> [(item.printed, answer.study) for item, answer in answers({"scaling/fig2": [slope]}).items()]
-    [('-2.13', 'scaling/fig2')]
     """
     by_place = {(item.paper, item.place): item for item in items}
     joined: dict[Item, Answer] = {}
@@ -67,8 +63,7 @@ def answers(claims: Mapping[str, Iterable[Claim]], items: Sequence[Item] = ITEMS
 def faults(items: Iterable[Item], answered: Mapping[Item, Answer]) -> tuple[str, ...]:
     """What is wrong with the answers to some items.
 
-    >>> faults([Item("scaling", "table 9", "a row", "0.5")], {})
-    ('scaling, table 9, a row: no claim answers it',)
+    Items that cannot be or were not measured need no answer; a claim must have the printed number on the paper's side.
     """
     sentences = []
     for item in items:

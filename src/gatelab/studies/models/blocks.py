@@ -87,7 +87,11 @@ def measure_blocks(
     known: Sequence[Cell] = (),
     done: Callable[[list[Cell]], object] | None = None,
 ) -> list[Cell]:
-    """Fit every unit at every width to the blocks of a plan."""
+    """Fit every unit at every width to the blocks of a plan.
+
+    Cells that are `known` are not computed again, and `done` is called with all cells so far after each new one. The
+    linear map is the unit "linear".
+    """
     cells = list(known)
     finished = {(c["layer"], c["unit"], c["plain"]) for c in cells}
     wanted = [(layer, "linear", 0) for layer in plan.layers]

@@ -53,6 +53,8 @@ def drawn_kernels(x: Array, width: int, seed: int, *, networks: int = 1) -> tupl
     """The kernels of a ReLU and a ReGLU network with the same gates: gradients multiplied out, no expectation.
 
     W, P ~ N(0, 1/d), V ~ N(0, 1/m), no biases, one output.
+
+    Samples are rows of x, the width is m, and the kernels are means over the networks.
     """
     generator = np.random.default_rng([seed, width])
     (n, d), G = x.shape, x @ x.T

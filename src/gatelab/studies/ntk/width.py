@@ -110,10 +110,7 @@ def eq8_law(cosine: Array, share: float) -> Array:
 def power_and_coefficient(shares: Array, errors: Array) -> tuple[Interval, Interval]:
     """p and c of errors c x^p / (1 + 2 x)^b, fitted seed by seed, with t-intervals over the seeds.
 
-    >>> x = np.array([0.01, 0.02, 0.05, 0.1])
-    >>> p, c = power_and_coefficient(x, np.stack([3 * x**2 / (1 + 2 * x), 3 * x**2], axis=1))
-    >>> round(p.value, 6), round(c.value, 6)
-    (2.0, 3.0)
+    Shares are x = d/m, errors (shares, seeds) are positive, and the coefficient is a geometric mean.
     """
     design = np.stack([np.ones(len(shares)), np.log(shares), np.log1p(2 * shares)], axis=1)
     logs = np.linalg.lstsq(design, np.log(errors), rcond=None)[0]
