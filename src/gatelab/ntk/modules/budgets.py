@@ -116,7 +116,7 @@ def bytes_of(budget: int | float | str | None, device: torch.device, beside: int
 
 
 def make_plan(survey: Survey, sizes: dict[str, int], budget: Budget, batch: int | None = None) -> PassPlan:
-    """Groups, batch and workspace for parameters of these `sizes`, in numbers; `batch` is chosen where none is given."""
+    """Groups, batch and workspace for parameters of these `sizes`, in numbers; `batch` is chosen if None."""
     n, item, each = budget.n, budget.item, survey.pass_bytes
     least = max(AHEAD * each + 2 * sum(sizes.values()) * item, (batch or 1) * each)
     if least > budget.total:
