@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from os import PathLike
+from os.path import realpath
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,16 +40,20 @@ def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None])
     ...     write_whole(Path(folder) / "new" / "a.txt", "all of it").read_text()
     'all of it'
     """
-    target = Path(path)
+    target = as_path(path, "give a path to write to")
+    # What a link points to is written, and the link stays; a device would be replaced by a file.
+    place = Path(realpath(target))
+    if place.exists() and not place.is_file():
+        raise GatelabError(f"{target} is a folder or a device and no file; give the path of a file to write")
     # In the same folder, since a move between file systems is a copy and could be seen half done.
-    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    part = place.with_name(f".{place.name}.{uuid4().hex}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         if callable(content):
             content(part)
         else:
             part.write_bytes(content if isinstance(content, bytes) else content.encode())
-        part.replace(target)
+        part.replace(place)
     except OSError as error:
         raise GatelabError(
             f"{target} cannot be written ({error.strerror or error}); give a path in a folder that you may write to"

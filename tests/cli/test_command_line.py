@@ -510,6 +510,19 @@ def test_write_whole_keeps_the_old_file_when_it_fails(here: Path, monkeypatch: p
     assert (here / "a").read_bytes() == b"old" and names(here) == ["a"]
 
 
+def test_write_whole_keeps_links_and_replaces_no_device(here: Path) -> None:
+    (here / "link").symlink_to("file")
+    write_whole(here / "link", b"new")
+    assert (here / "link").is_symlink() and (here / "file").read_bytes() == b"new"
+    os.mkfifo(here / "pipe")
+    for path in (here / "pipe", here, "."):
+        with pytest.raises(GatelabError, match="folder or a device"):
+            write_whole(path, b"new")
+    assert (here / "pipe").is_fifo()
+    with pytest.raises(GatelabError, match="None is no path"):
+        write_whole(None, b"new")  # type: ignore[arg-type]
+
+
 # Ends from outside
 
 
