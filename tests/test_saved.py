@@ -328,6 +328,29 @@ def test_estimators_read_the_tables_that_they_were_fitted_to(ending: str, monkey
     )
 
 
+@pytest.mark.parametrize(
+    ("cells", "options"),
+    [
+        (("TRUE", "FALSE"), {}),
+        (("true", "false"), {}),
+        ((" u", " v"), {}),
+        (("NA", "DE"), {}),
+        (("NA", "DE"), {"keep_default_na": False}),
+        (("#N/A", "DE"), {"keep_default_na": False}),
+    ],
+)
+def test_levels_in_a_file_are_those_that_pandas_read_from_it(cells: tuple[str, str], options: dict, here: Path) -> None:
+    """Rows were predicted as of no known level, without a word."""
+    x = np.random.default_rng(0).uniform(-1, 1, 60)
+    rows = [f"{v!r},{cells[k % 2]}" for k, v in enumerate(x.tolist())]
+    (here / "rows.csv").write_text("\n".join(["x,kind", *rows]) + "\n")
+    frame = pd.read_csv("rows.csv", **options)
+    model = gl.GatedRegressor(width=1, ridge=1e-4, random_state=0).fit(frame, x + np.arange(60) % 2)
+    model.save("model")
+    assert run("model", "--data", "rows.csv", "--out", "out.csv").exit_code == 0
+    assert np.allclose(pd.read_csv("out.csv")["predicted"], model.predict(frame), rtol=0, atol=1e-12)
+
+
 def test_a_gap_in_an_array_is_one_for_an_estimator(fit: gl.Fit) -> None:
     gaps = np.where(np.arange(180).reshape(90, 2) % 7 == 0, np.nan, X)
     model = gl.GatedRegressor("glu", width=1, ridge=0.1, starts=1, rounds=0, random_state=0).fit(gaps, Y)

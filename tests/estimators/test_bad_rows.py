@@ -145,9 +145,12 @@ def test_parameters_are_checked_when_fitted(options: dict, sentence: str) -> Non
         (np.zeros(150), "every sample_weight is zero"),
         (-np.ones(150), "negative"),
         (np.ones(3), "one number for each of the 150 rows"),
+        (-1.0, "negative"),
+        (np.inf, "sample_weight contains infinity"),
+        (np.nan, "sample_weight contains NaN"),
     ],
 )
-def test_weights_are_checked(weight: np.ndarray, sentence: str) -> None:
+def test_weights_are_checked(weight: np.ndarray | float, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quick().fit(*smooth(), sample_weight=weight)
 
@@ -205,6 +208,35 @@ def test_a_row_far_outside_the_data_is_held_near_the_targets() -> None:
     assert np.allclose(
         model.predict(x), model.frame_.y_unit * (model.frame_.y_mean + model.frame_.y_scale * free)[:, 0]
     )
+
+
+@pytest.mark.parametrize(
+    ("targets", "sentence"),
+    [
+        ([None] * 150, "y contains NaN"),
+        ([1.0, None] * 75, "y contains NaN"),
+        (np.arange(150).astype("datetime64[D]"), "y holds datetime64"),
+        (np.arange(150).astype("timedelta64[h]"), "y holds timedelta64"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused(targets, sentence: str) -> None:
+    """A list with None was fitted, to predict NaN everywhere; dates were predicted as their counts of nanoseconds."""
+    with pytest.raises(ValueError, match=sentence):
+        quick().fit(smooth()[0], targets)
+
+
+def test_targets_that_hardly_differ_are_said_to_be_constant() -> None:
+    x, y = smooth()
+    with pytest.warns(UserWarning, match="hardly more than its rounding"):
+        quick().fit(x, y + 1e15)
+
+
+def test_weights_of_whole_numbers_are_as_many_rows_to_the_last_bit() -> None:
+    """Divided by the greatest of them, 3, weights were rounded."""
+    x, y = smooth()
+    weight = np.random.default_rng(1).integers(0, 4, len(y))
+    repeated = quick().fit(np.repeat(x, weight, axis=0), np.repeat(y, weight))
+    assert np.array_equal(quick().fit(x, y, sample_weight=weight).predict(x), repeated.predict(x))
 
 
 def test_masked_values_are_refused() -> None:

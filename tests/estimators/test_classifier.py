@@ -278,6 +278,8 @@ def test_what_a_file_cannot_hold_is_refused(tmp_path) -> None:
     odd[:] = [("a",) if v else ("b",) for v in y]
     with pytest.raises(GatelabError, match="give text, whole numbers, numbers or truth values"):
         gl.estimators.classifier.plain_classes(odd)
+    with pytest.raises(GatelabError, match="the classes are datetime64 values"):  # which were saved as nanoseconds
+        gl.estimators.classifier.plain_classes(np.array(["2024-01-01"], dtype="datetime64[ns]"))
     path = gl.fit("glu", "x2", 2).save(tmp_path / "fit")
     with pytest.raises(GatelabError, match="holds Fit, no GatedClassifier"):
         GatedClassifier.load(path)

@@ -546,3 +546,25 @@ def test_positions_are_those_of_a_dictionary():
     texts = np.array([f"level {k}" for k in generator.integers(0, 120, 500)], dtype=object)
     slow = {level: i for i, level in enumerate(levels)}
     assert positions(texts, levels).tolist() == [slow.get(text, len(levels)) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("texts", "levels", "expected"),
+    [
+        (["TRUE", "false", "1", "0.0", "2"], ("False", "True"), [1, 0, 1, 0, 2]),
+        (["a", " a ", "b"], (" a", " b"), [0, 0, 1]),
+        (["NA", "", "#N/A", "DE"], ("\0missing", "DE"), [0, 0, 0, 1]),
+        (["NA", "", "DE"], ("DE", "NA"), [1, 2, 0]),
+        (["1234", "01234"], ("01234",), [1, 0]),
+    ],
+)
+def test_levels_are_found_however_a_file_writes_them(texts, levels, expected):
+    """Such rows were predicted as rows of no known level, without a word."""
+    assert positions(np.array(texts, dtype=object), levels).tolist() == expected
+
+
+def test_columns_of_numbers_have_their_names_in_sentences():
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+    model = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(pd.DataFrame(x, columns=["size", "age"]), x[:, 0])
+    with pytest.raises(GatelabError, match="column 'age' was numbers"):
+        model.predict(pd.DataFrame({"size": [1.0], "age": ["old"]}))

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from gatelab import GatedRegressor, GatelabError, scaling_curve
+from gatelab import GatedClassifier, GatedRegressor, GatelabError, scaling_curve
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 QUICK = GatedRegressor("mlp", ridge=0.0, starts=2, rounds=1, steps=40, random_state=0)
@@ -59,6 +59,24 @@ def test_parameters_are_those_of_the_network(line) -> None:
     assert scaling_curve(glu, pa.Table.from_pandas(table), y, [2], cv=2).parameters == (19,)
 
 
-def test_no_widths_are_refused(line) -> None:
-    with pytest.raises(GatelabError, match="widths is empty"):
-        scaling_curve(QUICK, *line, [])
+@pytest.mark.parametrize(
+    "shape", [lambda y: y[:, None], lambda y: pd.DataFrame({"y": y}), lambda y: pd.Series(y.astype(str))]
+)
+def test_targets_in_a_column_have_the_errors_of_targets_in_a_row(line, shape) -> None:
+    """Each prediction was compared with every target: 1.2 where 0.2 is right."""
+    x, y = line
+    flat = scaling_curve(QUICK, x, y, [1], cv=2)
+    assert np.array_equal(scaling_curve(QUICK, x, shape(y), [1], cv=2).test_rmse, flat.test_rmse)
+
+
+def test_what_cannot_be_used_is_refused(line) -> None:
+    x, y = line
+    for widths in ([], 3, None):
+        with pytest.raises(GatelabError, match="widths is"):
+            scaling_curve(QUICK, x, y, widths)  # type: ignore[arg-type]
+    with pytest.raises(GatelabError, match="y has 200 masked values"):
+        scaling_curve(QUICK, x, np.ma.masked_array(y, mask=np.arange(400) % 2), [1])
+    with pytest.raises(GatelabError, match="estimator is a GatedClassifier"):
+        scaling_curve(GatedClassifier(), x, y, [1])  # type: ignore[arg-type]
+    with pytest.raises(GatelabError, match="cv has no splits"):
+        scaling_curve(QUICK, x, y, [1], cv=[])

@@ -273,12 +273,8 @@ class Problem:
             path: the file.
             target: columns by name or by number, counted from 0; the last one unless given.
             inputs: columns likewise; all others unless given.
-            test_fraction: as in `from_arrays`.
-            seed: likewise.
+            test_fraction, seed, interval, standardise, protocol: as in `from_arrays`.
             name: what tables and files call it; that of the file unless given.
-            interval: as in `from_arrays`.
-            standardise: likewise.
-            protocol: likewise.
 
         Returns:
             A `Problem`.
@@ -365,8 +361,7 @@ class Problem:
             noise: the standard deviation of Gaussian noise on the training targets.
             seed: of every draw.
             name: what tables and files call it; the function's own unless given.
-            standardise: as in `from_arrays`.
-            protocol: likewise.
+            standardise, protocol: as in `from_arrays`.
 
         Returns:
             A `Problem`.

@@ -42,14 +42,7 @@ Parts = Iterator[tuple[Any, float]]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Inputs and targets of a file.
-
-    Attributes:
-        x: the inputs, (N, d_in).
-        y: the targets, (N, d_out).
-        columns: the names of the inputs, none where the file has none.
-        targets: the names of the targets, likewise.
-    """
+    """Inputs (N, d_in) and targets (N, d_out) of a file, and their names, none where the file has none."""
 
     x: Array
     y: Array
@@ -95,8 +88,8 @@ def label_of(names: Sequence[str], i: int) -> str:
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
     """The columns of a file as inputs and targets.
 
-    Columns are given by name or by number, counted from 0, one or several; the target is the last column, or what the
-    file calls y, and the inputs are all others, unless given. A column that labels the rows, such as the
+    Columns are given by name or by number, counted from 0, one or several; the target is the last column, or the y of
+    an .npz file, and the inputs are all others, unless given. A column that labels the rows, such as the
     index that a data frame writes along, is no input unless it is given; a warning says so.
 
     >>> import tempfile
@@ -270,7 +263,7 @@ class TextTable:
             return are_row_labels([row[i] for _, row in rows if len(row) == len(self.first)])
 
     def parts(self, wanted: Sequence[int], tabular: bool = False) -> Parts:
-        """All rows of these columns as numbers, part by part; or as text, None in the gaps."""
+        """All rows of these columns as numbers, part by part; or as text."""
         size, last, kind = self.path.stat().st_size, 0, np.float64
         values: Any = array("d")
         if tabular:
@@ -285,10 +278,7 @@ class TextTable:
                         f"{self.path} line {last} has {len(row)} column{'s' * (len(row) != 1)}; line {self.line} has"
                         f" {len(self.first)}: give every line as many"
                     )
-                if tabular:
-                    values += [None if _GAP.fullmatch(row[k].strip()) else row[k] for k in wanted]
-                else:
-                    values.extend(self.number(row[k], last, k) for k in wanted)
+                values.extend(row[k] if tabular else self.number(row[k], last, k) for k in wanted)
                 if len(values) >= PART:
                     yield np.asarray(values, dtype=kind).reshape(-1, len(wanted)), raw.tell() / size
                     values = values[:0]
@@ -312,7 +302,7 @@ class TextTable:
             raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
         if math.isinf(value):
             raise GatelabError(f"{where}: the value in {label} is infinite ({cell!r}); {WAY_OUT}")
-        comma = " with a decimal point," * bool(re.fullmatch(r"[-+]?[0-9]+,[0-9]+", cell))
+        comma = " with a decimal point and without separators," * bool(re.fullmatch(r"[-+]?[0-9]+[,.][0-9.,]+", cell))
         raise GatelabError(f"{where}: {cell!r} in {label} is not a number; write numbers{comma} or {WAY_OUT}")
 
 
@@ -350,6 +340,11 @@ def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
     if named or counted or (years and beyond.any()):
         warn_of_columns(f"{line} data; if these are names of columns, write them as c0,c1,...")
     return False
+
+
+def is_gap(cell: str) -> bool:
+    """Whether a cell stands for a missing value, for us or for pandas."""
+    return cell.strip().lower() in MISSING or bool(_GAP.fullmatch(cell.strip()))
 
 
 def is_number(cell: str) -> bool:

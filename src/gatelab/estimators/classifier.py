@@ -171,7 +171,7 @@ class GatedClassifier(ClassifierMixin, BaseEstimator):
             )
         target = np.eye(len(classes))[index]
         seed = seed_of(self.random_state)
-        model.columns_, rows = encoded_rows(table, target, weight, seed)
+        model.columns_, rows = encoded_rows(model, table, target, weight, seed)
         model.frame_ = Frame.of(rows)
         standard = TableRows(model.frame_.inputs(rows.x), rows.y, rows.weight)
         terms = Election(
@@ -271,11 +271,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sam
     """
     if class_weight is None:
         return np.ones(len(index))
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise GatelabError(
-                f"class_weight is {class_weight!r}; give 'balanced', a dict of classes and weights, or None"
-            )
+    if isinstance(class_weight, str) and class_weight == "balanced":
         rows = np.bincount(index, row_weights(sample_weight, len(index)), minlength=len(classes))
         balanced = rows.sum() / (np.count_nonzero(rows) * np.where(rows > 0, rows, 1.0))
         return balanced[index]
@@ -295,9 +291,9 @@ def class_weights(class_weight: Any, classes: np.ndarray, index: np.ndarray, sam
 def plain_classes(classes: np.ndarray) -> list[str | int | float | bool]:
     """Class labels as JSON has them; others are refused."""
     labels = classes.tolist()
-    if not all(isinstance(label, str | int | float | bool) for label in labels):
+    if classes.dtype.kind in "Mm" or not all(isinstance(label, str | int | float | bool) for label in labels):
         raise GatelabError(
-            f"the classes are {type(labels[0]).__name__} values, which a file of plain values cannot hold; give text, "
+            f"the classes are {type(classes[0]).__name__} values, which a file of plain values cannot hold; give text, "
             "whole numbers, numbers or truth values as classes"
         )
     return labels
@@ -308,7 +304,8 @@ def write_classifier(model: GatedClassifier, path: str | Path) -> Path:
     facts = plain_facts(model, _PLAIN)
     parameters = facts["parameters"]
     if isinstance(parameters["class_weight"], Mapping):
-        parameters["class_weight"] = [[_plain(k), float(v)] for k, v in parameters["class_weight"].items()]
+        weights = parameters["class_weight"].items()
+        parameters["class_weight"] = [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in weights]
     networks, trees = model.committee_.networks, model.committee_.trees
     facts |= {
         "format": _FORMAT,
@@ -392,9 +389,3 @@ def _restored_trees(facts: dict[str, Any], arrays: dict[str, np.ndarray], number
     if kind not in KINDS or len(share) != len(trees) or shapes != [(count, outputs) for count in nodes]:
         raise ValueError(f"trees are {kind!r} with {len(share)} shares and tables of the shapes {shapes}")
     return MemberTrees(kind, trees, share)
-
-
-def _plain(label: Any) -> Any:
-    if isinstance(label, np.generic):
-        return label.item()
-    return label

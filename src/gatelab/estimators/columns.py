@@ -44,8 +44,7 @@ from sklearn.utils.validation import validate_data
 
 from gatelab.arrays import Array
 from gatelab.data.checks import without_row_labels
-from gatelab.data.tables import MISSING as GAPS
-from gatelab.data.tables import is_number
+from gatelab.data.tables import is_gap, is_number
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 
@@ -66,13 +65,9 @@ _CODE, _DURATION = re.compile(r"\s*[-+]?0[0-9]+\s*"), re.compile(r"\s*[-+]?([0-9
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """What levels add with a number: slope (number - centre), in each level its own.
+    """What levels add with a number, a column of the table: slope (number - centre), in each level its own.
 
-    Attributes:
-        number: which column of the table it is.
-        centres: its mean in each level, and last zero for a level that is not known.
-        slopes: of each level, an entry an output, and last zeros.
-        drawn: how many rows of a slope zero counts for beside them.
+    The last centre and slopes are zeros, of a level that is not known; zero counts for `drawn` rows beside a slope's.
     """
 
     number: int
@@ -402,7 +397,8 @@ def warn_of_levels(columns: TableColumns) -> None:
     for column in columns.columns:
         if column.single:
             message = f"column {column.name!r}: {column.single} values are there once, as in an id or a free text, and "
-            message += f"are left out: they tell nothing of other rows; {counted(len(column.levels), 'level')} are used"
+            message += f"are left out: they tell nothing of other rows ({counted(len(column.levels), 'level')} left); "
+            message += "if they are numbers or dates, convert them: pandas.to_numeric, pandas.to_datetime"
             warnings.warn(message, UserWarning, stacklevel=4)
 
 
@@ -449,15 +445,9 @@ def neighbours_alike(numbers: Array, left: Array, weight: Array) -> float:
 class LevelTerm:
     """What levels add to rows: a coefficient of each level times a factor of the row, which is one for means.
 
-    Attributes:
-        column: which column of the table the levels are.
-        levels: how many there are.
-        index: the number of each row's level; one beyond the last where it is not known.
-        factor: of the rows; for slopes a number less its mean in the level, in units of its deviation there.
-        number: for slopes, which column of the table the number is.
-        centres: for slopes, the mean of the number in each level, and last zero.
-        unit: for slopes, the deviation of the number from these.
-        drawn: how many rows zero counts for; 0 where the spread of levels is to say it.
+    The levels are those of a `column` of the table, `index` has that of each row, one beyond the last where it is not
+    known, and zero counts for `drawn` rows, 0 where the spread of levels is to say it. For slopes the factor is the
+    column `number` less its mean in the level, of which `centres` are (last zero), in units of its deviation, `unit`.
     """
 
     column: int
@@ -488,15 +478,9 @@ class LevelTerm:
 class LevelSpread:
     """How the coefficients of levels differ, beside how rows do.
 
-    Attributes:
-        rows: of each level, as far as they tell its coefficient: the sums of their factors' squares.
-        sums: of factor times value in each level, (levels, outputs).
-        within: the variance of rows about their level.
-        square: the weighted sum of squares of the levels' coefficients, about a common one for slopes.
-        free: how many levels tell a coefficient, less one.
-        left: how many rows there are beyond what levels were fitted to.
-        total: how many rows there are.
-        given: how many rows zero counts for, if that was given; else 0.
+    `rows` and `sums` are those of squared factors and of factor times value in each level, `within` the variance of
+    rows about their level, `square` the weighted sum of squares of coefficients (of slopes about a common one), `free`
+    and `left` the degrees of freedom of levels and rows, `given` how many rows zero counts for, 0 if that is open.
     """
 
     rows: Array
@@ -651,7 +635,7 @@ def cells_of(values: Any) -> list[Any]:
     """The values of a column, None where one is missing, periods as the time at which they begin."""
     plain = pd.Series(values)
     cells = plain.astype(object).where(plain.notna(), None)
-    gaps = [cell is None or (isinstance(cell, str) and cell.strip().lower() in GAPS) for cell in cells]
+    gaps = [cell is None or (isinstance(cell, str) and is_gap(cell)) for cell in cells]
     return [None if gap else getattr(cell, "start_time", cell) for cell, gap in zip(cells, gaps, strict=True)]
 
 
@@ -734,13 +718,27 @@ def level_text(value: Any) -> str:
 def positions(texts: NDArray[np.object_], levels: tuple[str, ...]) -> NDArray[np.intp]:
     """The number of each value's level; one beyond the last where it is none of them.
 
-    >>> positions(np.array(["2.0", "b", "c"], dtype=object), ("2", "b")).tolist()
-    [0, 1, 2]
+    >>> positions(np.array(["2.0", "b", "c", "TRUE"], dtype=object), ("2", " b", "True")).tolist()
+    [0, 1, 3, 2]
     """
     known = pd.Index(levels, dtype=object)
     index = known.get_indexer(pd.Index(texts, dtype=object))
     unknown = np.flatnonzero(index < 0)
-    if len(unknown):  # a file has "2.0" for 2 where its column has a gap
-        numbers = [level_text(float(text)) if is_numeric(text) else text for text in texts[unknown]]
-        index[unknown] = known.get_indexer(pd.Index(numbers, dtype=object))
+    if len(unknown):
+        places = {spelled(level): i for i, level in enumerate(levels)}
+        places = {"1": places.get("true", -1), "0": places.get("false", -1)} | places
+        index[unknown] = [places.get(as_in_files(text), -1) for text in texts[unknown]]
     return np.where(index < 0, len(levels), index).astype(np.intp)
+
+
+def spelled(text: str) -> str:
+    """A level without what files differ in: spaces around it, and True as TRUE or true."""
+    text = text.strip()
+    return text.lower() if text.lower() in ("true", "false") else text
+
+
+def as_in_files(text: str) -> str:
+    """The level that a file may mean by a text: 2 by 2.0, beside gaps, and nothing by NA."""
+    if is_numeric(text):
+        return level_text(float(text))
+    return MISSING if is_gap(text) else spelled(text)

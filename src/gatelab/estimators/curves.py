@@ -12,14 +12,14 @@ import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import indexable
 
 from gatelab.arrays import Array
+from gatelab.data.checks import refuse_masked
 from gatelab.display import counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.estimators.columns import as_frame, rows_of
-from gatelab.estimators.regressor import GatedRegressor
-from gatelab.feedforward.definition import check_width
+from gatelab.estimators.regressor import GatedRegressor, targets_of
+from gatelab.feedforward.specification import check_widths
 from gatelab.scaling_laws import Slope, slope
 
 if TYPE_CHECKING:
@@ -105,12 +105,17 @@ def scaling_curve(
     >>> curve.table()[["width", "parameters"]].to_numpy().tolist(), curve.slope.value < -1
     ([[1, 6], [2, 11], [4, 21]], True)
     """
-    sizes = sorted({check_width(w) for w in widths})
-    if not sizes:
-        raise GatelabError("widths is empty; give one or more numbers of neurons, for example (2, 4, 8, 16)")
-    X, y = indexable(as_frame(X), y)
+    if not isinstance(estimator, GatedRegressor):
+        raise GatelabError(f"estimator is a {type(estimator).__name__}; give a GatedRegressor, whose width is set")
+    sizes = sorted(set(check_widths(widths)))
+    refuse_masked(X, "X")
+    refuse_masked(y, "y")
+    X = as_frame(X)
+    y = targets_of(y, X)
     splitter: Any = check_cv(cv, y, classifier=False)
     splits = list(splitter.split(X, y))
+    if not splits:
+        raise GatelabError("cv has no splits; give a number of folds, 2 or more, a splitter or pairs of rows")
     jobs = [(w, train, test) for w in sizes for train, test in splits]
     outcomes = Parallel(n_jobs=n_jobs)(delayed(fit_fold)(estimator, X, y, w, train, test) for w, train, test in jobs)
     train_rmse, test_rmse, counts, names = (list(column) for column in zip(*outcomes, strict=True))
@@ -125,16 +130,16 @@ def scaling_curve(
 
 
 def fit_fold(
-    estimator: GatedRegressor, X: Any, y: Any, width: int, train: Any, test: Any
+    estimator: GatedRegressor, X: Any, y: Array, width: int, train: Any, test: Any
 ) -> tuple[float, float, int, str]:
     """A clone of that width, fitted to the rows `train`: its RMSE on them and on `test`, its parameters, its unit."""
 
     def error(rows: Any) -> float:
-        return float(np.sqrt(np.mean(np.square(model.predict(rows_of(X, rows)) - np.asarray(rows_of(y, rows))))))
+        return float(np.sqrt(np.mean(np.square(model.predict(rows_of(X, rows)) - y[rows]))))
 
     model: Any = clone(estimator)
     model.set_params(width=width)
-    model.fit(rows_of(X, train), rows_of(y, train))
+    model.fit(rows_of(X, train), y[train])
     outputs = len(model.frame_.y_mean)
     count = model.network_.unit.parameter_count(width, model.frame_.directions, outputs)
     return error(train), error(test), count, model.unit_

@@ -89,8 +89,8 @@ def distinct(x: Array, y: Array, weight: Array) -> TableRows:
     weighty = weight > 0
     both = np.concatenate([x, y], axis=1)[weighty] + 0.0  # -0.0 and 0.0 are the same number in different bits
     rows, first = np.unique(both, axis=0, return_inverse=True)
-    # The greatest weight is one before anything is added up: huge weights have no sum.
-    total = np.bincount(first.ravel(), weight[weighty] / weight.max())
+    # By a power of two, which rounds nothing, before anything is added up: huge weights have no sum.
+    total = np.bincount(first.ravel(), np.ldexp(weight[weighty], -np.frexp(weight.max())[1]))
     return TableRows(rows[:, : x.shape[1]], rows[:, x.shape[1] :], total / total.mean())
 
 
@@ -377,12 +377,14 @@ def checked_terms(model: Any, unit: Any) -> NetworkTerms:
     return NetworkTerms(units, width, ridge)
 
 
-def encoded_rows(table: Any, y: Array, weight: Array, seed: int) -> tuple[TableColumns, TableRows]:
+def encoded_rows(model: Any, table: Any, y: Array, weight: Array, seed: int) -> tuple[TableColumns, TableRows]:
     """How the columns of a table become numbers, and its distinct rows as numbers, those without weight left out."""
     weighty = np.flatnonzero(weight)
     if 0 < len(weighty) < len(weight):
         table, y, weight = rows_of(table, weighty), y[weighty], weight[weighty]
     columns = TableColumns.of(table, y, weight)
+    names = getattr(model, "feature_names_in_", [column.name for column in columns.columns])
+    columns = TableColumns(tuple(replace(c, name=name) for c, name in zip(columns.columns, names, strict=True)))
     warn_of_levels(columns)
     if not columns.averaged:
         return columns, distinct(columns.encode(table), y, weight)
@@ -413,7 +415,7 @@ def row_weights(sample_weight: Any, n: int) -> Array:
     if sample_weight is None:
         return np.ones(n)
     if isinstance(sample_weight, Real):
-        return np.full(n, float(sample_weight))
+        sample_weight = np.full(n, float(sample_weight))
     weight: np.ndarray = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
     if weight.shape != (n,):
         raise GatelabError(f"sample_weight has the shape {weight.shape}; give one number for each of the {n} rows")

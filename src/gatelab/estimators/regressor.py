@@ -181,11 +181,11 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         # All is written into a copy and taken over at the end.
         model = copy(self)
         table = read_table(model, X, reset=True)
-        y = _targets(y, table)
+        y = targets_of(y, table)
         weight = row_weights(sample_weight, len(y))
         seed = seed_of(self.random_state)
         model._vector = y.ndim == 2
-        model.columns_, rows = encoded_rows(table, y.reshape(len(y), -1), weight, seed)
+        model.columns_, rows = encoded_rows(model, table, y.reshape(len(y), -1), weight, seed)
         # More parameters than values are allowed, since a ridge can hold them; more neurons than values never help.
         if width is not None and width > rows.y.size:
             raise GatelabError(
@@ -200,6 +200,11 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         choice = Choice(Candidate(units[0], width or 1, ridge or 0.0))
         if model.frame_.directions == 0 or not model.frame_.y_scale.any():
             # Neither inputs that differ nor targets that differ: the mean is all there is to learn.
+            if not model.frame_.y_scale.any() and (span := np.ptp(y, axis=0).max()):
+                message = (
+                    f"y differs by {span:.3g}, hardly more than its rounding; subtract its mean, which is predicted"
+                )
+                warnings.warn(message, UserWarning, stacklevel=2)
             network = Network(units[0], choice.candidate.width, standard.x.shape[1], standard.y.shape[1])
             solution = Solution(network, Status.CONVERGED, (_error(network, standard),))
             model.deviation_ = np.stack([model.frame_.y_scale > 0, np.ones(standard.y.shape[1])]).astype(np.float64)
@@ -358,15 +363,18 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
             self.frame_ = self.frame_.smeared(y - mean)
 
 
-def _targets(y: Any, table: Any) -> Array:
+def targets_of(y: Any, table: Any) -> Array:
     """The targets as numbers, one row for each of the table."""
     if y is None:
         raise GatelabError("requires y to be passed, but the target y is None; give the targets")
     values = check_array(y, ensure_2d=False, allow_nd=False, dtype="numeric", input_name="y")
+    if values.dtype.kind in "Mm":
+        raise GatelabError(f"y holds {values.dtype}; give numbers, such as (y - start) / pandas.Timedelta(days=1)")
+    values = check_array(values, ensure_2d=False, dtype="float64", input_name="y")  # None is NaN from here on
     if values.ndim == 2 and values.shape[1] == 1:
-        values = column_or_1d(y, warn=True)
+        values = column_or_1d(values, warn=True)
     check_consistent_length(table, values)
-    return np.asarray(values, dtype=np.float64)
+    return values
 
 
 def _error(network: torch.nn.Module, rows: TableRows) -> float:
