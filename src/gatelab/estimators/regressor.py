@@ -200,7 +200,7 @@ class GatedRegressor(RegressorMixin, BaseEstimator):
         choice = Choice(Candidate(units[0], width or 1, ridge or 0.0))
         if model.frame_.directions == 0 or not model.frame_.y_scale.any():
             # Neither inputs that differ nor targets that differ: the mean is all there is to learn.
-            if not model.frame_.y_scale.any() and (span := np.ptp(y, axis=0).max()):
+            if not model.frame_.y_scale.any() and (span := np.ptp(y, axis=0).max()) > 1e-15 * np.abs(y).max():
                 message = (
                     f"y differs by {span:.3g}, hardly more than its rounding; subtract its mean, which is predicted"
                 )
