@@ -154,6 +154,8 @@ def test_a_kink_and_a_steep_end_leave_the_limit_as_it_is(m, unit):
 def test_a_function_whose_values_do_not_determine_its_limit_is_refused(f):
     with pytest.raises(gl.GatelabError, match="do not determine its derivative 4"):
         gl.limit("gqu", gl.Problem.from_function(f, interval=(-1, 1)), 10)
+    study = gl.scaling("gqu", gl.Problem.from_function(f, interval=(-1, 1), n=50), [2], jobs=1, solver="frozen")
+    assert np.isnan(study.points[0].limit)
 
 
 def test_a_slope_needs_two_sizes():

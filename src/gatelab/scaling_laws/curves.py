@@ -453,12 +453,8 @@ def fit_here(
 
 
 def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
-    """The limit at each width; NaN where there is none: smooth gates, several inputs, data that do not determine it."""
-    if unit.order is None or problem.interval is None or problem.d_out != 1:
-        return dict.fromkeys(widths, np.nan)
+    """The limit at each width; NaN where there is none: smooth gates, several inputs, what does not determine it."""
     try:
         return dict(zip(widths, map(float, limit(unit, problem, np.array(widths))), strict=True))
     except GatelabError:
-        if problem.f is not None:
-            raise
         return dict.fromkeys(widths, np.nan)

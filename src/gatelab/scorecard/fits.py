@@ -21,7 +21,8 @@ from gatelab.display import Listener, counted, one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
-from gatelab.scaling_laws import Point, Scaling, limit
+from gatelab.scaling_laws import Point, Scaling
+from gatelab.scaling_laws.curves import limits_of
 from gatelab.solve import Fit, fit, fit_many
 from gatelab.solve.fits import check_fit
 
@@ -243,11 +244,3 @@ def study(units: Sequence[AnyUnit], problem: Problem, fits: Sequence[Fit]) -> Sc
         numbers = (f.unit, f.width, f.parameters, f.seed, f.train_rmse, f.test_rmse, bound, ratio)
         points.append(Point(*numbers, flag, str(f.status), f.seconds))
     return Scaling(problem.name, tuple(points))
-
-
-def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:
-    """The free-knot limit at each width, NaN where theory has none."""
-    try:
-        return dict(zip(widths, map(float, limit(unit, problem, np.array(widths))), strict=True))
-    except GatelabError:  # smooth gates, several inputs, too few rows for a derivative: theory has no number
-        return dict.fromkeys(widths, np.nan)
