@@ -568,3 +568,10 @@ def test_columns_of_numbers_have_their_names_in_sentences():
     model = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(pd.DataFrame(x, columns=["size", "age"]), x[:, 0])
     with pytest.raises(GatelabError, match="column 'age' was numbers"):
         model.predict(pd.DataFrame({"size": [1.0], "age": ["old"]}))
+
+
+def test_whole_numbers_that_double_precision_rounds_are_warned_of() -> None:
+    b = np.random.default_rng(0).normal(size=80)
+    model = GatedRegressor(width=1, ridge=1e-3, members=1)
+    with pytest.warns(UserWarning, match=r"'id' has whole numbers beyond 2\^53.*give them as text"):
+        model.fit(pd.DataFrame({"id": 10**18 + np.arange(80) // 4, "b": b}), b**2)

@@ -89,3 +89,9 @@ def test_bad_arguments():
         gl.construct("mlp", "x**2", 0)
     with pytest.raises(gl.GatelabError, match="no function"):
         gl.construct("mlp", gl.Problem.from_arrays(np.arange(9.0), np.arange(9.0) ** 2), 3)
+
+
+@pytest.mark.parametrize("formula", ["abs(x - 0.3)", "1/x"])
+def test_nothing_is_predicted_beside_a_kink_or_a_pole(formula: str):
+    assert np.isnan(gl.construct("glu", formula, 20, (-1, 1)).predicted_rmse)
+    assert gl.construct("glu", "exp(x)", 20, (-1, 1)).predicted_rmse < 1e-4

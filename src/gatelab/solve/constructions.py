@@ -37,7 +37,10 @@ from gatelab.theory import construction_constant, interpolate
 
 @dataclass(frozen=True)
 class Construction:
-    """A constructed `network`, its `predicted_rmse`, and the `order` in which that falls with the width."""
+    """A constructed `network`, its `predicted_rmse`, and the `order` in which that falls with the width.
+
+    Of functions with a kink, a jump or a pole theory predicts nothing: the error is then NaN.
+    """
 
     network: Network
     predicted_rmse: float
@@ -88,12 +91,13 @@ def construct(
     h = (b - a) / cells
     nodes = np.linspace(a, b, cells + 1)
     smooth = interpolate(target.f, (a, b), halvings=10)
-    if smooth.tail > 1e-10:  # a kink, beside which derivatives on short panels would be those of rounding
+    kinked = smooth.tail > 1e-10
+    if kinked:  # derivatives on short panels beside a kink would be those of rounding
         smooth = interpolate(target.f, (a, b))
     values = np.asarray(target.f(nodes), float)
     construction = (_mlp, _glu, _gqu)[chosen.factors]
     neurons = construction(nodes, h, values, lambda r, x: smooth.derivative(r)(x))
-    rms = smooth.norm(order, 2.0) / (b - a) ** 0.5
+    rms = np.nan if kinked else smooth.norm(order, 2.0) / (b - a) ** 0.5
     return Construction(to_network(neurons, chosen), construction_constant(order) * h**order * rms, order)
 
 
