@@ -1190,7 +1190,7 @@ ELSEWHERE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ),
             (
                 README,
-                "is undecided: -0.17 [-0.73, 0.38]",
+                "is undecided: -0.17 [-0.75, 0.41]",
             ),
             (
                 CORRECTIONS,

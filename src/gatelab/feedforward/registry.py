@@ -192,8 +192,8 @@ def check_loaded(module: str) -> None:
         codes += [part for part in code.co_consts if inspect.iscode(part)]
     values = [v for own in vars(loaded).values() for v in (own, *(vars(own).values() if inspect.isclass(own) else ()))]
     for function in filter(inspect.isfunction, values):
-        code = inspect.unwrap(function).__code__
-        if code.co_filename == codes[0].co_filename and code not in codes:
+        code = getattr(inspect.unwrap(function), "__code__", None)  # what a function wraps may be compiled
+        if code is not None and code.co_filename == codes[0].co_filename and code not in codes:
             raise GatelabError(f"{code.co_filename} has changed since it was imported; start Python anew")
 
 
