@@ -338,10 +338,8 @@ def read_table(model: Any, X: Any, *, reset: bool) -> Any:
     The model notes the names of columns if `reset`, where it is being fitted; else they must be those.
     """
     X = without_row_labels(as_frame(X), "X")
-    for name, part in named(X) if is_frame(X) or (isinstance(X, np.ndarray) and X.ndim == 2) else ():
-        if reset and getattr(part.dtype, "kind", "") in "iu" and np.abs(np.asarray(part, float)).max(initial=0) > 2**53:
-            message = f"column {name!r} has whole numbers beyond 2^53, which double precision rounds; "
-            warnings.warn(f"{message}if they are ids, give them as text", UserWarning, stacklevel=3)
+    if reset:
+        warn_of_rounding(X)
     if not is_frame(X) or all(part.dtype.kind in "iufc" for _, part in named(X)):
         return validate_data(
             model, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1 + reset, reset=reset
@@ -350,6 +348,16 @@ def read_table(model: Any, X: Any, *, reset: bool) -> Any:
     if len(X) < 1 + reset:
         raise GatelabError(f"X has {len(X)} rows and a minimum of {1 + reset} is required; give more rows")
     return X
+
+
+def warn_of_rounding(X: Any) -> None:
+    """Warn of whole numbers that double precision cannot hold, such as long ids."""
+    if not is_frame(X) and not (isinstance(X, np.ndarray) and X.ndim == 2):
+        return
+    for name, part in named(X):
+        if getattr(part.dtype, "kind", "") in "iu" and np.abs(np.asarray(part, float)).max(initial=0) > 2**53:
+            message = f"column {name!r} has whole numbers beyond 2^53, which double precision rounds; "
+            warnings.warn(f"{message}if they are ids, give them as text", UserWarning, stacklevel=4)
 
 
 def is_frame(X: Any) -> bool:
