@@ -72,6 +72,11 @@ def test_it_is_the_decoder_written_out(unit: str, options: dict[str, float]) -> 
         torch.testing.assert_close(model.loss(tokens[None], following[None]), expected)
 
 
+def test_weights_of_taps_are_counted() -> None:
+    model = Decoder("tiny", "swiglu", taps=4)
+    assert sum(p.numel() for p in model.parameters()) == model.config.parameter_count("swiglu")
+
+
 def test_with_taps_keys_begin_as_the_queries_of_the_token_before() -> None:
     model = Decoder("tiny", "swiglu", taps=4, dtype=torch.float64)
     d = model.config.d_model

@@ -85,7 +85,8 @@ class DecoderConfig:
     def body_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """P above: the parameters that are not of the vocabulary."""
         d = self.d_model
-        return self.layers * (4 * d * d + feed_forward_count(d, self.width, unit, match_mlp))
+        taps = 2 * self.taps * d * (self.taps > 1)
+        return self.layers * (4 * d * d + taps + feed_forward_count(d, self.width, unit, match_mlp))
 
     def parameter_count(self, unit: UnitLike = "gelu", match_mlp: bool = True) -> int:
         """All of them, without building the model."""
