@@ -41,6 +41,7 @@ PARSED = (
     "gap silu",
     "ladder --quick",
     "ladder gelu",
+    "ladder --text enwik8",
     "plan",
     "shrink",
     "profile",
