@@ -258,6 +258,11 @@ class Outcome(Compact):
     notes: tuple[str, ...]
 
 
+def no_outcome(request: Request) -> Outcome:
+    """What a study without a function does."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Study(Compact):
     """A figure of the paper that can be run.
@@ -276,8 +281,8 @@ class Study(Compact):
 
     name: str
     title: str
-    paper: str
-    run: Callable[[Request], Outcome]
+    paper: str = ""
+    run: Callable[[Request], Outcome] = no_outcome
     long: bool = False
     findings: Findings = no_findings
     position: float = math.inf

@@ -17,9 +17,11 @@ from typing import Any
 from gatelab._version import __version__
 from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
+from gatelab.plain import to_plain
 from gatelab.plotting import save
 from gatelab.plotting.chart import chart_of
 from gatelab.studies.catalogue import study as find
+from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.studies.records import code_fingerprint
 
@@ -134,9 +136,18 @@ def write_outcome(study: Study, outcome: Outcome, stage: Path, quick: bool, seco
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": f"{os.cpu_count()} {platform.machine()} cores",
         "recorded": False,
-        "claims": [asdict(claim) for claim in outcome.comparison],
+        "claims": [claim_document(claim) for claim in outcome.comparison],
         "notes": list(outcome.notes),
         "files": names,
     }
     (stage / names[-1]).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return names
+
+
+def claim_document(claim: Any) -> dict[str, Any]:
+    """A claim as its record has it: the texts that pages show and, of a claim that has them, the numbers."""
+    if not isinstance(claim, Claim):
+        return asdict(claim)
+    texts = {"what": claim.what, "paper": claim.theirs, "ours": claim.ours, "verdict": claim.verdict}
+    texts |= {"because": claim.because, "interval": "", "place": claim.place, "outside": claim.outside}
+    return {**texts, "numbers": to_plain(claim)}

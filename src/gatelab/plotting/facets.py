@@ -1,0 +1,201 @@
+"""Figures as data: which columns of a table are drawn against which, in how many panels. Drawn by matplotlib here.
+
+    Facets(x="q", y="condition", hue="size", row="gate", col="rows", ylog=True)
+
+A panel is a pair of values of `row` and `col`, a series a value of `hue`. Columns `condition_low` and `condition_high`
+beside `condition` are its interval. Nothing is computed: what is drawn stands in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gatelab.errors import GatelabError
+from gatelab.plotting.theme import GREY, looks, style
+
+WIDTH, HEIGHT, LEGEND = 4.6, 3.4, 0.9  # inches of a panel, and of the legend below all of them
+DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "none": ""}
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A further column that is drawn for every series, such as what theory expects.
+
+    Attributes:
+        y: The column.
+        label: Its entry in the legend.
+        dash: "solid", "dashed", "dotted", or "none" for points.
+        hue: Whether it has the colors of the series; otherwise it is gray.
+    """
+
+    y: str
+    label: str
+    dash: str = "dashed"
+    hue: bool = True
+
+
+@dataclass(frozen=True)
+class Facets:
+    """What is drawn of a table.
+
+    Attributes:
+        x: The column of the x axis; a column of text makes an axis of names.
+        y: The column of the y axis.
+        hue: The column that tells series apart; empty for one series.
+        row: The column whose values have a row of panels each.
+        col: The column whose values have a column of panels each.
+        table: The name of the table; empty for the first one of the study.
+        where: Columns and the values that are drawn; other rows are left out.
+        xlog: Whether the x axis is logarithmic.
+        ylog: Whether the y axis is logarithmic.
+        xlabel: The name of the x axis; the column's by default.
+        ylabel: The name of the y axis; the column's by default.
+        title: The title of the whole figure.
+        lines: Further columns that are drawn for every series.
+        marks: A column of truths and its entry in the legend: points where it is true have a ring.
+        levels: Horizontal lines by their entries in the legend.
+        paper: A column with the paper's own values, drawn as crosses.
+        names: What values of columns are called in titles and legends.
+        points: Whether series are points without a line between them.
+    """
+
+    x: str
+    y: str
+    hue: str = ""
+    row: str = ""
+    col: str = ""
+    table: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    xlog: bool = False
+    ylog: bool = False
+    xlabel: str = ""
+    ylabel: str = ""
+    title: str = ""
+    lines: tuple[Overlay, ...] = ()
+    marks: tuple[str, str] | None = None
+    levels: Mapping[str, float] = field(default_factory=dict)
+    paper: str = ""
+    names: Mapping[Any, str] = field(default_factory=dict)
+    points: bool = False
+
+    def name(self, value: Any) -> str:
+        return self.names.get(value, str(value))
+
+    def rows_of(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """The rows that are drawn; a column that is not there is an error."""
+        table = tables[self.table] if self.table else next(iter(tables.values()))
+        columns = [self.x, self.y, self.hue, self.row, self.col, self.paper, *self.where]
+        absent = sorted({c for c in columns if c} - set(table.columns))
+        if absent:
+            raise GatelabError(f"the table has no column {', '.join(absent)}; it has {', '.join(table.columns)}")
+        for column, value in self.where.items():
+            table = table[table[column].isin(value) if isinstance(value, list | tuple) else table[column] == value]
+        return table
+
+    def panels(self, table: pd.DataFrame) -> Iterator[tuple[int, int, str, pd.DataFrame]]:
+        """Each panel: its row and column in the figure, its title, its rows of the table."""
+        for i, row in enumerate(_levels(table, self.row)):
+            for j, col in enumerate(_levels(table, self.col)):
+                chosen = table
+                for column, value in ((self.row, row), (self.col, col)):
+                    if column:
+                        chosen = chosen[chosen[column] == value]
+                title = ", ".join(self.name(value) for column, value in ((self.row, row), (self.col, col)) if column)
+                yield i, j, title, chosen
+
+    def series(self, rows: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+        """Each series of a panel: its value of `hue`, and its rows in ascending x."""
+        for value in _levels(rows, self.hue):
+            chosen = rows[rows[self.hue] == value] if self.hue else rows
+            if pd.api.types.is_numeric_dtype(rows[self.x]):
+                chosen = chosen.sort_values(self.x, kind="stable")
+            yield value, chosen
+
+
+def _levels(table: pd.DataFrame, column: str) -> list[Any]:
+    return list(dict.fromkeys(table[column])) if column else [""]
+
+
+def draw_facets(facets: Facets, tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw the figure with matplotlib.
+
+    Args:
+        facets: What is drawn.
+        tables: The tables by name.
+
+    Returns:
+        The figure, which `save` writes.
+    """
+    table = facets.rows_of(tables)
+    panels = list(facets.panels(table))
+    rows, columns = 1 + max(p[0] for p in panels), 1 + max(p[1] for p in panels)
+    shapes = looks(facets.name(value) for value in _levels(table, facets.hue))
+    with style():
+        size = (max(5.6, WIDTH * columns), HEIGHT * rows + LEGEND)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, sharex="col")
+        for i, j, title, chosen in panels:
+            axes: Axes = grid[i, j]
+            for value, series in facets.series(chosen):
+                shape = shapes[facets.name(value)]
+                _draw_series(axes, facets, series, shape.colour, shape.marker)
+            _finish(axes, facets, title, bottom=i == rows - 1, left=j == 0)
+        handles = _handles(facets, shapes if facets.hue else {})
+        if handles:
+            figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+        if facets.title:
+            figure.suptitle(facets.title)
+    return figure
+
+
+def _draw_series(axes: Axes, facets: Facets, rows: pd.DataFrame, colour: str, marker: str) -> None:
+    x, y = rows[facets.x], rows[facets.y]
+    low, high = f"{facets.y}_low", f"{facets.y}_high"
+    if low in rows and high in rows:
+        axes.errorbar(x, y, [y - rows[low], rows[high] - y], fmt="none", ecolor=colour, elinewidth=1, capsize=2)
+    axes.plot(x, y, color=colour, marker=marker, linestyle="" if facets.points else "-")
+    for line in facets.lines:
+        if line.y in rows and rows[line.y].notna().any():
+            axes.plot(x, rows[line.y], color=colour if line.hue else GREY, linestyle=DASHES[line.dash])
+    if facets.marks:
+        marked = rows[rows[facets.marks[0]].astype(bool)]
+        axes.plot(marked[facets.x], marked[facets.y], "o", color="black", markersize=9, markerfacecolor="none")
+    if facets.paper:
+        axes.plot(x, rows[facets.paper], "x", color=colour, markersize=7, markeredgewidth=1.6)
+
+
+def _finish(axes: Axes, facets: Facets, title: str, *, bottom: bool, left: bool) -> None:
+    for level in facets.levels.values():
+        axes.axhline(level, color=GREY, linewidth=0.9)
+    if facets.xlog:
+        axes.set_xscale("log")
+    if facets.ylog:
+        axes.set_yscale("log")
+    axes.set_title(title)
+    if bottom:
+        axes.set_xlabel(facets.xlabel or facets.x)
+    if left:
+        axes.set_ylabel(facets.ylabel or facets.y)
+
+
+def _handles(facets: Facets, shapes: Mapping[str, Any]) -> list[Line2D]:
+    dash = "" if facets.points else "-"
+    handles = [
+        Line2D([], [], color=s.colour, marker=s.marker, linestyle=dash, label=name) for name, s in shapes.items()
+    ]
+    handles += [Line2D([], [], color=GREY, linestyle=DASHES[line.dash], label=line.label) for line in facets.lines]
+    handles += [Line2D([], [], color=GREY, linewidth=0.9, label=label) for label in facets.levels]
+    if facets.marks:
+        ring = Line2D([], [], color="black", marker="o", linestyle="", markersize=9, markerfacecolor="none")
+        ring.set_label(facets.marks[1])
+        handles.append(ring)
+    if facets.paper:
+        handles.append(Line2D([], [], color=GREY, marker="x", linestyle="", label="the paper"))
+    return handles

@@ -1,0 +1,205 @@
+"""A study as data: a grid, a function from one cell of it to numbers, and a function from tables to claims.
+
+    STUDY = GridStudy("ntk/orders", "Condition number against the number of factors", grid={...}, over="seed")
+
+    @STUDY.measure(together="q")
+    def kernels(gate, rows, size, seed, q): ...      # yields dicts of numbers, one per q
+
+    @STUDY.claims(by=["gate", "rows", "size"])
+    def claims(cell, table): ...                     # yields Claim objects
+
+Cells are runs of a sweep: parallel, resumed from a store if there is one, reported as they end. Numbers are averaged
+over the column `over`, with an interval as `name_low` and `name_high`. A Markdown template beside the study, of the
+module's name, holds its sentences: numbers enter by name, and a name that is not there is an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from gatelab.plotting.facets import Facets, draw_facets
+from gatelab.statistics import t_interval
+from gatelab.studies.claims import Claim, number_text
+from gatelab.studies.definition import Outcome, Request, Study
+from gatelab.sweep import Progress, Run, map_runs
+
+Mean = Literal["arithmetic", "geometric"]
+Cell = dict[str, Any]
+
+
+def grid_cells(grid: Mapping[str, Sequence[Any]], together: str = "") -> list[Cell]:
+    """One dict of arguments per cell; all values of `together` are one argument, as a tuple.
+
+    A key "n, d" stands for two arguments, whose values are pairs.
+
+    >>> grid_cells({"gate": ["relu"], "n, d": [(60, 30), (80, 20)], "q": [0, 1]}, together="q")
+    [{'gate': 'relu', 'n': 60, 'd': 30, 'q': (0, 1)}, {'gate': 'relu', 'n': 80, 'd': 20, 'q': (0, 1)}]
+    """
+    values = {key: (tuple(part),) if key == together else part for key, part in grid.items()}
+    cells = []
+    for combination in itertools.product(*values.values()):
+        cell: Cell = {}
+        for key, value in zip(values, combination, strict=True):
+            names = key.split(", ")
+            cell |= dict(zip(names, value if len(names) > 1 else (value,), strict=True))
+        cells.append(cell)
+    return cells
+
+
+def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Request) -> pd.DataFrame:
+    """The numbers of every cell, a row each, in the order of the cells."""
+    runs = [Run("gatelab.studies.engine:compute_cell", {"task": task, "together": together, "cell": c}) for c in cells]
+    order = {run.key: i for i, run in enumerate(runs)}
+    options = request.sweep_now()
+    options.pop("max_hours", None)
+
+    def report(state: Progress) -> None:
+        if request.progress:
+            request.progress(state.finished, state.total)
+
+    backend = options.pop("backend", "processes" if (request.jobs or 0) > 1 else "serial")
+    records = map_runs(runs, backend=backend, jobs=request.jobs, progress=report, **options)
+    by_cell: dict[int, Sequence[Mapping[str, Any]]] = {}
+    for record in records:
+        if not record.ok:
+            raise RuntimeError(f"{task} failed at {record.arguments['cell']}:\n{record.error}")
+        by_cell[order[record.key]] = record.metrics["rows"]
+    return pd.DataFrame([row for i in sorted(by_cell) for row in by_cell[i]])
+
+
+def compute_cell(task: str, together: str, cell: Cell) -> dict[str, Any]:
+    """One cell as a run of the sweep: the rows that the study's function gives, with the arguments beside them."""
+    from gatelab.sweep.worker import resolve
+
+    given = resolve(task)(**cell)
+    numbers = [given] if isinstance(given, Mapping) else list(given)
+    fixed = {name: value for name, value in cell.items() if name != together}
+    values = cell[together] if together else [None]
+    rows = [
+        {**fixed, **({together: value} if together else {}), **_plain(part)}
+        for value, part in zip(values, numbers, strict=True)
+    ]
+    return {"rows": rows}
+
+
+def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.item() if hasattr(value, "item") else value for name, value in numbers.items()}
+
+
+def averaged(rows: pd.DataFrame, over: str, by: Sequence[str], mean: Mean) -> pd.DataFrame:
+    """Means of all numbers over one column, with t-intervals; of geometric means, the intervals are of logarithms.
+
+    >>> rows = pd.DataFrame({"unit": ["glu"] * 3, "seed": [0, 1, 2], "error": [1.0, 2.0, 4.0]})
+    >>> averaged(rows, "seed", ["unit"], "geometric").round(3).to_dict("records")
+    [{'unit': 'glu', 'error': 2.0, 'error_low': 0.357, 'error_high': 11.192, 'seeds': 3}]
+    """
+    measures = [column for column in rows.columns if column not in (*by, over)]
+    forward, back = (np.log, np.exp) if mean == "geometric" else (np.asarray, np.asarray)
+    table = []
+    for key, group in rows.groupby(list(by), sort=False):
+        row = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
+        for name in measures:
+            values = group[name].dropna().to_numpy(float)
+            ends = t_interval(forward(values)) if len(values) else None
+            for part in ("value", "low", "high"):
+                column = name if part == "value" else f"{name}_{part}"
+                row[column] = float(back(getattr(ends, part))) if ends is not None else np.nan
+        table.append(row | {f"{over}s": len(group)})
+    return pd.DataFrame(table)
+
+
+@dataclass(frozen=True, eq=False)
+class GridStudy(Study):
+    """A study that is a grid, a measure, claims, and a figure.
+
+    Attributes:
+        grid: The values of each argument of the measure.
+        quick: The values that a quick run takes instead of some of them.
+        over: The argument that numbers are averaged over; empty for none.
+        mean: How they are averaged.
+        figure: What is drawn.
+    """
+
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    quick: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    over: str = ""
+    mean: Mean = "arithmetic"
+    figure: Facets | None = None
+    _parts: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "run", self.outcome)
+
+    def measure(self, together: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the function from one cell to numbers; it yields one dict per value of `together`."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._parts.update({"task": f"{function.__module__}:{function.__name__}", "together": together})
+            return function
+
+        return register
+
+    def claims(self, by: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the function that makes claims: of each group `by` some columns, or of the whole table."""
+
+        def register(function: Callable[..., Iterable[Claim]]) -> Callable[..., Iterable[Claim]]:
+            self._parts.update({"claims": function, "by": list(by)})
+            return function
+
+        return register
+
+    def columns(self, function: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[pd.DataFrame], pd.DataFrame]:
+        """Declare a function that adds columns to the averaged table, such as what theory expects there."""
+        self._parts["columns"] = function
+        return function
+
+    def table(self, request: Request) -> pd.DataFrame:
+        """Measure the grid, and average it."""
+        together = self._parts["together"]
+        cells = grid_cells({**self.grid, **(self.quick if request.quick else {})}, together)
+        rows = measured_rows(self._parts["task"], cells, together, request)
+        if not self.over:
+            return rows
+        return averaged(rows, self.over, [name for name in cells[0] if name != self.over], self.mean)
+
+    def claims_of(self, table: pd.DataFrame) -> Iterator[Claim]:
+        """The claims of a table."""
+        function, by = self._parts["claims"], self._parts["by"]
+        if not by:
+            yield from function(table)
+            return
+        for key, group in table.groupby(by, sort=False):
+            yield from function(dict(zip(by, key, strict=True)), group)
+
+    def outcome(self, request: Request) -> Outcome:
+        """Measure, claim, draw."""
+        table = self.table(request)
+        if "columns" in self._parts:
+            table = self._parts["columns"](table)
+        tables = {self.name.rpartition("/")[2]: table}
+        claims = tuple(self.claims_of(table))
+        figure = draw_facets(self.figure or Facets(*table.columns[:2]), tables)
+        return Outcome(figure, tables, claims, rendered(self._template(), claims=claims, table=table))
+
+    def _template(self) -> Path:
+        module = self._parts["task"].partition(":")[0]
+        return Path(__file__).parent.joinpath(*module.split(".")[2:]).with_suffix(".md")
+
+
+def rendered(template: Path, **values: Any) -> tuple[str, ...]:
+    """The sentences of a template, a paragraph each; none where there is no file."""
+    if not template.is_file():
+        return ()
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, autoescape=False)
+    environment.filters["number"] = number_text
+    text = environment.from_string(template.read_text(encoding="utf-8")).render(**values)
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
