@@ -20,8 +20,10 @@ from matplotlib.lines import Line2D
 from gatelab.errors import GatelabError
 from gatelab.plotting.theme import GREY, looks, style
 
+Table = Any  # a data frame of pandas, whose stubs tell its columns from nothing
+Tables = Mapping[str, Table]
 WIDTH, HEIGHT, LEGEND = 4.6, 3.4, 0.9  # inches of a panel, and of the legend below all of them
-DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "none": ""}
+DASHES: dict[str, Any] = {"solid": "-", "dashed": "--", "dotted": ":", "none": ""}
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Facets:
     def name(self, value: Any) -> str:
         return self.names.get(value, str(value))
 
-    def rows_of(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def rows_of(self, tables: Tables) -> Table:
         """The rows that are drawn; a column that is not there is an error."""
         table = tables[self.table] if self.table else next(iter(tables.values()))
         columns = [self.x, self.y, self.hue, self.row, self.col, self.paper, *self.where]
@@ -99,7 +101,7 @@ class Facets:
             table = table[table[column].isin(value) if isinstance(value, list | tuple) else table[column] == value]
         return table
 
-    def panels(self, table: pd.DataFrame) -> Iterator[tuple[int, int, str, pd.DataFrame]]:
+    def panels(self, table: Table) -> Iterator[tuple[int, int, str, Table]]:
         """Each panel: its row and column in the figure, its title, its rows of the table."""
         for i, row in enumerate(_levels(table, self.row)):
             for j, col in enumerate(_levels(table, self.col)):
@@ -110,7 +112,7 @@ class Facets:
                 title = ", ".join(self.name(value) for column, value in ((self.row, row), (self.col, col)) if column)
                 yield i, j, title, chosen
 
-    def series(self, rows: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    def series(self, rows: Table) -> Iterator[tuple[Any, Table]]:
         """Each series of a panel: its value of `hue`, and its rows in ascending x."""
         for value in _levels(rows, self.hue):
             chosen = rows[rows[self.hue] == value] if self.hue else rows
@@ -119,11 +121,11 @@ class Facets:
             yield value, chosen
 
 
-def _levels(table: pd.DataFrame, column: str) -> list[Any]:
+def _levels(table: Table, column: str) -> list[Any]:
     return list(dict.fromkeys(table[column])) if column else [""]
 
 
-def draw_facets(facets: Facets, tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_facets(facets: Facets, tables: Tables) -> Figure:
     """Draw the figure with matplotlib.
 
     Args:
@@ -155,7 +157,7 @@ def draw_facets(facets: Facets, tables: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def _draw_series(axes: Axes, facets: Facets, rows: pd.DataFrame, colour: str, marker: str) -> None:
+def _draw_series(axes: Axes, facets: Facets, rows: Table, colour: str, marker: str) -> None:
     x, y = rows[facets.x], rows[facets.y]
     low, high = f"{facets.y}_low", f"{facets.y}_high"
     if low in rows and high in rows:
@@ -186,7 +188,7 @@ def _finish(axes: Axes, facets: Facets, title: str, *, bottom: bool, left: bool)
 
 
 def _handles(facets: Facets, shapes: Mapping[str, Any]) -> list[Line2D]:
-    dash = "" if facets.points else "-"
+    dash: Any = "" if facets.points else "-"
     handles = [
         Line2D([], [], color=s.colour, marker=s.marker, linestyle=dash, label=name) for name, s in shapes.items()
     ]

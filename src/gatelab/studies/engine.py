@@ -5,8 +5,8 @@
     @STUDY.measure(together="q")
     def kernels(gate, rows, size, seed, q): ...      # yields dicts of numbers, one per q
 
-    @STUDY.claims(by=["gate", "rows", "size"])
-    def claims(cell, table): ...                     # yields Claim objects
+    @STUDY.claims
+    def claims(tables): ...                          # yields Claim objects
 
 Cells are runs of a sweep: parallel, resumed from a store if there is one, reported as they end. Numbers are averaged
 over the column `over`, with an interval as `name_low` and `name_high`. A Markdown template beside the study, of the
@@ -16,22 +16,27 @@ module's name, holds its sentences: numbers enter by name, and a name that is no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from gatelab.plotting.facets import Facets, draw_facets
+from gatelab.display import Compact
+from gatelab.plotting.facets import Facets, Table, Tables, draw_facets
 from gatelab.statistics import t_interval
-from gatelab.studies.claims import Claim, number_text
+from gatelab.studies.claims import number_text
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.sweep import Progress, Run, map_runs
 
 Mean = Literal["arithmetic", "geometric"]
 Cell = dict[str, Any]
+NO_FIGURE = Facets("", "")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def grid_cells(grid: Mapping[str, Sequence[Any]], together: str = "") -> list[Cell]:
@@ -53,7 +58,7 @@ def grid_cells(grid: Mapping[str, Sequence[Any]], together: str = "") -> list[Ce
     return cells
 
 
-def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Request) -> pd.DataFrame:
+def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Request) -> Table:
     """The numbers of every cell, a row each, in the order of the cells."""
     runs = [Run("gatelab.studies.engine:compute_cell", {"task": task, "together": together, "cell": c}) for c in cells]
     order = {run.key: i for i, run in enumerate(runs)}
@@ -93,12 +98,12 @@ def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.item() if hasattr(value, "item") else value for name, value in numbers.items()}
 
 
-def averaged(rows: pd.DataFrame, over: str, by: Sequence[str], mean: Mean) -> pd.DataFrame:
+def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
     """Means of all numbers over one column, with t-intervals; of geometric means, the intervals are of logarithms.
 
     >>> rows = pd.DataFrame({"unit": ["glu"] * 3, "seed": [0, 1, 2], "error": [1.0, 2.0, 4.0]})
     >>> averaged(rows, "seed", ["unit"], "geometric").round(3).to_dict("records")
-    [{'unit': 'glu', 'error': 2.0, 'error_low': 0.357, 'error_high': 11.192, 'seeds': 3}]
+    [{'unit': 'glu', 'error': 2.0, 'error_low': 0.357, 'error_high': 11.19, 'seeds': 3}]
     """
     measures = [column for column in rows.columns if column not in (*by, over)]
     forward, back = (np.log, np.exp) if mean == "geometric" else (np.asarray, np.asarray)
@@ -116,81 +121,83 @@ def averaged(rows: pd.DataFrame, over: str, by: Sequence[str], mean: Mean) -> pd
 
 
 @dataclass(frozen=True, eq=False)
+class Measure(Compact):
+    """One table of a study: the function of a cell by its dotted name, its grid, and what it is averaged over."""
+
+    task: str
+    grid: Mapping[str, Sequence[Any]]
+    quick: Mapping[str, Sequence[Any]]
+    over: str
+    mean: Mean
+    together: str
+
+    def table(self, request: Request) -> Table:
+        """Measure every cell of the grid, and average the numbers."""
+        cells = grid_cells({**self.grid, **(self.quick if request.quick else {})}, self.together)
+        rows = measured_rows(self.task, cells, self.together, request)
+        if not self.over:
+            return rows
+        return averaged(rows, self.over, [name for name in cells[0] if name != self.over], self.mean)
+
+
+@dataclass(frozen=True, eq=False)
 class GridStudy(Study):
-    """A study that is a grid, a measure, claims, and a figure.
+    """A study whose tables are measured on grids.
 
     Attributes:
-        grid: The values of each argument of the measure.
+        grid: The values of each argument of the measures.
         quick: The values that a quick run takes instead of some of them.
         over: The argument that numbers are averaged over; empty for none.
         mean: How they are averaged.
-        figure: What is drawn.
+        figure: What is drawn, or a function of the tables that draws what facets cannot say.
     """
 
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     quick: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     over: str = ""
     mean: Mean = "arithmetic"
-    figure: Facets | None = None
-    _parts: dict[str, Any] = field(default_factory=dict, repr=False)
+    figure: Facets | Callable[[Tables], Figure] = NO_FIGURE
+    measures: dict[str, Measure] = field(default_factory=dict, repr=False)
+    _functions: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "run", self.outcome)
 
-    def measure(self, together: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the function from one cell to numbers; it yields one dict per value of `together`."""
+    def measure(self, name: str = "", together: str = "", **own: Any) -> Callable[[Function], Function]:
+        """Declare the function from one cell to the numbers of a table.
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self._parts.update({"task": f"{function.__module__}:{function.__name__}", "together": together})
+        It returns a dict, or one dict per value of the argument `together`, which it is given as a tuple. `own` are
+        grid, quick, over and mean of this table where they differ from the study's.
+        """
+
+        def register(function: Function) -> Function:
+            settings = {key: own.get(key, getattr(self, key)) for key in ("grid", "quick", "over", "mean")}
+            task = f"{function.__module__}:{function.__name__}"
+            self.measures[name or self.name.rpartition("/")[2]] = Measure(task, together=together, **settings)
             return function
 
         return register
 
-    def claims(self, by: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the function that makes claims: of each group `by` some columns, or of the whole table."""
-
-        def register(function: Callable[..., Iterable[Claim]]) -> Callable[..., Iterable[Claim]]:
-            self._parts.update({"claims": function, "by": list(by)})
-            return function
-
-        return register
-
-    def columns(self, function: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[pd.DataFrame], pd.DataFrame]:
-        """Declare a function that adds columns to the averaged table, such as what theory expects there."""
-        self._parts["columns"] = function
+    def columns(self, function: Function) -> Function:
+        """Declare a function from the tables to the tables that are kept: with what theory expects, with fits."""
+        self._functions["columns"] = function
         return function
 
-    def table(self, request: Request) -> pd.DataFrame:
-        """Measure the grid, and average it."""
-        together = self._parts["together"]
-        cells = grid_cells({**self.grid, **(self.quick if request.quick else {})}, together)
-        rows = measured_rows(self._parts["task"], cells, together, request)
-        if not self.over:
-            return rows
-        return averaged(rows, self.over, [name for name in cells[0] if name != self.over], self.mean)
-
-    def claims_of(self, table: pd.DataFrame) -> Iterator[Claim]:
-        """The claims of a table."""
-        function, by = self._parts["claims"], self._parts["by"]
-        if not by:
-            yield from function(table)
-            return
-        for key, group in table.groupby(by, sort=False):
-            yield from function(dict(zip(by, key, strict=True)), group)
+    def claims(self, function: Function) -> Function:
+        """Declare the function from the tables to the claims."""
+        self._functions["claims"] = function
+        return function
 
     def outcome(self, request: Request) -> Outcome:
         """Measure, claim, draw."""
-        table = self.table(request)
-        if "columns" in self._parts:
-            table = self._parts["columns"](table)
-        tables = {self.name.rpartition("/")[2]: table}
-        claims = tuple(self.claims_of(table))
-        figure = draw_facets(self.figure or Facets(*table.columns[:2]), tables)
-        return Outcome(figure, tables, claims, rendered(self._template(), claims=claims, table=table))
-
-    def _template(self) -> Path:
-        module = self._parts["task"].partition(":")[0]
-        return Path(__file__).parent.joinpath(*module.split(".")[2:]).with_suffix(".md")
+        tables = {name: measure.table(request) for name, measure in self.measures.items()}
+        if "columns" in self._functions:
+            tables = self._functions["columns"](tables)
+        claims = tuple(self._functions["claims"](tables))
+        figure = draw_facets(self.figure, tables) if isinstance(self.figure, Facets) else self.figure(tables)
+        module = sys.modules[self._functions["claims"].__module__]
+        template = Path(str(module.__file__)).with_suffix(".md")
+        return Outcome(figure, tables, claims, rendered(template, claims=claims, **tables))
 
 
 def rendered(template: Path, **values: Any) -> tuple[str, ...]:

@@ -8,17 +8,15 @@ of unequal length therefore have a best order; for equal lengths the condition n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from gatelab.feedforward import Unit
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
 from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy
+from gatelab.studies.engine import GridStudy, Table, Tables
 from gatelab.studies.ntk.gaussian import extremes, samples
 
 STUDY = GridStudy(
@@ -78,8 +76,9 @@ def kernels(gate: str, data: str, n: int, d: int, seed: int, order: Sequence[int
 
 
 @STUDY.columns
-def columns(table: pd.DataFrame) -> pd.DataFrame:
+def columns(tables: Tables) -> Tables:
     """The estimate where there is one, the best order of each curve, and the size as one name."""
+    table = tables["orders"]
     relu = (table["gate"] == "relu") & (table["data"] == "Gaussian")
     least = table.groupby(["gate", "data", "n", "d"])["condition"].transform("min")
     estimates = [
@@ -92,20 +91,25 @@ def columns(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-@STUDY.claims(by=["gate", "data", "size"])
-def claims(cell: dict[str, Any], table: pd.DataFrame) -> Iterator[Claim]:
+@STUDY.claims
+def claims(tables: Tables) -> Iterator[Claim]:
     """The best order on Gaussian samples; on samples of one length, how near to 1 the condition number comes."""
+    for (gate, data, size), curve in tables["orders"].groupby(["gate", "data", "size"], sort=False):
+        yield claim(f"{gate} gate, {size}", data == "Gaussian", curve)
+
+
+def claim(where: str, gaussian: bool, table: Table) -> Claim:
+    """The claim of one curve."""
     of_order = table.set_index("order")
     kappa, spread, cosine = of_order["condition"], of_order["diagonal_spread"], of_order["off_diagonal"]
     last = int(of_order.index.max())
-    where = f"{cell['gate']} gate, {cell['size']}"
 
     def interval(q: int) -> Interval:
         return Interval(*(float(of_order.loc[q, f"condition{end}"]) for end in ("", "_low", "_high")))
 
-    if cell["data"] == "Gaussian":
+    if gaussian:
         best = int(kappa.idxmin())
-        yield Claim.of(
+        return Claim.of(
             f"κ at the best order, q = {best}, on Gaussian samples, {where}",
             interval(best),
             support={
@@ -116,8 +120,7 @@ def claims(cell: dict[str, Any], table: pd.DataFrame) -> Iterator[Claim]:
                 f"cosines between gradients at q = 0 and q = {best}": [cosine[0], cosine[best]],
             },
         )
-        return
-    yield Claim.of(
+    return Claim.of(
         f"κ at q = {last} on samples of length √d, {where}",
         interval(last),
         support={

@@ -1,0 +1,178 @@
+"""Claims with numbers, the grid engine and figures as data, on made-up numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gatelab.errors import GatelabError
+from gatelab.plotting.facets import Facets, Overlay, draw_facets
+from gatelab.plotting.page_figures import plotly_figure
+from gatelab.statistics import Interval
+from gatelab.studies.claims import Claim
+from gatelab.studies.definition import Request
+from gatelab.studies.engine import GridStudy, rendered
+from gatelab.studies.reproduction import claim_document
+
+STUDY = GridStudy(
+    "ntk/made-up",
+    "Made-up numbers",
+    grid={"unit": ["mlp", "glu"], "n, d": [(4, 2), (8, 2)], "seed": range(4), "q": [1, 2, 3]},
+    quick={"seed": range(2)},
+    over="seed",
+    mean="geometric",
+    figure=Facets(x="q", y="error", hue="unit", col="n", ylog=True, levels={"one": 1.0}),
+)
+
+
+@STUDY.measure(together="q")
+def errors(unit: str, n: int, d: int, seed: int, q: tuple[int, ...]) -> Iterator[dict[str, float]]:
+    for order in q:
+        yield {"error": n * d / order * math.exp((seed - 1.5) / 10) * (2 if unit == "mlp" else 1)}
+
+
+@STUDY.measure("widths", grid={"unit": ["glu"]}, quick={}, over="")
+def widths(unit: str) -> dict[str, Any]:
+    return {"width": 7, "name": unit}
+
+
+@STUDY.claims
+def claims(tables: dict[str, Any]) -> Iterator[Claim]:
+    yield Claim("the width", float(tables["widths"]["width"].item()), paper=7.0, rule="number")
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        # Tolerances are relative: both are 4 % from the paper's number.
+        (Claim("slope", -2.87, -2.9, -2.84, -3.0, "slope"), "reproduced"),
+        (Claim("slope", -3.84, -3.9, -3.8, -4.0, "slope"), "reproduced"),
+        (Claim("slope", -1.87, -1.9, -1.84, -2.0, "slope"), "differs"),
+        # Only held-out errors exceed; a steeper training error differs.
+        (Claim("slope", -4.0, -4.1, -3.9, -3.0, "slope"), "exceeded"),
+        (Claim("slope", -4.0, -4.1, -3.9, -3.0, "slope", held_out=False), "differs"),
+        # An interval with the paper's number and no fall at all decides nothing.
+        (Claim("slope", -0.17, -0.73, 0.38, -0.56, "slope"), "undecided"),
+        (Claim("number", 1.0, 0.5, 1.5, 1.3, "number"), "reproduced"),
+        (Claim("number", 1.0, paper=1.3, rule="number"), "differs"),
+        (Claim("ratio", 3.6, 3.1, 4.2, 1.0, "above"), "reproduced"),
+        (Claim("ratio", 1.2, 0.9, 1.5, 1.0, "above"), "undecided"),
+        (Claim("ratio", 0.5, 0.4, 0.6, 1.0, "above"), "differs"),
+        (Claim("ratio", 0.5, 0.4, 0.6, 1.0, "below"), "reproduced"),
+        (Claim("ratio", 0.5, paper=1.0, rule="below"), "reproduced"),
+        (Claim("neurons", 14.0, paper=15.0, rule="at most"), "exceeded"),
+        (Claim("neurons", 15.0, paper=15.0, rule="at most"), "reproduced"),
+        (Claim("neurons", 16.0, paper=15.0, rule="at most"), "differs"),
+        (Claim("estimate", 1.2, rule="close"), "reproduced"),
+        (Claim("estimate", 0.7, rule="close"), "differs"),
+        (Claim("statement", 1.0, rule="holds"), "reproduced"),
+        (Claim("statement", 0.0, rule="holds"), "differs"),
+        (Claim("statement", None, rule="holds"), "undecided"),
+        (Claim("of ours", 3.0), "new"),
+        # A statement is judged where the paper makes it, and a reconstruction is never contradicted.
+        (Claim("eq. 8 at m = d", 0.3, paper=0.0, rule="number", outside="m = d, the paper has m >> d"), "outside"),
+        (Claim("cell", 2.0, paper=1.0, rule="number", reconstructed=True), "undecided"),
+        (Claim("cell", 1.0, paper=1.0, rule="number", reconstructed=True), "reproduced"),
+    ],
+)
+def test_rules(claim: Claim, verdict: str) -> None:
+    assert claim.verdict == verdict
+
+
+def test_a_rule_without_a_number_of_the_paper_is_a_defect() -> None:
+    with pytest.raises(TypeError, match="needs a number of the paper"):
+        _ = Claim("slope", -2.0, paper="steep", rule="slope").verdict
+
+
+def test_one_formatter_makes_all_texts() -> None:
+    claim = Claim.of("gain", Interval(0.3312, 0.2, 0.4), 0.3, "number", unit="bits", support={"runs": 12, "p": 0.01234})
+    assert (claim.ours, claim.theirs) == ("0.331 [0.2, 0.4] bits", "0.3 bits")
+    assert claim.because == "runs: 12; p: 0.0123."
+    assert (Claim("x", None).ours, Claim("x", 1.0).theirs, Claim("x", 1.0, rule="holds").ours) == ("-", "-", "holds")
+    assert replace(claim, note="A sentence.", support={}).because == "A sentence."
+    record = json.loads(json.dumps(claim_document(claim), allow_nan=False))
+    assert record["numbers"]["value"] == 0.3312 and record["numbers"]["paper"] == 0.3
+
+
+def test_a_study_measures_its_grid_and_averages_over_seeds(tmp_path: Path) -> None:
+    ticks: list[tuple[int, int]] = []
+    request = Request(progress=lambda done, total: ticks.append((done, total)), sweep={"store": tmp_path / "runs.db"})
+    outcome = STUDY.run(request)
+    table = outcome.tables["made-up"]
+    assert list(table["q"][:3]) == [1, 2, 3] and len(table) == 12 and set(table["seeds"]) == {4}
+    row = table[(table["unit"] == "glu") & (table["n"] == 8) & (table["q"] == 2)].iloc[0]
+    assert row["error"] == pytest.approx(8.0) and row["error_low"] < 8 < row["error_high"]
+    assert outcome.comparison[0].verdict == "reproduced" and (16, 16) in ticks
+    again: list[Any] = []
+    STUDY.run(Request(sweep={"store": tmp_path / "runs.db"}, progress=lambda *state: again.append(state)))
+    assert len(again) == 17  # read from the store, cell by cell
+    assert len(STUDY.run(Request(quick=True)).tables["made-up"]) == 12
+
+
+def test_cells_are_computed_in_processes_too() -> None:
+    serial, parallel = (STUDY.run(Request(quick=True, jobs=jobs)).tables["made-up"] for jobs in (1, 2))
+    pd.testing.assert_frame_equal(serial, parallel)
+
+
+TABLE = pd.DataFrame(
+    {
+        "n": [1, 2, 1, 2],
+        "unit": ["mlp", "mlp", "glu", "glu"],
+        "rmse": [1.0, 0.5, 0.8, 0.2],
+        "rmse_low": [0.9, 0.4, 0.7, 0.1],
+        "rmse_high": [1.1, 0.6, 0.9, 0.3],
+        "limit": [0.5, 0.2, math.nan, math.nan],
+        "best": [False, False, False, True],
+        "printed": [1.1, 0.55, 0.9, 0.25],
+    }
+)
+
+
+def test_both_backends_draw_what_the_table_has() -> None:
+    facets = Facets(
+        "n", "rmse", "unit", xlog=True, ylog=True, lines=(Overlay("limit", "limit"),), marks=("best", "best"),
+        levels={"noise": 0.1}, paper="printed", title="Errors",
+    )  # fmt: skip
+    figure = draw_facets(facets, {"errors": TABLE})
+    axes = figure.axes[0]
+    drawn = [tuple(np.asarray(line.get_ydata()).tolist()) for line in axes.lines]
+    assert (1.0, 0.5) in drawn and (0.8, 0.2) in drawn and (0.5, 0.2) in drawn and (0.2,) in drawn
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["mlp", "glu", "limit", "noise", "best", "the paper"]
+    page = plotly_figure(facets, {"errors": TABLE})
+    json.dumps(page, allow_nan=False)
+    traces = {(t.get("name", ""), tuple(t["y"])) for t in page["data"]}
+    assert ("mlp", (1.0, 0.5)) in traces and ("glu", (0.8, 0.2)) in traces and ("", (0.2,)) in traces
+    assert page["data"][0]["error_y"]["arrayminus"] == pytest.approx([0.1, 0.1])
+    assert page["layout"]["xaxis"]["type"] == "log"
+
+
+def test_panels_are_rows_and_columns() -> None:
+    facets = Facets("n", "rmse", col="unit", where={"n": [1, 2]}, names={"mlp": "plain"}, points=True)
+    figure = draw_facets(facets, {"errors": TABLE})
+    assert [axes.get_title() for axes in figure.axes] == ["plain", "glu"] and not figure.legends
+    page = plotly_figure(facets, {"errors": TABLE})
+    assert [t["xaxis"] for t in page["data"]] == ["x", "x2"]
+
+
+def test_a_column_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(GatelabError, match="no column depth; it has n, unit"):
+        draw_facets(Facets("depth", "rmse"), {"errors": TABLE})
+
+
+def test_templates_refuse_names_that_are_not_there(tmp_path: Path) -> None:
+    template = tmp_path / "study.md"
+    template.write_text("The slope is {{ slope | number }},\nas expected.\n\nSecond.")
+    assert rendered(template, slope=-2.1234) == ("The slope is -2.12, as expected.", "Second.")
+    with pytest.raises(Exception, match="'slope' is undefined"):
+        rendered(template)
+    assert rendered(tmp_path / "none.md") == ()
