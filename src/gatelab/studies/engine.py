@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 
 from gatelab.display import Compact
 from gatelab.plotting.facets import Facets, Table, Tables, draw_facets
-from gatelab.statistics import t_interval
+from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import number_text
 from gatelab.studies.definition import Outcome, Request, Study
 from gatelab.sweep import Progress, Run, map_runs
@@ -120,6 +120,11 @@ def averaged(rows: Table, over: str, by: Sequence[str], mean: Mean) -> Table:
     return pd.DataFrame(table)
 
 
+def interval_at(row: Table, name: str) -> Interval:
+    """A number of a row of an averaged table, with its interval."""
+    return Interval(*(float(row[column]) for column in (name, f"{name}_low", f"{name}_high")))
+
+
 @dataclass(frozen=True, eq=False)
 class Measure(Compact):
     """One table of a study: the function of a cell by its dotted name, its grid, and what it is averaged over."""
@@ -131,13 +136,18 @@ class Measure(Compact):
     mean: Mean
     together: str
 
-    def table(self, request: Request) -> Table:
-        """Measure every cell of the grid, and average the numbers."""
-        cells = grid_cells({**self.grid, **(self.quick if request.quick else {})}, self.together)
+    def cells(self, *, quick: bool) -> list[Cell]:
+        """The cells of the grid; a quick run takes other values for the arguments that it has."""
+        shorter = {name: values for name, values in self.quick.items() if quick and name in self.grid}
+        return grid_cells({**self.grid, **shorter}, self.together)
+
+    def tables(self, request: Request) -> tuple[Table, Table]:
+        """Measure every cell of the grid: the numbers of each, and their means."""
+        cells = self.cells(quick=request.quick)
         rows = measured_rows(self.task, cells, self.together, request)
         if not self.over:
-            return rows
-        return averaged(rows, self.over, [name for name in cells[0] if name != self.over], self.mean)
+            return rows, rows
+        return rows, averaged(rows, self.over, [name for name in cells[0] if name != self.over], self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +189,10 @@ class GridStudy(Study):
         return register
 
     def columns(self, function: Function) -> Function:
-        """Declare a function from the tables to the tables that are kept: with what theory expects, with fits."""
+        """Declare a function from the tables and the rows that they average to the tables that are kept.
+
+        It adds what theory expects, and fits that need the single rows. Claims are made of these tables alone.
+        """
         self._functions["columns"] = function
         return function
 
@@ -190,9 +203,11 @@ class GridStudy(Study):
 
     def outcome(self, request: Request) -> Outcome:
         """Measure, claim, draw."""
-        tables = {name: measure.table(request) for name, measure in self.measures.items()}
+        rows, tables = {}, {}
+        for name, measure in self.measures.items():
+            rows[name], tables[name] = measure.tables(request)
         if "columns" in self._functions:
-            tables = self._functions["columns"](tables)
+            tables = self._functions["columns"](tables, rows)
         claims = tuple(self._functions["claims"](tables))
         figure = draw_facets(self.figure, tables) if isinstance(self.figure, Facets) else self.figure(tables)
         module = sys.modules[self._functions["claims"].__module__]

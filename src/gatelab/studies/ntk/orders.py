@@ -14,9 +14,8 @@ import numpy as np
 from gatelab.feedforward import Unit
 from gatelab.ntk import analytic, estimate
 from gatelab.plotting.facets import Facets, Overlay
-from gatelab.statistics import Interval
 from gatelab.studies.claims import Claim
-from gatelab.studies.engine import GridStudy, Table, Tables
+from gatelab.studies.engine import GridStudy, Table, Tables, interval_at
 from gatelab.studies.ntk.gaussian import extremes, samples
 
 STUDY = GridStudy(
@@ -76,7 +75,7 @@ def kernels(gate: str, data: str, n: int, d: int, seed: int, order: Sequence[int
 
 
 @STUDY.columns
-def columns(tables: Tables) -> Tables:
+def columns(tables: Tables, rows: Tables) -> Tables:
     """The estimate where there is one, the best order of each curve, and the size as one name."""
     table = tables["orders"]
     relu = (table["gate"] == "relu") & (table["data"] == "Gaussian")
@@ -103,15 +102,11 @@ def claim(where: str, gaussian: bool, table: Table) -> Claim:
     of_order = table.set_index("order")
     kappa, spread, cosine = of_order["condition"], of_order["diagonal_spread"], of_order["off_diagonal"]
     last = int(of_order.index.max())
-
-    def interval(q: int) -> Interval:
-        return Interval(*(float(of_order.loc[q, f"condition{end}"]) for end in ("", "_low", "_high")))
-
     if gaussian:
         best = int(kappa.idxmin())
         return Claim.of(
             f"κ at the best order, q = {best}, on Gaussian samples, {where}",
-            interval(best),
+            interval_at(of_order.loc[best], "condition"),
             support={
                 "κ at q = 0": kappa[0],
                 "κ at q = 1": kappa[1],
@@ -122,7 +117,7 @@ def claim(where: str, gaussian: bool, table: Table) -> Claim:
         )
     return Claim.of(
         f"κ at q = {last} on samples of length √d, {where}",
-        interval(last),
+        interval_at(of_order.loc[last], "condition"),
         support={
             "κ at q = 0": kappa[0],
             "κ at q = 1": kappa[1],
