@@ -157,6 +157,17 @@ def draw_facets(facets: Facets, tables: Tables) -> Figure:
     return figure
 
 
+def draw_panel(axes: Axes, facets: Facets, tables: Tables) -> None:
+    """Draw facets of one panel into given axes, with a legend of its own: for figures that have other panels too."""
+    table = facets.rows_of(tables)
+    shapes = looks(facets.name(value) for value in _levels(table, facets.hue))
+    for value, series in facets.series(table):
+        shape = shapes[facets.name(value)]
+        _draw_series(axes, facets, series, shape.colour, shape.marker)
+    _finish(axes, facets, facets.title, bottom=True, left=True)
+    axes.legend(handles=_handles(facets, shapes if facets.hue else {}), loc="best")
+
+
 def _draw_series(axes: Axes, facets: Facets, rows: Table, colour: str, marker: str) -> None:
     x, y = rows[facets.x], rows[facets.y]
     low, high = f"{facets.y}_low", f"{facets.y}_high"
