@@ -24,7 +24,6 @@ from gatelab.dynamics import (
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scaling_laws import compare_ladder, fit_ladder
 from gatelab.scaling_laws.ladder_losses import rank_agreement
-from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
 from gatelab.solve.solvers.knots import solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
@@ -228,22 +227,13 @@ def _cards() -> dict[str, Any]:
     x = np.random.default_rng(0).uniform(-1, 1, (100, 2))
     y = x[:, 0] * x[:, 1]
     card = gl.compare(["mlp", "bilinear"], (x, y), widths=[1, 2], seeds=1, features=9, d_model=8)
-    facts = Facts(80, 20, 80, 1.0, 0.1, 0.2, 0, 4, 1, 80, 1, "a processor with a long name " * 9)
     model = gl.GatedRegressor(width=1, ridge=0.0, random_state=0, starts=1, rounds=0, steps=3)
     return {
         "scorecard": card,
-        "settings": card.settings,
-        "bench": card.settings.bench,
         "score": card.scores[0],
         "network of a card": card.networks[0],
         "recommendation": card.recommendation,
         "interval": card.networks[0].rmse,
-        "rival": Rival("glu", 3, (Line("error", "glu", True, LONG),), "error", LONG),
-        "line": Line("error", "glu", True, LONG),
-        "growth": Growth("glu", (2, 4), (11, 21), card.networks[0].rmse),
-        "left out": LeftOut("glu", 4, 21, "slope", LONG),
-        "facts": facts,
-        "evidence": Evidence(card.scores, card.networks, None, 10, facts),
         "scaling curve": gl.scaling_curve(model, x, y, [1, 2], cv=2),
         "regressor": model.fit(x, y),
     }

@@ -8,7 +8,8 @@
 3. If they do not, **the cheapest network that is as good as the best** is taken: the fewest FLOPs among those whose
    error is not significantly larger than the least and within 10 % of it.
 
-Ties go to fewer FLOPs, then to the faster unit. Condition numbers, steps and linearization are facts beside the choice.
+Ties go to fewer FLOPs, then to the faster unit (where the quartiles of rows per second are apart), then to the smaller
+error. Condition numbers, steps and linearization are facts beside the choice.
 """
 
 from __future__ import annotations
@@ -131,25 +132,24 @@ def recommend(scores: Sequence[Score], networks: Sequence[FittedNetwork], deviat
     Returns:
         A `Recommendation`.
     """
-    speed = {s.unit: s.rows_per_second.value for s in scores}
+    speed = {s.unit: s.rows_per_second for s in scores}
 
-    def cost(n: FittedNetwork) -> tuple[float, ...]:
-        return n.flops, -speed[n.unit], n.rmse.value
-
-    def error(n: FittedNetwork) -> tuple[float, ...]:
-        return n.rmse.value, *cost(n)
+    def cheapest(some: Sequence[FittedNetwork]) -> FittedNetwork:
+        fewest = [n for n in some if n.flops == min(m.flops for m in some)]
+        fastest = max((speed[n.unit] for n in fewest), key=lambda s: s.value)
+        return min((n for n in fewest if speed[n.unit].high >= fastest.low), key=lambda n: n.rmse.value)
 
     regime = limited_by(scores, networks, deviation)
     if regime in ("units", "open"):
         considered: Sequence[FittedNetwork] = scores
-        chosen = min(scores, key=error)
+        chosen = cheapest([s for s in scores if s.rmse.value == min(t.rmse.value for t in scores)])
     else:
         considered = []
         for unit in speed:
             own = [n for n in networks if n.unit == unit]
             equals = [n for n in own if n.verdict == "equal"]
-            considered.append(min(equals, key=cost) if equals else min(own, key=error))
-        chosen = min((n for n in considered if n.verdict == "equal"), key=cost)
+            considered.append(cheapest(equals) if equals else min(own, key=lambda n: n.rmse.value))
+        chosen = cheapest([n for n in considered if n.verdict == "equal"])
     network = {field.name: getattr(chosen, field.name) for field in fields(FittedNetwork)}
     return Recommendation(**network, regime=regime, others=tuple(n for n in considered if n is not chosen))
 
