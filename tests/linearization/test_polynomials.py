@@ -17,8 +17,8 @@ from gatelab.linearization import Polynomial, bound, calibrate, cost, equioscill
 from gatelab.linearization.builders.mean_square import hermite_series
 from gatelab.linearization.builders.taylor_series import power_series
 from gatelab.linearization.builders.uniform import chebyshev, minimax
-from gatelab.linearization.encryption import Cost, Number, PlainMachine, circuit_cost, run_polynomial
-from gatelab.linearization.exchange import from_document, read_polynomial
+from gatelab.linearization.circuits import CircuitForm, Cost, Number, PlainMachine
+from gatelab.linearization.exchange import read_polynomial
 from gatelab.linearization.polynomials import gate_and_factors
 
 NAMES = ("gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu", "relu2")
@@ -188,8 +188,8 @@ def test_an_export_costs_what_its_circuit_costs(degree: int) -> None:
     assert export(p).cost == cost(p) and cost(p).levels == math.ceil(math.log2(degree + 1))
     if degree:
         machine = PlainMachine()
-        result = run_polynomial(machine, Number(np.linspace(-1, 1, 41)), p.chebyshev, cost(p).baby)
-        assert cost(p) == circuit_cost(p.chebyshev) == Cost(result.level, machine.products, cost(p).baby)
+        result = CircuitForm.of(p).run(machine, Number(np.linspace(-1, 1, 41)))
+        assert cost(p) == Cost(result.level, machine.products, cost(p).baby)
         assert np.allclose(result.value, p(np.linspace(-5, 5.5, 41)), atol=1e-12)
 
 
@@ -223,11 +223,12 @@ def test_export_and_back(tmp_path: Path) -> None:
     assert growth == sorted(growth) and growth[-1] > 10
     document = json.loads((tmp_path / "p.json").read_text())
     document["powers"][2] *= 1.001
-    with pytest.raises(GatelabError, match="disagree"):
-        from_document(document)
-    del document["chebyshev"]
-    with pytest.raises(GatelabError, match="damaged"):
-        from_document(document)
+    short = {key: value for key, value in document.items() if key != "chebyshev"}
+    damages = ((document, "disagree"), (short, "chebyshev is missing"), ({}, "not a 'gatelab polynomial 1'"))
+    for damage, says in ((json.dumps(damage), says) for damage, says in (*damages, (None, "not a"))):
+        (tmp_path / "q.json").write_text(damage)
+        with pytest.raises(GatelabError, match=says):
+            read_polynomial(tmp_path / "q.json")
     (tmp_path / "q.json").write_text("{")
     with pytest.raises(GatelabError, match="not JSON"):
         read_polynomial(tmp_path / "q.json")

@@ -10,7 +10,8 @@ published()                                                       what others us
 methods(), polynomial_method, maps_method                         what there is, and how a method of one's own is added
 """
 
-from gatelab.linearization.encryption import Cost, Encrypted, Parameters, cost, parameters_for
+from gatelab.linearization.circuits import Cost, cost
+from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
 from gatelab.linearization.error import Error
 from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
 from gatelab.linearization.exchange import (

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,10 @@ from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
-from gatelab.linearization.encryption import Cost, cost
+from gatelab.linearization.circuits import Cost, cost
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import bound
+from gatelab.plain import from_plain
 
 FORMAT = "gatelab polynomial 1"
 SOURCES = {".c": "c", ".py": "numpy", ".mlir": "heir"}  # by how the name of a file ends
@@ -134,40 +134,33 @@ def read_polynomial(path: str | Path) -> Polynomial:
     Returns:
         The polynomial, to the last bit.
     """
-    file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GatelabError(f"{file} cannot be read ({error.strerror or error}); give a file of --export") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise GatelabError(f"{file} is not JSON ({error}); give a file that was exported by gatelab") from None
-    return from_document(document, str(file))
-
-
-def from_document(document: Any, name: str = "the document") -> Polynomial:
-    """The polynomial of such a document."""
-    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-        raise GatelabError(f"{name} is not a {FORMAT!r} document; give what gatelab exported")
-    try:
-        interval = tuple(float(v) for v in document["interval"])
-        powers, basis = ([float(v) for v in document[key]] for key in ("powers", "chebyshev"))
-        about = {key: str(document[key]) for key in ("activation", "method")}
-        polynomial = Polynomial(
-            tuple(powers), tuple(basis), (interval[0], interval[1]), **about, margin=float(document["margin"])
-        )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise GatelabError(
-            f"{name} is damaged ({type(error).__name__}: {error}); export the polynomial again"
-        ) from None
-    other = Polynomial.from_chebyshev(basis, polynomial.interval).coefficients
-    reach = max(map(abs, interval))
+    document = read_document(path, FORMAT)
+    parts = {**document, "coefficients": document.get("powers")}
+    polynomial = from_plain(Polynomial, parts, f"the polynomial in {path}")
+    powers = polynomial.coefficients
+    other = Polynomial.from_chebyshev(polynomial.chebyshev, polynomial.interval).coefficients
+    reach = max(map(abs, polynomial.interval))
     gap = sum(abs(a - b) * reach**k for k, (a, b) in enumerate(zip(powers, other, strict=True)))
     size = sum(abs(a) * reach**k for k, a in enumerate(powers))
     if gap > 1e-9 * max(size, 1e-300):
         raise GatelabError(
-            f"{name} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}"
+            f"{path} is damaged: its coefficients in powers and in Chebyshev polynomials disagree by {gap:.2g}; export "
+            "the polynomial again"
         )
     return polynomial
+
+
+def read_document(path: str | Path, form: str) -> dict[str, Any]:
+    """What a JSON file holds that says of itself that it has this format."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); give a file of gatelab's") from error
+    except ValueError as error:
+        raise GatelabError(f"{path} is not JSON ({error}); give a file that gatelab saved") from None
+    if not isinstance(document, dict) or document.get("format") != form:
+        raise GatelabError(f"{path} is not a {form!r} document; give a file that gatelab saved")
+    return document
 
 
 def source_code(polynomial: Polynomial, language: str) -> str:

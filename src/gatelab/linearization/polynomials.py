@@ -106,8 +106,7 @@ class Polynomial:
         """The value at numbers, arrays or tensors, by Clenshaw's recurrence in the Chebyshev basis."""
         if not isinstance(z, Tensor):
             z = np.asarray(z, dtype=np.float64)
-        low, high = self.interval
-        t = (z - (low + high) / 2) / ((high - low) / 2)
+        t = to_unit(z, self.interval)
         after = later = 0 * t
         for c in self.chebyshev[:0:-1]:
             after, later = 2 * t * after - later + c, after
@@ -202,6 +201,18 @@ def check_interval(interval: Any) -> Interval:
             "or more: scale the pre-activations"
         )
     return low, high
+
+
+def to_unit(z: Any, interval: Interval) -> Any:
+    """t in [-1, 1] of z in the interval."""
+    low, high = interval
+    return (z - (low + high) / 2) / ((high - low) / 2)
+
+
+def from_unit(t: Any, interval: Interval) -> Any:
+    """z in the interval of t in [-1, 1]."""
+    low, high = interval
+    return (low + high) / 2 + (high - low) / 2 * t
 
 
 def check_degree(degree: Any, most: int = 200) -> int:
