@@ -108,7 +108,7 @@ def _maps_for(
 
     if d is not None:
         build(d)
-    elif not way.every_d:
+    elif "m" in way.options:
         raise GatelabError(
             f"{way.name} makes its maps for a number of inputs; give d=..., one more than that for a bias"
         )

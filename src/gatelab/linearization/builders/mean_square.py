@@ -28,14 +28,12 @@ from gatelab.linearization.polynomials import (
     numbers,
     values,
 )
-from gatelab.linearization.registry import polynomial_method
 
 REACH = 14.0  # in deviations: beyond lies 1e-44 of the mass
 PANELS, POINTS = 112, 20
 USED = 5.0  # deviations that the interval of a Hermite polynomial covers by default
 
 
-@polynomial_method("hermite")
 def hermite(
     gate: Activation, degree: int = 8, scale: float | None = None, interval: Interval | None = None, data: Any = None
 ) -> Polynomial:
@@ -59,7 +57,6 @@ def hermite(
     return Polynomial.from_powers(powers, where, activation=gate.name, method="hermite")
 
 
-@polynomial_method("fit")
 def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | None = None) -> Polynomial:
     """The best polynomial in mean square on the given pre-activations, by least squares in the Chebyshev basis."""
     degree = check_degree(degree, 100)

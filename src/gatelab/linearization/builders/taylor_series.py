@@ -26,13 +26,11 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, values
-from gatelab.linearization.registry import maps_method, polynomial_method
 
 MOST_AUTOMATIC = 12  # each derivative of a derivative costs twice the one before
 _NEAR = 0.02  # where a series of a smooth function must be right
 
 
-@polynomial_method("taylor")
 def taylor(gate: Activation, degree: int = 10, interval: Interval = (-3.0, 3.0)) -> Polynomial:
     """The series to that degree; the interval is where it is meant to be used and changes nothing in it.
 
@@ -137,7 +135,6 @@ def _automatic(gate: Activation, degree: int) -> Array:
     return np.array(coefficients)
 
 
-@maps_method("tangent", every_d=True)
 def tangent_maps(activation: Activation, d: int, *, reference: Any) -> Maps:
     """Maps of d + 1 features about the reference; to one of d - 1 entries the one of a bias is appended.
 

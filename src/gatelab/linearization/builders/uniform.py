@@ -18,14 +18,12 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.polynomials import Interval, Polynomial, check_degree, check_interval, values
 from gatelab.linearization.proofs import LEVELLED, alternating, extrema
-from gatelab.linearization.registry import polynomial_method
 
 ROUNDS = 60
 _GRID = 40  # points between two neighbours of the reference, on the average
 _ROUNDING = 20 * np.finfo(float).eps
 
 
-@polynomial_method("chebyshev")
 def chebyshev(gate: Activation, degree: int = 8, interval: Interval | float = (-3.0, 3.0)) -> Polynomial:
     """The interpolant at the Chebyshev points: within a few times of the best, at the cost of a transform."""
     degree, (low, high) = check_degree(degree), check_interval(interval)
@@ -37,7 +35,6 @@ def chebyshev(gate: Activation, degree: int = 8, interval: Interval | float = (-
     return Polynomial.from_chebyshev(coefficients, (low, high), activation=gate.name, method="chebyshev")
 
 
-@polynomial_method("minimax")
 def minimax(gate: Activation, degree: int = 8, interval: Interval | float = (-3.0, 3.0)) -> Polynomial:
     """The polynomial whose largest error over the interval is smallest.
 
