@@ -38,10 +38,10 @@ def test_a_block_under_encryption_is_the_block(n: int, d: int, gated: bool) -> N
     result = encrypt_block(block, maps.polynomial, activation("silu"), x)
     # The slow twin: plain matrices, the polynomial in between.
     twin = replace(block, activation=maps.polynomial)(torch.from_numpy(x)).numpy()
-    assert np.abs(result.output - twin).max() == pytest.approx(result.encryption, abs=1e-14)
+    assert np.abs(result.values - twin).max() == pytest.approx(result.encryption, abs=1e-14)
     assert result.encryption < 1e-7 and result.levels == 2 + 2 + gated == result.parameters.levels
-    assert result.bound is not None and result.approximation <= result.bound
-    assert result.total <= result.bound + result.encryption and result.parameters.security == 128
+    assert result.approximation is not None and result.measured <= result.approximation
+    assert result.total <= result.approximation + result.encryption and result.parameters.security == 128
     assert result.rotations > 0 and "levels" in repr(result)
 
 

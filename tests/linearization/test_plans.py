@@ -20,7 +20,7 @@ import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import activation
 from gatelab.linearization import find_published, read_plan
-from gatelab.linearization.circuits import FormTerm, Number, PlainMachine
+from gatelab.linearization.circuits import CircuitForm, FormTerm, Number, PlainMachine
 from gatelab.linearization.encryption import SealMachine, parameters_for
 from gatelab.linearization.forms import (
     PreActivations,
@@ -107,9 +107,10 @@ def test_pieces_and_compositions_run_under_encryption_too() -> None:
     t = np.linspace(-1, 1, 64)
     low, high = data.interval
     machine = SealMachine(parameters_for(4, largest=64))
-    forms = [f for f in candidates(activation("gelu"), data, 4, PUBLISHED[1:2]) if f.terms]
-    assert [f.method for f in forms] == ["composite", "clamped", "bolt"]
-    for form in forms:
+    pieces = [f for f in candidates(activation("gelu"), data, 4, PUBLISHED[1:2]) if f.terms]
+    assert [f.method for f in pieces] == ["bolt"]
+    composed = FormTerm(((0.0, 0.9, 0.0, 0.1), (0.2, 0.7)), (0.3, 2.0))
+    for form in (*pieces, CircuitForm("composed", data.interval, (0.1, 0.5), (composed,))):
         result = form.run(machine, machine.encrypt(t), form.cost.baby)
         exact = form((low + high) / 2 + (high - low) / 2 * t)
         assert np.abs(machine.decrypt(result, 64) - exact).max() < 1e-6 * max(1.0, np.abs(exact).max()), form

@@ -14,8 +14,7 @@ What is proved of the activation bounds the block: |error of output i| <= sum_j 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -23,61 +22,16 @@ import numpy as np
 from torch import Tensor
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.circuits import CircuitForm, Number
-from gatelab.linearization.encryption import (
-    Parameters,
-    SealMachine,
-    check_range,
-    evaluate,
-    parameters_for,
-    proved_bound,
-)
+from gatelab.linearization.encryption import Encrypted, SealMachine, check_range, evaluate, parameters_for, proved_bound
 from gatelab.linearization.polynomials import Polynomial, to_unit, values
 from gatelab.models.layouts import Block
 
 
-@dataclass(frozen=True, eq=False)
-class EncryptedBlock:
-    """A block of one token under encryption.
-
-    Attributes:
-        output: what came out.
-        bound: proved: the polynomial alone changes no output by more than this.
-        approximation: measured: the largest change by the polynomial alone.
-        encryption: measured: the largest change by encryption alone.
-        total: measured: the largest difference from the plain block.
-        size: the largest output of the plain block.
-        levels: that were used.
-        rotations: of ciphertexts.
-        seconds: by step.
-        bytes: of the ciphertexts sent and returned.
-        parameters: with their security level.
-    """
-
-    output: Array = field(repr=False)
-    bound: float | None
-    approximation: float
-    encryption: float
-    total: float
-    size: float
-    levels: int
-    rotations: int
-    seconds: Mapping[str, float]
-    bytes: tuple[int, int]
-    parameters: Parameters
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{counted(self.levels, 'level')}: off by {self.total:.3g} of {self.size:.3g}, encryption "
-            f"{self.encryption:.2g}, {sum(self.seconds.values()):.1f} s",
-        )
-
-
-def encrypt_block(block: Block, polynomial: Polynomial, activation: Activation, x: Any) -> EncryptedBlock:
+def encrypt_block(block: Block, polynomial: Polynomial, activation: Activation, x: Any) -> Encrypted:
     """A block of one token under encryption, its activation by a polynomial.
 
     Args:
@@ -87,32 +41,23 @@ def encrypt_block(block: Block, polynomial: Polynomial, activation: Activation, 
         x: the token, d numbers.
 
     Returns:
-        An `EncryptedBlock`.
+        An `Encrypted`; what is proved of it is a bound on the block's outputs.
     """
     packed, row = PackedBlock(block, polynomial), np.asarray(x, dtype=np.float64)
     if row.shape != (packed.d,):
         raise GatelabError(f"the token has the shape {row.shape}; give the {packed.d} inputs of the block")
     check_range(packed.before(row), polynomial.interval)
-    exact = packed.plain(row, lambda z: values(activation, z).numpy())
-    approximate = packed.plain(row, polynomial)
-    factor = np.abs(packed.factor(row))
+    approximate, factor = packed.plain(row, polynomial), np.abs(packed.factor(row))
     sizes = (np.abs(polynomial.chebyshev).sum(), np.abs(approximate).max(), factor.max())
     levels = packed.form.cost.levels + 2 + (packed.U is not None)
-    parameters = parameters_for(levels, largest=float(max(sizes)), slots=packed.slots)
-    parts = [(np.resize(row, packed.slots), packed.d)]
-    (output,), machine, measured = evaluate(parameters, parts, packed.run, packed.steps)
-    proved = proved_bound(polynomial, activation)
-    if proved is not None:
-        proved = float((np.abs(packed.W2) @ factor).max() * proved)
-    return EncryptedBlock(
-        output=output,
-        bound=proved,
-        approximation=float(np.abs(approximate - exact).max()),
-        encryption=float(np.abs(output - approximate).max()),
-        total=float(np.abs(output - exact).max()),
-        size=float(np.abs(exact).max()),
-        rotations=machine.rotations,
-        **measured,
+    return evaluate(
+        packed.run,
+        [np.resize(row, packed.slots)],
+        parameters_for(levels, largest=float(max(sizes)), slots=packed.slots),
+        exact=packed.plain(row, lambda z: values(activation, z).numpy()),
+        approximate=approximate,
+        proved=proved_bound(polynomial, activation, (np.abs(packed.W2) @ factor).max()),
+        rotations=packed.steps,
     )
 
 

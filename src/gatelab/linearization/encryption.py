@@ -271,18 +271,22 @@ class SealMachine(PlainMachine):
 
 @dataclass(frozen=True, eq=False)
 class Encrypted:
-    """A polynomial at encrypted numbers, decrypted again, and the parts of its error.
+    """A polynomial at encrypted numbers, or a block of an encrypted token, decrypted again, and the parts of its error.
 
     Attributes:
-        values: what came out, one for each input.
-        approximation: proved: |act - p| is nowhere more on the interval; None where nothing is known of the activation.
-        encryption: measured: the largest |value - p|.
-        total: measured: the largest |value - act|.
+        values: what came out, one for each input, or the outputs of the block.
+        approximation: proved: the polynomial alone changes no value by more; None where nothing is known of the
+            activation.
+        encryption: measured: the largest change by encryption alone.
+        total: measured: the largest difference from the exact values.
         levels: that were used.
         products: of ciphertexts.
         seconds: by step: keys, encryption, evaluation, decryption.
         bytes: of the ciphertexts that were sent, and of those that came back.
         parameters: with their security level.
+        measured: the largest change by the polynomial alone.
+        size: of the largest exact value.
+        rotations: of ciphertexts.
     """
 
     values: Array = field(repr=False)
@@ -294,6 +298,9 @@ class Encrypted:
     seconds: Mapping[str, float]
     bytes: tuple[int, int]
     parameters: Parameters
+    measured: float = math.nan
+    size: float = math.nan
+    rotations: int = 0
 
     def __repr__(self) -> str:
         return one_line(
@@ -335,12 +342,16 @@ def check_range(z: Array, interval: Interval) -> None:
 
 
 def evaluate(
-    parameters: Parameters,
-    parts: Sequence[tuple[Array, int]],
     circuit: Callable[[SealMachine, Number], Number],
+    rows: Sequence[Array],
+    parameters: Parameters,
+    *,
+    exact: Array,
+    approximate: Array,
+    proved: float | None,
     rotations: Sequence[int] = (),
-) -> tuple[list[Array], SealMachine, dict[str, Any]]:
-    """The circuit of each part, a row to encrypt and how many numbers of the result are wanted; and what it took."""
+) -> Encrypted:
+    """The circuit of rows that are encrypted one by one, beside what it stands for and what it computes exactly."""
     seconds: dict[str, float] = {}
 
     def timed(step: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -351,28 +362,33 @@ def evaluate(
 
     machine = timed("keys", SealMachine, parameters, rotations)
     outputs, sent, returned, levels = [], 0, 0, 0
-    for row, count in parts:
+    for row in rows:
         cipher = timed("encryption", machine.encrypt, row)
         result = timed("evaluation", circuit, machine, cipher)
-        outputs.append(timed("decryption", machine.decrypt, result, count))
+        outputs.append(timed("decryption", machine.decrypt, result, min(len(row), exact.size)))
         sent, returned = sent + machine.size(cipher), returned + machine.size(result)
         levels = result.level
-    return (
-        outputs,
-        machine,
-        {
-            "levels": levels,
-            "seconds": seconds,
-            "bytes": (sent, returned),
-            "parameters": parameters,
-        },
+    values = np.concatenate(outputs).reshape(exact.shape)
+    return Encrypted(
+        values=values,
+        approximation=proved,
+        encryption=float(np.abs(values - approximate).max()),
+        total=float(np.abs(values - exact).max()),
+        levels=levels,
+        products=machine.products,
+        seconds=seconds,
+        bytes=(sent, returned),
+        parameters=parameters,
+        measured=float(np.abs(approximate - exact).max()),
+        size=float(np.abs(exact).max()),
+        rotations=machine.rotations,
     )
 
 
-def proved_bound(polynomial: Polynomial, activation: Activation) -> float | None:
-    """The proved bound on |act - p|; None where nothing is known of the activation."""
+def proved_bound(polynomial: Polynomial, activation: Activation, factor: float = 1.0) -> float | None:
+    """The proved bound on factor |act - p|; None where nothing is known of the activation."""
     try:
-        return bound(polynomial, activation).value
+        return float(factor * bound(polynomial, activation).value)
     except GatelabError:
         return None
 
@@ -393,14 +409,11 @@ def encrypt_polynomial(
     largest = max(1.0, float(np.abs(polynomial.chebyshev).sum()))
     parameters = parameters_for(form.cost.levels, largest=largest, poly_modulus_degree=poly_modulus_degree)
     t = np.clip(to_unit(z, polynomial.interval), -1, 1)
-    parts = [(part, len(part)) for part in np.array_split(t, math.ceil(len(t) / parameters.slots))]
-    outputs, machine, measured = evaluate(parameters, parts, form.run)
-    decrypted = np.concatenate(outputs)
-    return Encrypted(
-        values=decrypted.reshape(np.shape(x)),
-        approximation=proved_bound(polynomial, activation),
-        encryption=float(np.abs(decrypted - polynomial(z)).max()),
-        total=float(np.abs(decrypted - values(activation, z).numpy()).max()),
-        products=machine.products,
-        **measured,
+    return evaluate(
+        form.run,
+        np.array_split(t, math.ceil(len(t) / parameters.slots)),
+        parameters,
+        exact=values(activation, z).numpy().reshape(np.shape(x)),
+        approximate=polynomial(z).reshape(np.shape(x)),
+        proved=proved_bound(polynomial, activation),
     )

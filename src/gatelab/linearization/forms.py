@@ -37,8 +37,6 @@ CELLS = 8192  # of the range of pre-activations
 TABLE = 2**17  # cells in which a form is looked up by a model
 GUARDS = (1e-4, 1e-2)  # of the weight of a fit, spread over the whole interval
 _SHARPNESS = (1e-2, 1e-3, 1e-5, 1e-8, 1e-12)  # by how much a step's interpolant is off, about
-_CLAMPED_DEGREE = 8  # of that polynomial: outside it grows as this power, and steps must bring that to 0
-_CLAMPED_AT = 4.0  # where the clamped polynomial ends, on both sides
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,42 +171,11 @@ def published_form(published: Published, gate: Activation, data: PreActivations,
     return min(forms, key=lambda form: data.error(form, gate))
 
 
-def clamped_form(gate: Activation, data: PreActivations, levels: int) -> CircuitForm:
-    """Our own polynomial between two clamps, as NEXUS has one: 0 to the left and z to the right."""
-    inner = minimax(gate, min(2 ** (levels - 2) - 1, _CLAMPED_DEGREE), _CLAMPED_AT).coefficients
-    pieces = Published("clamped", "", (-_CLAMPED_AT, _CLAMPED_AT), ((0.0,), inner, (0.0, 1.0)))
-    return published_form(pieces, gate, data, levels)
-
-
-def composite_form(gate: Activation, data: PreActivations, levels: int, guard: float = GUARDS[1]) -> CircuitForm:
-    """z / 2 + z q(p(z)): p squeezes the range, outliers and all, into [-1, 1], and q is fitted to what is left.
-
-    p is the polynomial closest to tanh(z / 2) in mean square over the interval, within [-1, 1].
-    """
-    inner = (levels - 1) // 2
-    nodes = np.cos(np.pi * (np.arange(4096) + 0.5) / 4096)
-    squeeze = chebyshev.chebfit(nodes, np.tanh(from_unit(nodes, data.interval) / 2), 2**inner - 1)
-    squeeze = squeeze / max(1.0, float(np.abs(chebyshev.chebval(nodes, squeeze)).max()))
-    t, root = data.guarded(guard, 2048)
-    z = from_unit(t, data.interval)
-    u = chebyshev.chebval(t, squeeze)
-    matrix = chebyshev.chebvander(u, 2 ** (levels - 1 - inner) - 1) * (z * root)[:, None]
-    outer = np.linalg.lstsq(matrix, (values(gate, z).numpy() - z / 2) * root, rcond=None)[0]
-    low, high = data.interval
-    line = ((high + low) / 2, (high - low) / 2)  # z itself
-    term = FormTerm((tuple(squeeze.tolist()), tuple(outer.tolist())), line)
-    return CircuitForm("composite", data.interval, tuple(c / 2 for c in line), (term,))
-
-
 def candidates(
     gate: Activation, data: PreActivations, levels: int, published: Sequence[Published] = ()
 ) -> list[CircuitForm]:
     """All forms of so many levels for a layer, those that cannot be made left out."""
     forms = [minimax_form(gate, data, levels), *(fitted_form(gate, data, levels, guard) for guard in GUARDS)]
-    if gate.name in ("gelu", "gelu-tanh", "silu", "relu") and levels >= 4:
-        forms.append(composite_form(gate, data, levels))
-        if data.interval[0] < -_CLAMPED_AT and data.interval[1] > _CLAMPED_AT:
-            forms.append(clamped_form(gate, data, levels))
     if gate.name in ("gelu", "gelu-tanh"):
         for other in published:
             if other.breaks and levels > levels_of(other.degree) and data.interval[0] < other.breaks[0]:

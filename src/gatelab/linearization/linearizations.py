@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
-from gatelab.linearization import monomials
 from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
 from gatelab.linearization.error import Error, drawn_pairs, measure
-from gatelab.linearization.monomials import Maps, check_kind, lifted, real, times_linear
+from gatelab.linearization.monomials import KINDS, Maps, gated, lifted, real, times_linear
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
 from gatelab.linearization.registry import Method, find_method
@@ -77,7 +76,10 @@ def linearize(
     way = find_method(method)
     if d is not None:
         d = whole_number("d", d, 1, of="inputs")
-    check_kind(features)
+    if features not in KINDS:
+        raise GatelabError(
+            f"features is {features!r}; give 'symmetric', each monomial once, or 'kronecker', the paper's"
+        )
     if degree is not None:
         options["degree"] = degree
     if way.polynomial:
@@ -232,16 +234,12 @@ class Linearization:
 
     def exact(self, W: Weights, X: Tensor) -> Tensor:
         """What is approximated: act(X W^T), times the factors."""
-        gate, *others = self._parts(W)
-        value = self.activation(X @ gate.mT)
-        for u in others:
-            value = value * (X @ u.mT)
-        return value
+        return gated(self.activation, self._parts(W), X)
 
-    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK, *, features: bool = False) -> Tensor:
+    def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
         """real(psi(X) phi(W)^T), (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
 
-        The product of a polynomial's features is the polynomial of the product: they are not made unless `features`.
+        The product of a polynomial's features is the polynomial of the product: they are not made.
         """
         parts = self._parts(W)
         if chunk < 1:
@@ -253,21 +251,22 @@ class Linearization:
             )
         lead = torch.broadcast_shapes(X.shape[:-2], *(p.shape[:-2] for p in parts))
         if all(p.ndim == 2 for p in parts):
-            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk, features)
+            table = self._flat(parts, X.reshape(-1, X.shape[-1]), chunk)
             return table.reshape(*X.shape[:-1], len(parts[0]))
         inputs, *weights = [t.expand(*lead, *t.shape[-2:]).flatten(0, -3) for t in (X, *parts)]
-        tables = [self._flat([w[i] for w in weights], inputs[i], chunk, features) for i in range(len(inputs))]
+        tables = [self._flat([w[i] for w in weights], inputs[i], chunk) for i in range(len(inputs))]
         return torch.stack(tables).reshape(*lead, *tables[0].shape)
 
-    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int, features: bool) -> Tensor:
+    def _flat(self, parts: Sequence[Tensor], X: Tensor, chunk: int) -> Tensor:
         """The product of matrices: W of n rows, X of N."""
         maps = self.features(X.shape[1])
-        if self.polynomial is not None and features:
-            return monomials.product(self.polynomial, parts, X, chunk)
-        if self.polynomial is not None:
-            return monomials.evaluate(self.polynomial, parts, X, chunk)
-        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         out = X.new_empty((len(X), len(parts[0])))
+        if self.polynomial is not None:
+            rows = max(1, chunk // max(1, len(parts[0])))
+            for i in range(0, len(X), rows):
+                out[i : i + rows] = gated(self.polynomial, parts, X[i : i + rows])
+            return out
+        rows = max(1, min(chunk // maps.m, isqrt(chunk)))
         stacked = self._stacked(parts)
         for i in range(0, len(X), rows):
             psi = maps.psi(X[i : i + rows])
@@ -351,17 +350,7 @@ class LinearizedLayer(nn.Module):
             raise GatelabError(
                 f"{linearization.method} is no polynomial of w.x and has no product without features; leave features on"
             )
-        maps = linearization.features(rows[0].shape[-1])
-        if not features:
-            self.register_buffer("Phi", torch.stack(rows))
-            return
-        check_memory(
-            2 * rows[0].element_size() * maps.m * rows[0].shape[:-1].numel(),
-            f"Phi of {tuple(rows[0].shape)} weights with {maps.m} features a row",
-            "lower the degree, or give features=False to keep W and evaluate the polynomial",
-            rows[0].device,
-        )
-        self.register_buffer("Phi", linearization.phi(rows))
+        self.register_buffer("Phi", linearization.phi(rows) if features else torch.stack(rows))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.biased:
@@ -369,10 +358,7 @@ class LinearizedLayer(nn.Module):
         if self.lifted:
             return real(self.linearization.psi(x) @ self.Phi.mT.to(x.device))
         assert self.linearization.polynomial is not None
-        value = self.linearization.polynomial(x @ self.Phi[0].mT)
-        for u in self.Phi[1:]:
-            value = value * (x @ u.mT)
-        return value
+        return gated(self.linearization.polynomial, list(self.Phi), x)
 
     def extra_repr(self) -> str:
         return f"{self.linearization}, {tuple(self.Phi.shape)}"

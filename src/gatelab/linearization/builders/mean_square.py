@@ -14,7 +14,7 @@ import torch
 from numpy.polynomial import chebyshev, hermite_e
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linalg.quadrature import hermite_functions, panel_rule
 from gatelab.linearization.polynomials import (
@@ -95,10 +95,4 @@ def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[A
 
 def check_scale(scale: Any) -> float:
     """The deviation of the pre-activations as a float, checked."""
-    if not isinstance(scale, int | float | np.number) or not math.isfinite(scale) or scale <= 0:
-        raise GatelabError(f"the scale is {scale!r}; give the deviation of the pre-activations, a number above 0")
-    if not NEAR <= scale <= FAR / USED:
-        raise GatelabError(
-            f"the scale is {scale:g}; give a deviation from {NEAR:g} to {FAR / USED:g}: scale the pre-activations"
-        )
-    return float(scale)
+    return real_number("the scale, a deviation of pre-activations,", scale, least=NEAR, most=FAR / USED)

@@ -36,7 +36,7 @@ from gatelab.arrays import Array
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linalg.quadrature import gegenbauer_beside
-from gatelab.linearization.floors import Angles, DegreeBlock, FloorSpectrum, radii, spectrum
+from gatelab.linearization.floors import DegreeBlock, FloorSpectrum, angular, radii, spectrum
 from gatelab.linearization.monomials import Maps
 
 _KNOTS = 320
@@ -148,9 +148,8 @@ class SideFeatures:
         out = {l: np.empty_like(rho) for l in set(self.degrees)}
         for start in range(0, len(rho), _ROWS):
             part = slice(start, start + _ROWS)
-            angles = Angles(self.activation, self.d, rho[part])
-            for degree in range(max(self.degrees) + 1):
-                g = angles.next_degree()
+            _, projections = angular(self.activation, self.d, rho[part])
+            for degree, g in enumerate(islice(projections, max(self.degrees) + 1)):
                 if degree in out:
                     out[degree][part] = g
         return out
