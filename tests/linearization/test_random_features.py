@@ -12,8 +12,13 @@ import torch
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
-from gatelab.linearization.builders.fourier_features import fourier_maps
-from gatelab.linearization.builders.random_features import TensorSketch, maclaurin_maps, power_terms, tensorsketch_maps
+from gatelab.linearization.builders.random_features import (
+    TensorSketch,
+    fourier_maps,
+    maclaurin_maps,
+    power_terms,
+    tensorsketch_maps,
+)
 from gatelab.linearization.builders.uniform import chebyshev
 
 DRAWS = 1500

@@ -14,7 +14,6 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, check_seed, real_number, unknown_name, whole_number
 from gatelab.interrupts import apart
 from gatelab.linearization.floors import check_spread, floor
-from gatelab.linearization.monomials import real
 from gatelab.memory import check_memory
 from gatelab.statistics import Interval, percentile_interval, resampled
 
@@ -198,7 +197,7 @@ def both_sides(linearization: Linearization, weights: list[Tensor], x: Tensor) -
     for u in others:
         exact = exact * u
     if linearization.polynomial is None:
-        return exact, real((linearization.phi(weights) * linearization.psi(x)).sum(1))
+        return exact, (linearization.phi(weights) * linearization.psi(x)).sum(1)
     approximate = linearization.polynomial(z)
     for u in others:
         approximate = approximate * u

@@ -22,7 +22,7 @@ from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.encryption import Encrypted, encrypt_polynomial
 from gatelab.linearization.error import Error, drawn_pairs, measure
-from gatelab.linearization.monomials import KINDS, Maps, gated, lifted, real, times_linear
+from gatelab.linearization.monomials import KINDS, Maps, gated, lifted, times_linear
 from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import Bound, bound
 from gatelab.linearization.registry import Method, find_method
@@ -102,7 +102,7 @@ def _maps_for(
 ) -> Callable[[int], Maps]:
     """The maps of a method as a function of the number of inputs; those of d are built at once, to refuse early."""
     if isinstance(m := options.get("m"), int):
-        check_memory(2 * 8 * m, f"a row of {m} features", "give a smaller m")
+        check_memory([(2, m)], f"a row of {m} features", "give a smaller m")
 
     @lru_cache(maxsize=4)
     def build(inputs: int) -> Maps:
@@ -184,16 +184,13 @@ class Linearization:
             rows += [("inputs d", str(self.d)), ("features m", str(self.m))]
         if (p := self.polynomial) is not None:
             rows += [("degree", str(p.degree)), ("interval", f"[{p.interval[0]:g}, {p.interval[1]:g}]")]
-        if self.polynomial is not None or (self.d is not None and self.m <= _GLANCE):
-            return html(str(self), rows, figure=self.plot())
-        return html(str(self), rows)
+        shown = self.polynomial is not None or (self.d is not None and self.m <= _GLANCE)
+        return html(str(self), rows, figure=self.plot() if shown else None)
 
     def features(self, d: int) -> Maps:
         """The two maps for inputs of d entries."""
         if self.d is not None and d != self.d:
-            bias = ""
-            if d == self.d + 1:
-                bias = "; a bias is one input more, that is always 1"
+            bias = "; a bias is one input more, that is always 1" if d == self.d + 1 else ""
             raise GatelabError(
                 f"inputs have {d} entries, the maps were made for d = {self.d}{bias}; linearize with d={d}"
             )
@@ -237,7 +234,7 @@ class Linearization:
         return gated(self.activation, self._parts(W), X)
 
     def product(self, W: Weights, X: Tensor, chunk: int = CHUNK) -> Tensor:
-        """real(psi(X) phi(W)^T), (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
+        """psi(X) phi(W)^T, (..., N, d) and (..., n, d) -> (..., N, n), no part holding more than `chunk` numbers.
 
         The product of a polynomial's features is the polynomial of the product: they are not made.
         """
@@ -271,7 +268,7 @@ class Linearization:
         for i in range(0, len(X), rows):
             psi = maps.psi(X[i : i + rows])
             for j in range(0, len(stacked), rows):
-                out[i : i + rows, j : j + rows] = real(psi @ maps.phi(stacked[j : j + rows]).mT)
+                out[i : i + rows, j : j + rows] = psi @ maps.phi(stacked[j : j + rows]).mT
         return out
 
     def error(self, distribution: str = "gaussian", **options: Any) -> Error:
@@ -313,9 +310,7 @@ class Linearization:
 
     def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
         """The rows as phi takes them: (..., d), or (..., 1 + factors, d) of a gated unit."""
-        if not self.factors:
-            return parts[0]
-        return torch.stack(list(parts), dim=-2)
+        return torch.stack(list(parts), dim=-2) if self.factors else parts[0]
 
 
 class LinearizedLayer(nn.Module):
@@ -332,9 +327,7 @@ class LinearizedLayer(nn.Module):
 
     def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any, features: bool) -> None:
         super().__init__()
-        biases = [None] * len(weights)
-        if b is not None:
-            biases = listed(b)
+        biases = [None] * len(weights) if b is None else listed(b)
         if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
             raise GatelabError(
                 f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
@@ -356,7 +349,7 @@ class LinearizedLayer(nn.Module):
         if self.biased:
             x = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1)
         if self.lifted:
-            return real(self.linearization.psi(x) @ self.Phi.mT.to(x.device))
+            return self.linearization.psi(x) @ self.Phi.mT.to(x.device)
         assert self.linearization.polynomial is not None
         return gated(self.linearization.polynomial, list(self.Phi), x)
 
@@ -366,6 +359,4 @@ class LinearizedLayer(nn.Module):
 
 def listed(tensors: Any) -> list[Any]:
     """One tensor or several, as a list."""
-    if isinstance(tensors, Tensor):
-        return [tensors]
-    return list(tensors)
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gatelab.display import one_line
 from gatelab.linearization.polynomials import Polynomial
 from gatelab.memory import check_memory
 
@@ -35,7 +34,7 @@ from gatelab.memory import check_memory
 class Maps:
     """A map of weights and a map of inputs; act(w.x) ~ phi(w) . psi(x).
 
-    Both act on the last dimension, keep dtype and device, and may be complex: then the real part of the product counts.
+    Both act on the last dimension, and keep dtype and device.
 
     Attributes:
         phi: (..., d) -> (..., m) of rows w of W.
@@ -44,37 +43,24 @@ class Maps:
         d: the number of inputs.
     """
 
-    phi: Callable[[Tensor], Tensor]
-    psi: Callable[[Tensor], Tensor]
+    phi: Callable[[Tensor], Tensor] = field(repr=False)
+    psi: Callable[[Tensor], Tensor] = field(repr=False)
     m: int
     d: int
-
-    def __repr__(self) -> str:
-        return one_line(self, f"m = {self.m} features of d = {self.d} inputs")
 
 
 KINDS = ("symmetric", "kronecker")
 
 
 def count(d: int, k: int, kind: str = "symmetric") -> int:
-    """How many features of degree k there are.
-
-    >>> [sum(count(3, k, kind) for k in (1, 2, 4, 6, 8, 10)) for kind in KINDS]
-    [163, 66432]
-    """
+    """How many features of degree k there are."""
     if kind == "kronecker":
         return d**k
     return math.comb(d + k - 1, k)
 
 
 def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symmetric") -> list[Tensor]:
-    """psi of rising degrees of one vector (..., d); of g and q factors phi, the last q of each degree the factors'.
-
-    >>> powers([torch.tensor([2.0, 3.0])], [2])
-    [tensor([4.0000, 8.4853, 9.0000])]
-    >>> powers([torch.tensor([2.0, 3.0])], [2], "kronecker")
-    [tensor([4., 6., 6., 9.])]
-    """
+    """psi of rising degrees of one vector (..., d); of g and q factors phi, the last q of each degree the factors'."""
     if kind == "kronecker":
         return [_kronecker(vectors, k) for k in degrees]
     features, factors = [], frozenset(range(1, len(vectors)))
@@ -87,11 +73,7 @@ def powers(vectors: Sequence[Tensor], degrees: Sequence[int], kind: str = "symme
 
 
 def short(number: int) -> str:
-    """A whole number of any size.
-
-    >>> short(163), short(10**400)
-    ('163', 'about 10^400')
-    """
+    """A whole number of any size."""
     if number < 10**9:
         return str(number)
     return f"about 10^{int(math.log10(number))}"
@@ -154,18 +136,10 @@ def lifted(polynomial: Polynomial, d: int, features: str = "symmetric", factors:
     """phi holds the coefficients, as in the paper; psi holds the powers of x alone.
 
     With factors, phi takes (..., 1 + factors, d), the gate's row first, and degrees rise by their number.
-
-    >>> p = Polynomial.from_powers([0, 0.5, 0.25], (-2, 2))
-    >>> maps = lifted(p, 3)
-    >>> w, x = torch.tensor([1.0, 0, 2]), torch.tensor([0.5, 1, 1])
-    >>> maps.m, float(maps.phi(w) @ maps.psi(x)), float(p(w @ x))
-    (9, 2.8125, 2.8125)
     """
     degrees = [k + factors for k in polynomial.degrees]
     number = sum(count(d, k, features) for k in degrees)
-    fewer = ""
-    if features == "kronecker":
-        fewer = f"features='symmetric' has {short(count(d, degrees[-1]))}, "
+    fewer = f"features='symmetric' has {short(count(d, degrees[-1]))}, " if features == "kronecker" else ""
 
     def raised(vectors: Sequence[Tensor]) -> list[Tensor]:
         # Asked when features are wanted: to know m, or the product, none are needed. All, those of a degree below, and
@@ -219,10 +193,3 @@ def gated(function: Callable[[Tensor], Tensor], weights: Sequence[Tensor], X: Te
     for u in others:
         value = value * (X @ u.mT)
     return value
-
-
-def real(product: Tensor) -> Tensor:
-    """What counts of a product of features: its real part."""
-    if product.is_complex():
-        return product.real
-    return product

@@ -260,9 +260,6 @@ def assignments(
     """By total of levels, the `most` ways of least summed loss to give every layer one of its levels, with that loss.
 
     Of `curves`, the loss of each layer at each number of levels. Exact for losses that add up, the least loss first.
-
-    >>> assignments([{3: 0.5, 4: 0.125}, {3: 0.25, 4: 0.25}])[7]
-    [(0.375, (4, 3)), (0.75, (3, 4))]
     """
     table: dict[int, list[tuple[float, tuple[int, ...]]]] = {0: [(0.0, ())]}
     for curve in curves:

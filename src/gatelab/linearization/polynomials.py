@@ -154,11 +154,7 @@ def _rounded(exact: Any, count: int, interval: Interval) -> tuple[float, ...]:
 
 
 def gate_and_factors(unit: ActivationLike) -> tuple[Activation, int]:
-    """The gate of whatever a user calls an activation, and the number of linear factors: act(g.x) (u.x) has one.
-
-    >>> gate_and_factors("gelu")[0].name, gate_and_factors("swiglu")[1], gate_and_factors(torch.sin)[0].name
-    ('gelu', 1, 'sin')
-    """
+    """The gate of whatever a user calls an activation, and the number of linear factors: act(g.x) (u.x) has one."""
     if isinstance(unit, ModuleUnit):
         raise GatelabError(f"the unit {unit.name!r} is a class whose formula is not known; give its activation")
     if isinstance(unit, Unit):

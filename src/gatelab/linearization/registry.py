@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from gatelab.errors import GatelabError, unknown_name
-from gatelab.linearization.builders.fourier_features import fourier_maps
 from gatelab.linearization.builders.mean_square import fit, hermite
-from gatelab.linearization.builders.random_features import maclaurin_maps, tensorsketch_maps
+from gatelab.linearization.builders.random_features import fourier_maps, maclaurin_maps, tensorsketch_maps
 from gatelab.linearization.builders.singular_functions import optimal_maps
 from gatelab.linearization.builders.taylor_series import tangent_maps, taylor
 from gatelab.linearization.builders.trained_maps import learned_maps
@@ -73,11 +72,7 @@ class Method:
 
 
 def find_method(name: str) -> Method:
-    """The method of that name; upper case and underscores are allowed.
-
-    >>> find_method("minimax").polynomial, list(find_method("Minimax").options)
-    (True, ['degree', 'interval'])
-    """
+    """The method of that name; upper case and underscores are allowed."""
     key = str(name).lower().replace("_", "-")
     if key in NO_METHODS:
         raise GatelabError(NO_METHODS[key])

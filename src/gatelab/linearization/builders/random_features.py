@@ -1,8 +1,8 @@
-"""Unbiased random features of the series of an activation: Maclaurin features and TensorSketch.
+"""Unbiased random features of the series of an activation: Maclaurin features, TensorSketch, complex exponentials.
 
-Both draw maps of m features whose product has the expectation
+All draw maps of m features whose product has the expectation
 
-    E[Phi(w).Psi(x)] = p(w.x)        p the interpolant of act at Chebyshev points of |z| <= radius
+    E[Phi(w).Psi(x)] = p(w.x)        p a polynomial, or a sum of waves, that is near act on |z| <= radius
 
 The constant and the linear term are exact, with 1 and d features that count among the m; what is drawn is the rest.
 
@@ -15,6 +15,19 @@ TensorSketch (Pham and Pagh, KDD 2013) makes a power of w.x from count sketches,
 throws entry i of x, with a sign, into one of k buckets. The circular convolution of n independent ones is a count
 sketch of the n-fold tensor product, made in n FFTs and never in d^n entries. Degrees have sketches of their own, sized
 like |a_n| radius^n.
+
+cos(omega w.x) is no product of a function of w and one of x. But for v ~ N(0, I) and any complex c
+
+    E[ exp(c v.w - c^2 |w|^2 / 2) exp(c v.x - c^2 |x|^2 / 2) ] = exp(c^2 w.x)
+
+so with c^2 = i omega the real part is unbiased for the cosine, out of two real features (cosine and sine). act less
+its linear part is a short series in cos(omega z) and sin(omega z), omega = base/radius, 2 base/radius, ...; a draw
+takes a frequency with probability p ~ |b| exp(omega radius). Frequencies are low on purpose: with u = w + x the
+second moment is
+
+    E[Re^2] = |b|^2 (exp(omega |u|^2) + cos(omega (2 |u|^2 - |w|^2 - |x|^2) + 2 arg b)) / 2
+
+and grows exponentially in omega. For long w or x these features are of no use.
 """
 
 from __future__ import annotations
@@ -33,8 +46,10 @@ from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
 from gatelab.linearization.builders.uniform import chebyshev
 from gatelab.linearization.monomials import Maps
+from gatelab.linearization.polynomials import values
 from gatelab.memory import check_memory
 
+_POINTS = 400  # that waves are fitted at
 _NOTHING = 1e-14  # times (1 + sqrt 2)^degree, by which powers of z magnify rounding in Chebyshev polynomials
 Parts = Callable[[Tensor], list[Tensor]]
 
@@ -43,13 +58,7 @@ Parts = Callable[[Tensor], list[Tensor]]
 def power_terms(
     activation: Activation, radius: float, degree: int, exact_linear: bool
 ) -> tuple[float | None, float | None, dict[int, float]]:
-    """The constant and the linear coefficient that are exact, None where there is none, and those that are drawn.
-
-    >>> from gatelab.feedforward import activation
-    >>> constant, linear, drawn = power_terms(activation("gelu"), 1.0, 10, True)
-    >>> constant, linear, list(drawn)
-    (None, 0.5, [2, 4, 6, 8, 10])
-    """
+    """The constant and the linear coefficient that are exact, None where there is none, and those that are drawn."""
     radius = real_number("radius, which |w.x| does not exceed,", radius, above=0)
     a = np.array(chebyshev(activation, degree, (-radius, radius)).coefficients)
     size = np.abs(a) * radius ** np.arange(len(a))
@@ -81,17 +90,17 @@ def count_drawn(m: Any, exact: int, least: int) -> int:
 def beside_line(constant: float | None, linear: float | None, phi: Parts, psi: Parts, m: int, d: int) -> Maps:
     """Maps of a constant and a linear term, each with features of its own unless it is None, and of what is drawn."""
 
-    def all_phi(W: Tensor) -> Tensor:
-        parts = [] if constant is None else [torch.full_like(W[..., :1], constant)]
-        parts += [] if linear is None else [linear * W]
-        return torch.cat(parts + phi(W), -1)
+    def line(rows: Tensor, constant: float | None, linear: float | None) -> list[Tensor]:
+        parts = [] if constant is None else [torch.full_like(rows[..., :1], constant)]
+        return parts if linear is None else [*parts, linear * rows]
 
-    def all_psi(X: Tensor) -> Tensor:
-        parts = [] if constant is None else [torch.ones_like(X[..., :1])]
-        parts += [] if linear is None else [X]
-        return torch.cat(parts + psi(X), -1)
-
-    return Maps(all_phi, all_psi, m, d)
+    ones = [None if value is None else 1.0 for value in (constant, linear)]
+    return Maps(
+        lambda W: torch.cat(line(W, constant, linear) + phi(W), -1),
+        lambda X: torch.cat(line(X, *ones) + psi(X), -1),
+        m,
+        d,
+    )
 
 
 def maclaurin_maps(
@@ -104,13 +113,7 @@ def maclaurin_maps(
     degree: int = 10,
     exact_linear: bool = True,
 ) -> Maps:
-    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = maclaurin_maps(activation("gelu"), 16, m=256)
-    >>> maps.phi(torch.ones(3, 16)).shape
-    torch.Size([3, 256])
-    """
+    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
     constant, linear, terms = power_terms(activation, radius, degree, exact_linear)
     M = count_drawn(m, (constant is not None) + d * (linear is not None), 1)
     # Signs of degree two or more, drawn as one array and scaled in another.
@@ -167,11 +170,7 @@ class TensorSketch:
 
 
 def buckets(count: int, sizes: list[float]) -> list[int]:
-    """How many of `count` buckets each sketch has: one at least, the others in proportion, largest remainders first.
-
-    >>> buckets(10, [3.0, 1.0])
-    [7, 3]
-    """
+    """How many of `count` buckets each sketch has: one at least, the others in proportion, largest remainders first."""
     spare = count - len(sizes)
     ideal = [spare * size / sum(sizes) for size in sizes]
     whole = [int(v) for v in ideal]
@@ -191,13 +190,7 @@ def tensorsketch_maps(
     degree: int = 10,
     exact_linear: bool = True,
 ) -> Maps:
-    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = tensorsketch_maps(activation("gelu"), 16, m=256)
-    >>> maps.psi(torch.ones(3, 16)).shape
-    torch.Size([3, 256])
-    """
+    """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
     constant, linear, terms = power_terms(activation, radius, degree, exact_linear)
     count = count_drawn(m, (constant is not None) + d * (linear is not None), len(terms))
     sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
@@ -209,5 +202,87 @@ def tensorsketch_maps(
 
     def phi(rows: Tensor) -> list[Tensor]:
         return [a * sketch(rows) for a, sketch in zip(terms.values(), sketches, strict=True)]
+
+    return beside_line(constant, linear, phi, psi, int(m), d)
+
+
+@lru_cache(maxsize=32)
+def waves(
+    activation: Activation, radius: float = 1.0, terms: int = 3, base: float = 1.0
+) -> tuple[float, float, dict[float, complex]]:
+    """act on [-radius, radius] as constant + linear z + Re sum_k b_k exp(i omega_k z): those two, and {omega_k: b_k}.
+
+    A least-squares fit of 1, z and `terms` harmonics of base/radius at Chebyshev points.
+    """
+    radius, base = real_number("radius", radius, above=0), real_number("base", base, above=0)
+    terms = whole_number("terms", terms, 1, 12, of="frequencies")
+    z = radius * np.cos(math.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
+    f = base / radius * np.arange(1, terms + 1)
+    A = np.concatenate([np.ones((_POINTS, 1)), z[:, None], np.cos(np.outer(z, f)), np.sin(np.outer(z, f))], 1)
+    even = np.r_[0, 2 : 2 + terms]
+    odd = np.r_[1, 2 + terms : 2 + 2 * terms]
+    y = values(activation, z).numpy()
+    back = y[::-1]
+    # The two parities apart: each is exactly 0 where act has none of it.
+    b = np.zeros(A.shape[1])
+    for columns, part in ((even, (y + back) / 2), (odd, (y - back) / 2)):
+        b[columns] = _fit(A[:, columns], part)
+    b[np.abs(b) < 1e-12 * np.abs(b).max()] = 0.0
+    coefficients = {float(f[k]): complex(b[2 + k], -b[2 + terms + k]) for k in range(terms)}
+    drawn = {omega: value for omega, value in coefficients.items() if value}
+    if not drawn:
+        raise GatelabError(
+            f"{activation.name} is linear: there is nothing to draw; use method 'taylor', which is exact"
+        )
+    return float(b[0]), float(b[1]), drawn
+
+
+def _fit(A: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Least squares; an odd part that is linear is left to the linear column alone."""
+    slope = float(A[:, 0] @ y / (A[:, 0] @ A[:, 0]))
+    if np.abs(y - slope * A[:, 0]).max() <= 1e-12 * max(1.0, float(np.abs(y).max())):
+        return np.concatenate([[slope], np.zeros(A.shape[1] - 1)])
+    return np.linalg.lstsq(A, y, rcond=None)[0]
+
+
+def fourier_maps(
+    activation: Activation,
+    d: int,
+    *,
+    m: int,
+    seed: int = 0,
+    radius: float = 1.0,
+    terms: int = 3,
+    base: float = 1.0,
+) -> Maps:
+    """m real features in all; an odd one that is left over is zero."""
+    constant, linear, drawn = waves(activation, radius, terms, base)
+    M, empty = divmod(count_drawn(m, d + 1, 2), 2)
+    check_memory(8 * M * (d + 6), f"a drawing of {M} pairs of features of {d} inputs", "give a smaller m")
+    generator = dice(seed)
+    sizes = [abs(b) * math.exp(f * radius) for f, b in drawn.items()]
+    probabilities = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
+    chosen = torch.multinomial(probabilities, M, replacement=True, generator=generator)
+    v = torch.randn(M, d, generator=generator, dtype=torch.float64)
+    omega = torch.tensor(list(drawn), dtype=torch.float64)[chosen]
+    b = torch.tensor(list(drawn.values()), dtype=torch.complex128)[chosen] / probabilities[chosen] / M
+
+    def exponentials(rows: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+        w = omega.to(rows.device, rows.dtype)
+        # c = sqrt(i omega) = (1 + i) sqrt(omega / 2): modulus and angle of the exponential grow alike.
+        projected = rows @ (v.to(rows.device, rows.dtype) * (w / 2).sqrt()[:, None]).T
+        angle = projected - w / 2 * rows.square().sum(-1, keepdim=True)
+        size = torch.exp(projected)
+        if factor is not None:
+            angle = angle + factor.angle().to(rows.device, rows.dtype)
+            size = size * factor.abs().to(rows.device, rows.dtype)
+        return size * torch.cos(angle), size * torch.sin(angle)
+
+    def phi(W: Tensor) -> list[Tensor]:
+        return [*exponentials(W, b), W.new_zeros(*W.shape[:-1], empty)]
+
+    def psi(X: Tensor) -> list[Tensor]:
+        real, imaginary = exponentials(X, None)
+        return [real, -imaginary, X.new_zeros(*X.shape[:-1], empty)]
 
     return beside_line(constant, linear, phi, psi, int(m), d)

@@ -54,16 +54,7 @@ def optimal_maps(
     w_distribution: str = "normal",
     x_distribution: str = "normal",
 ) -> Maps:
-    """The best m features for w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I), or on spheres of those radii.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = optimal_maps(activation("gelu"), 16, m=152)
-    >>> draw = torch.Generator().manual_seed(0)
-    >>> W, X = torch.randn(2, 2000, 16, generator=draw, dtype=torch.float64)
-    >>> error = activation("gelu")(W @ X.T) - maps.phi(W) @ maps.psi(X).T
-    >>> round(float(error.square().mean().sqrt()), 2)  # the floor is 0.418
-    0.42
-    """
+    """The best m features for w ~ N(0, w_scale^2 I) and x ~ N(0, x_scale^2 I), or on spheres of those radii."""
     m = whole_number("m", m, 1, of="features")
     distributions = {"w_distribution": w_distribution, "x_distribution": x_distribution}
     values = spectrum(activation, d, m, w_scale=w_scale, x_scale=x_scale, **distributions)
@@ -169,13 +160,7 @@ class SideFeatures:
 
 
 def harmonics(x: Tensor, wanted: Mapping[int, int]) -> dict[int, Tensor]:
-    """The first `wanted[l]` harmonics of each degree l at the unit vectors x, (n, d) -> (n, wanted[l]).
-
-    >>> x = torch.nn.functional.normalize(torch.randn(5, 7, dtype=torch.float64), dim=1)
-    >>> Y = harmonics(x, {2: 27})[2]
-    >>> bool(torch.allclose((Y * Y).sum(1), torch.full((5,), 27.0, dtype=torch.float64)))
-    True
-    """
+    """The first `wanted[l]` harmonics of each degree l at the unit vectors x, (n, d) -> (n, wanted[l])."""
     d = x.shape[1]
     if d == 1:
         return {l: x**l for l in wanted}

@@ -60,11 +60,6 @@ def learned_maps(
     Of the recipe "fresh" are the steps, the width (by default 192 or m, whichever is more), the hidden layers (two in
     few dimensions and one in many, where the best maps are nearly quadratic), the rows and inputs of a step and the
     largest learning rate; "paper" has the epochs alone.
-
-    >>> from gatelab.feedforward import activation
-    >>> maps = learned_maps(activation("gelu"), 2, m=5, steps=5)
-    >>> maps.phi(torch.zeros(3, 2)).shape
-    torch.Size([3, 5])
     """
     m = whole_number("m", m, 1)
     if width is None:
