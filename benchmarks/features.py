@@ -68,7 +68,7 @@ def _sketches(rows: int, d: int = 16) -> Table:
         gap = found @ sketch.transform(W).T - exact
         row = {"method": "PolynomialCountSketch", "features": m, "seconds": seconds}
         out.append({**row, "RMSE": float(np.sqrt((gap**2).mean()))})
-        ours = linearize(lambda z: z**DEGREE, "tensorsketch", d=d, m=m, degree=DEGREE, exact_linear=False, seed=0)
+        ours = linearize(lambda z: z**DEGREE, "tensorsketch", d=d, m=m, degree=DEGREE, seed=0)
         psi, seconds = _timed(lambda ours=ours: ours.psi(torch.from_numpy(X)))
         gap = (psi @ ours.phi(torch.from_numpy(W)).T).numpy() - exact
         out.append(

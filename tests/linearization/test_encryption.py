@@ -114,7 +114,7 @@ def test_values_under_encryption_are_within_the_bound_and_the_noise(
     assert result.excess == result.total - result.approximation
     assert result.products == cost(maps.polynomial).products
     assert result.bytes[0] == 16 * result.parameters.poly_modulus_degree * 4 and min(result.seconds.values()) >= 0
-    assert "proved" in repr(result) and result.document()["parameters"]["security"] == 128
+    assert "levels=3" in repr(result) and result.document()["parameters"]["security"] == 128
 
 
 @needs_tenseal

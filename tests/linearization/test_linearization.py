@@ -130,16 +130,11 @@ def test_the_tangent_touches_at_its_reference_to_first_order() -> None:
 
 
 @pytest.mark.parametrize("method", ["hermite", "tangent"])
-@pytest.mark.parametrize("features", [True, False])
-def test_modules_are_the_layer_with_its_bias(method: str, features: bool) -> None:
+def test_modules_are_the_layer_with_its_bias(method: str) -> None:
     layer = nn.Linear(4, 6, dtype=torch.float64)
     made = linearize("gelu", method, **({"reference": torch.zeros(4)} if method == "tangent" else {}))
     X = rows(10, 4, 0).reshape(2, 5, 4)
-    if method == "tangent" and not features:
-        with pytest.raises(GatelabError, match="no polynomial"):
-            made.module(layer.weight, layer.bias, features=False)
-        return
-    module = made.module(layer.weight, layer.bias, features=features)
+    module = made.module(layer.weight, layer.bias)
     assert module(X).shape == (2, 5, 6) and "Phi" in module.state_dict()
     if made.polynomial is not None:
         assert torch.allclose(module(X), made.polynomial(layer(X)).detach(), atol=1e-12)
@@ -147,7 +142,7 @@ def test_modules_are_the_layer_with_its_bias(method: str, features: bool) -> Non
         z = layer.bias  # about x = 0
         tangent = made.activation(z) + made.activation.slope(z) * (layer(X) - z)
         assert torch.allclose(module(X), tangent.detach(), atol=1e-12)
-    plain = made.module(layer.weight, features=features)
+    plain = made.module(layer.weight)
     assert torch.allclose(plain(X), made.product(layer.weight.detach(), X), atol=1e-12)
     with pytest.raises(GatelabError, match="biases do not fit"):
         made.module(layer.weight, torch.zeros(5))
@@ -158,9 +153,7 @@ def test_gated_modules_take_biases_for_each_weight() -> None:
     W, b, X = (rows(3, 4, 0), rows(3, 4, 1)), (rows(1, 3, 2)[0], rows(1, 3, 3)[0]), rows(5, 4, 4)
     assert made.polynomial is not None
     expected = made.polynomial(X @ W[0].T + b[0]) * (X @ W[1].T + b[1])
-    assert torch.allclose(made.module(W, b)(X), expected) and torch.allclose(
-        made.module(W, b, features=False)(X), expected
-    )
+    assert torch.allclose(made.module(W, b)(X), expected)
 
 
 def test_error_on_a_distribution_is_what_integration_gives() -> None:

@@ -14,7 +14,7 @@ number is encoded at the scale that leaves the sum with the scale of its other t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.linearization.polynomials import Interval, Polynomial, to_unit
 
@@ -167,7 +167,7 @@ class FormTerm:
 
 
 @dataclass(frozen=True)
-class CircuitForm:
+class CircuitForm(Compact):
     """base(t) + sum left(t) right(t), t in [-1, 1] over the interval: all that is computed under encryption.
 
     Attributes:
@@ -181,9 +181,6 @@ class CircuitForm:
     interval: Interval
     base: Series
     terms: tuple[FormTerm, ...] = ()
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.method}, {counted(self.cost.levels, 'level')}, {self.cost.products} products")
 
     @classmethod
     def of(cls, polynomial: Polynomial) -> CircuitForm:
@@ -200,12 +197,16 @@ class CircuitForm:
         """The values at the numbers z, exactly as the circuit gives them but for rounding."""
         t = to_unit(np.asarray(z, dtype=np.float64), self.interval)
         with np.errstate(over="ignore", invalid="ignore"):
-            total: Array = np.asarray(chebyshev.chebval(t, self.base), dtype=np.float64)
-            for term in self.terms:
-                left = t
-                for series in term.left:
-                    left = chebyshev.chebval(left, series)
-                total = total + left * chebyshev.chebval(t, term.right)
+            return self.combined(lambda series: chebyshev.chebval(t, series))
+
+    def combined(self, values_of: Callable[[Series], Any]) -> Array:
+        """The values where `values_of` gives those of a series of t."""
+        total = np.asarray(values_of(self.base), dtype=np.float64)
+        for term in self.terms:
+            left = values_of(term.left[0])
+            for series in term.left[1:]:
+                left = chebyshev.chebval(left, series)
+            total = total + left * values_of(term.right)
         return total
 
     def run(self, machine: PlainMachine, t: Number, baby: int | None = None) -> Number:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.circuits import CircuitForm, Number, PlainMachine
@@ -270,7 +270,7 @@ class SealMachine(PlainMachine):
 
 
 @dataclass(frozen=True, eq=False)
-class Encrypted:
+class Encrypted(Compact):
     """A polynomial at encrypted numbers, or a block of an encrypted token, decrypted again, and the parts of its error.
 
     Attributes:
@@ -301,13 +301,6 @@ class Encrypted:
     measured: float = math.nan
     size: float = math.nan
     rotations: int = 0
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{counted(len(self.values), 'number')}, {counted(self.levels, 'level')}: approximation "
-            f"{self.approximation or math.nan:.3g} (proved), encryption {self.encryption:.2g}, total {self.total:.3g}",
-        )
 
     @property
     def excess(self) -> float | None:

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward.gates import Activation
 from gatelab.files import write_whole
 from gatelab.linearization.builders.taylor_series import power_series
 from gatelab.linearization.circuits import Cost, cost
-from gatelab.linearization.polynomials import ActivationLike, Polynomial, gate_and_factors, values
+from gatelab.linearization.polynomials import Polynomial, gate_and_factors, values
 from gatelab.linearization.proofs import bound
 from gatelab.plain import from_plain
 
@@ -37,7 +37,7 @@ OUTSIDE = (1.1, 1.25, 1.5, 2.0)  # half-widths from the middle
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Compact):
     """A polynomial with what its user must know.
 
     Attributes:
@@ -55,13 +55,6 @@ class Export:
     bound: float | None
     rounding: float
     outside: tuple[tuple[float, float], ...]
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.polynomial.method} of {self.polynomial.activation}, degree {self.polynomial.degree}: "
-            f"largest error {self.measured:.3g}, {counted(self.cost.levels, 'level')}",
-        )
 
     def document(self) -> dict[str, Any]:
         """All of it in JSON's own types."""
@@ -224,7 +217,7 @@ func.func @{name}(%z: f64) -> f64 {{
 
 
 @dataclass(frozen=True)
-class Published:
+class Published(Compact):
     """Pieces between `breaks`: piece i, coefficients of 1, z, z^2, ..., holds from breaks[i - 1] to breaks[i].
 
     Attributes:
@@ -242,9 +235,6 @@ class Published:
     source: str
     breaks: tuple[float, ...]
     pieces: tuple[tuple[float, ...], ...]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {counted(len(self.pieces), 'piece')} of degree {self.degree} or less")
 
     @property
     def comparisons(self) -> int:
@@ -264,18 +254,6 @@ class Published:
         for i, piece in enumerate(self.pieces):
             outputs[which == i] = np.polynomial.polynomial.polyval(z[which == i], piece)
         return outputs
-
-    def errors(
-        self, activation: ActivationLike = "gelu", reach: float = 8.0, points: int = 160_001
-    ) -> dict[str, float]:
-        """The largest error on [-reach, reach] and where, and away from the outer clamps (`inside`)."""
-        ends = [float(np.nextafter(b, b + side)) for b in self.breaks for side in (-1, 1)]
-        z = np.union1d(np.linspace(-reach, reach, points), [e for e in ends if abs(e) <= reach])
-        gap = np.abs(values(gate_and_factors(activation)[0], z).numpy() - self(z))
-        inside = gap
-        if self.breaks:
-            inside = gap[(z >= self.breaks[0]) & (z < self.breaks[-1])]
-        return {"maximum": float(gap.max()), "at": float(z[gap.argmax()]), "inside": float(inside.max())}
 
 
 _ZERO, _LINE = (0.0,), (0.0, 1.0)

@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
@@ -128,7 +128,7 @@ def by_size(blocks: Sequence[DegreeBlock]) -> tuple[Array, Array, NDArray[np.int
 
 
 @dataclass(frozen=True, eq=False)
-class FloorSpectrum:
+class FloorSpectrum(Compact):
     """The singular values of act(w.x), by degree.
 
     Attributes:
@@ -144,11 +144,6 @@ class FloorSpectrum:
     blocks: tuple[DegreeBlock, ...]
     resolved: int
     nodes: int
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.resolved} singular values in d = {self.scene.d}, floor {self.rmse(self.resolved):.3g}"
-        )
 
     def pieces(self) -> tuple[Array, Array, NDArray[np.intp], NDArray[np.intp]]:
         """sigma, multiplicity, block and place within it of every radial function, largest sigma first."""
@@ -253,8 +248,7 @@ def floor(
         m: the number of features.
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
-        **distributions: `w_distribution="sphere"` or `x_distribution="sphere"` gives w or x the length `scale` and a
-            random direction instead.
+        **distributions: of w and x, as in `spectrum`.
 
     Returns:
         The RMSE.
@@ -281,7 +275,7 @@ def floor_curve(
         ms: the numbers of features.
         w_scale: the spread of the entries of w.
         x_scale: the spread of the entries of x.
-        **distributions: as in `floor`.
+        **distributions: of w and x, as in `spectrum`.
 
     Returns:
         The RMSE at each of them, an array.

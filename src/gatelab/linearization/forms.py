@@ -26,7 +26,7 @@ from scipy.special import erf
 from torch import Tensor
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.builders.uniform import minimax
 from gatelab.linearization.circuits import CircuitForm, FormTerm, Series, levels_of, trimmed
@@ -40,7 +40,7 @@ _SHARPNESS = (1e-2, 1e-3, 1e-5, 1e-8, 1e-12)  # by how much a step's interpolant
 
 
 @dataclass(frozen=True, eq=False)
-class PreActivations:
+class PreActivations(Compact):
     """The pre-activations of a layer by narrow cells: their means and counts. All of them are counted.
 
     Attributes:
@@ -52,9 +52,6 @@ class PreActivations:
     z: Array
     counts: Array
     interval: Interval
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{int(self.counts.sum())} numbers, for [{self.interval[0]:.4g}, {self.interval[1]:.4g}]")
 
     @classmethod
     def of(cls, data: Any, margin: float = 0.1) -> PreActivations:
@@ -86,13 +83,7 @@ class TabulatedForm:
 
     def __init__(self, form: CircuitForm) -> None:
         self.form = form
-        total = transform(form.base)
-        for term in form.terms:
-            left = transform(term.left[0])
-            for series in term.left[1:]:
-                left = np.asarray(chebyshev.chebval(left, series), dtype=np.float64)
-            total = total + left * transform(term.right)
-        self.table = torch.from_numpy(total).float()
+        self.table = torch.from_numpy(form.combined(transform)).float()
         self.differences = self.table.diff()
 
     def __call__(self, z: Tensor) -> Tensor:

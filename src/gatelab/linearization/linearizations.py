@@ -295,9 +295,9 @@ class Linearization:
             raise GatelabError(f"{self} is no polynomial of one number; encrypt that of its gate, such as minimax")
         return encrypt_polynomial(self.polynomial, self.activation, x, poly_modulus_degree=poly_modulus_degree)
 
-    def module(self, W: Weights, b: Any = None, *, features: bool = True) -> LinearizedLayer:
-        """The layer act(W x + b) with Phi of its weights made beforehand; features=False keeps W, for polynomials."""
-        return LinearizedLayer(self, self._parts(W), b, features)
+    def module(self, W: Weights, b: Any = None) -> LinearizedLayer:
+        """The layer act(W x + b) with Phi of its weights made beforehand."""
+        return LinearizedLayer(self, self._parts(W), b)
 
     def _parts(self, W: Weights) -> list[Tensor]:
         """W as a list of one tensor for the gate and one for each factor, checked."""
@@ -318,14 +318,13 @@ class LinearizedLayer(nn.Module):
 
     Attributes:
         linearization: the maps.
-        lifted: whether Phi holds features; else it holds the weights, and the polynomial is evaluated.
         biased: whether a one is appended to x.
-        Phi: the features of the rows of [W, b], or those rows.
+        Phi: the features of the rows of [W, b].
     """
 
     Phi: Tensor
 
-    def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any, features: bool) -> None:
+    def __init__(self, linearization: Linearization, weights: Sequence[Tensor], b: Any) -> None:
         super().__init__()
         biases = [None] * len(weights) if b is None else listed(b)
         if len(biases) != len(weights) or any(v is not None and v.shape != weights[0].shape[:-1] for v in biases):
@@ -333,25 +332,17 @@ class LinearizedLayer(nn.Module):
                 f"the biases do not fit W of shape {tuple(weights[0].shape)}; give one of shape "
                 f"{tuple(weights[0].shape[:-1])} for each of {len(weights)} weights"
             )
-        self.linearization, self.lifted = linearization, features
-        self.biased = any(v is not None for v in biases)
+        self.linearization, self.biased = linearization, any(v is not None for v in biases)
         rows = [w.detach() for w in weights]
         if self.biased:
             ends = [torch.zeros_like(w[..., 0]) if v is None else v.detach() for w, v in zip(rows, biases, strict=True)]
             rows = [torch.cat([w, v[..., None]], dim=-1) for w, v in zip(rows, ends, strict=True)]
-        if not features and linearization.polynomial is None:
-            raise GatelabError(
-                f"{linearization.method} is no polynomial of w.x and has no product without features; leave features on"
-            )
-        self.register_buffer("Phi", linearization.phi(rows) if features else torch.stack(rows))
+        self.register_buffer("Phi", linearization.phi(rows))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.biased:
             x = torch.cat([x, x.new_ones((*x.shape[:-1], 1))], dim=-1)
-        if self.lifted:
-            return self.linearization.psi(x) @ self.Phi.mT.to(x.device)
-        assert self.linearization.polynomial is not None
-        return gated(self.linearization.polynomial, list(self.Phi), x)
+        return self.linearization.psi(x) @ self.Phi.mT.to(x.device)
 
     def extra_repr(self) -> str:
         return f"{self.linearization}, {tuple(self.Phi.shape)}"

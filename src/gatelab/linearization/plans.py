@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.arrays import Array
-from gatelab.display import Listener, ProgressLike, counted, one_line, reporting
+from gatelab.display import Compact, Listener, ProgressLike, counted, reporting
 from gatelab.errors import GatelabError, real_number
 from gatelab.feedforward.gates import Activation, activation
 from gatelab.files import write_whole
@@ -148,34 +148,35 @@ def quality_of(plain: Array, changed: Array) -> Interval:
 
 
 @dataclass(frozen=True)
-class LayerPlan:
+class LayerPlan(Compact):
     """What a layer computes under encryption.
 
     Attributes:
         activation: the name of what it stands for.
         form: the form.
-        levels: that it uses.
-        products: of ciphertexts.
         alone: the quality with this layer alone replaced, on the text that forms were chosen by, at its lower end.
         outside: the share of its pre-activations beyond the interval, on text that nothing was chosen by.
     """
 
     activation: str
     form: CircuitForm
-    levels: int
-    products: int
     alone: float
     outside: float
+    PROPERTIES: ClassVar = ("levels", "products")  # that files have too
 
-    def __repr__(self) -> str:
-        low, high = self.form.interval
-        return one_line(
-            self, f"{self.form.method} of {self.activation} on [{low:.4g}, {high:.4g}], {counted(self.levels, 'level')}"
-        )
+    @property
+    def levels(self) -> int:
+        """That it uses."""
+        return self.form.cost.levels
+
+    @property
+    def products(self) -> int:
+        """Of ciphertexts."""
+        return self.form.cost.products
 
 
 @dataclass(frozen=True)
-class EncryptedPlan:
+class EncryptedPlan(Compact):
     """By layer the form that keeps the quality with the fewest levels in all.
 
     Attributes:
@@ -192,13 +193,6 @@ class EncryptedPlan:
     quality: Interval
     measure: str
     PROPERTIES: ClassVar = ("levels", "products")  # that files have too
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{counted(len(self.layers), 'layer')}, {counted(self.levels, 'level')}, {self.measure} kept "
-            f"{self.quality:.5f}",
-        )
 
     @property
     def levels(self) -> int:
@@ -240,13 +234,13 @@ def read_plan(path: str | Path) -> EncryptedPlan:
     Returns:
         The `EncryptedPlan`, to the last bit.
     """
-    plan = from_plain(EncryptedPlan, read_document(path, FORMAT), f"the plan in {path}")
-    for i, layer in enumerate(plan.layers):
-        cost = layer.form.cost
-        if (cost.levels, cost.products) != (layer.levels, layer.products):
+    document = read_document(path, FORMAT)
+    plan = from_plain(EncryptedPlan, document, f"the plan in {path}")
+    for i, (layer, row) in enumerate(zip(plan.layers, document["layers"], strict=True)):
+        if (layer.levels, layer.products) != (row.get("levels"), row.get("products")):
             raise GatelabError(
-                f"{path} is damaged: layer {i} says {layer.levels} levels and {layer.products} products, its form "
-                f"needs {cost.levels} and {cost.products}; make the plan again"
+                f"{path} is damaged: layer {i} says {row.get('levels')} levels and {row.get('products')} products, its "
+                f"form needs {layer.levels} and {layer.products}; make the plan again"
             )
     return plan
 
@@ -273,7 +267,7 @@ def assignments(
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class Curves(Compact):
     """What was measured of every layer: by level the best form, its losses alone, and the model they are of.
 
     Attributes:
@@ -291,9 +285,6 @@ class Curves:
     losses: tuple[dict[int, float], ...]
     choosing: list[Tensor]
     stating: list[Tensor]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.forms), 'layer')}")
 
 
 def measure_curves(
@@ -370,10 +361,9 @@ def _plan(curves: Curves, way: Sequence[int], demanded: float, chosen: float) ->
     quality = quality_of(plain, subject.outputs(rows, tables))
     layers = []
     for i, z in enumerate(subject.pre_activations(rows, tables)):
-        form, (low, high) = forms[i], forms[i].interval
+        low, high = forms[i].interval
         outside = float(((z < low) | (z > high)).double().mean())
-        alone = 1 - curves.losses[i][way[i]]
-        layers.append(LayerPlan(subject.gates[i].name, form, form.cost.levels, form.cost.products, alone, outside))
+        layers.append(LayerPlan(subject.gates[i].name, forms[i], 1 - curves.losses[i][way[i]], outside))
     measure = "perplexity" if plain.shape[1] == 2 else "cosine"
     return EncryptedPlan(tuple(layers), demanded, chosen, quality, measure)
 

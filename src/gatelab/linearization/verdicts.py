@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, check_seed, real_number, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
@@ -36,7 +36,7 @@ from gatelab.memory import check_memory
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Verdict(Compact):
     """What is possible: no maps of fewer than `needed` features reach `error` here; some of `enough` do on new inputs.
 
     Attributes:
@@ -70,11 +70,6 @@ class Verdict:
     rank_x: float
     spread: float
     sampled: bool
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.activation}: RMSE {self.error:g} with fewer than {self.width} features is {self.answer}"
-        )
 
     @property
     def answer(self) -> Literal["possible", "impossible", "open"]:

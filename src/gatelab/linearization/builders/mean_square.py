@@ -26,6 +26,7 @@ from gatelab.linearization.polynomials import (
     check_degree,
     check_interval,
     numbers,
+    to_unit,
     values,
 )
 
@@ -66,13 +67,10 @@ def fit(gate: Activation, degree: int = 8, *, data: Any, interval: Interval | No
             f"{len(np.unique(z))} different pre-activations do not determine a polynomial of degree {degree}; "
             "give more of them or a lower degree"
         )
-    if interval is None:
-        interval = calibrate(z, margin=0.0)
-    low, high = check_interval(interval)
-    t = (z - (low + high) / 2) / ((high - low) / 2)
-    basis = torch.from_numpy(chebyshev.chebvander(t, degree))
+    interval = check_interval(calibrate(z, margin=0.0) if interval is None else interval)
+    basis = torch.from_numpy(chebyshev.chebvander(to_unit(z, interval), degree))
     coefficients = torch.linalg.lstsq(basis, values(gate, z)[:, None], driver="gelsd").solution[:, 0]
-    return Polynomial.from_chebyshev(coefficients.tolist(), (low, high), activation=gate.name, method="fit")
+    return Polynomial.from_chebyshev(coefficients.tolist(), interval, activation=gate.name, method="fit")
 
 
 def hermite_series(gate: Activation, degree: int, scale: float = 1.0) -> tuple[Array, float]:

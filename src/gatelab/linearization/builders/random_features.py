@@ -56,7 +56,7 @@ Parts = Callable[[Tensor], list[Tensor]]
 
 @lru_cache(maxsize=32)
 def power_terms(
-    activation: Activation, radius: float, degree: int, exact_linear: bool
+    activation: Activation, radius: float, degree: int
 ) -> tuple[float | None, float | None, dict[int, float]]:
     """The constant and the linear coefficient that are exact, None where there is none, and those that are drawn."""
     radius = real_number("radius, which |w.x| does not exceed,", radius, above=0)
@@ -64,11 +64,7 @@ def power_terms(
     size = np.abs(a) * radius ** np.arange(len(a))
     a[size < _NOTHING * (1 + math.sqrt(2)) ** degree * size.max()] = 0.0  # what parity makes vanish
     terms = {n: float(value) for n, value in enumerate(a) if value}
-    constant, linear = terms.pop(0, None), float(np.round(terms.get(1, 0.0), 15)) or None
-    if exact_linear or linear is None:
-        terms.pop(1, None)
-    else:
-        linear = None
+    constant, linear = terms.pop(0, None), float(np.round(terms.pop(1, 0.0), 15)) or None
     if not terms:
         raise GatelabError(
             f"{activation.name} is linear to degree {degree}: there is nothing to draw; "
@@ -111,10 +107,9 @@ def maclaurin_maps(
     seed: int = 0,
     radius: float = 1.0,
     degree: int = 10,
-    exact_linear: bool = True,
 ) -> Maps:
     """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
-    constant, linear, terms = power_terms(activation, radius, degree, exact_linear)
+    constant, linear, terms = power_terms(activation, radius, degree)
     M = count_drawn(m, (constant is not None) + d * (linear is not None), 1)
     # Signs of degree two or more, drawn as one array and scaled in another.
     check_memory(8 * 3 * M * d, f"a drawing of {M} features of {d} inputs", "give a smaller m")
@@ -188,10 +183,9 @@ def tensorsketch_maps(
     seed: int = 0,
     radius: float = 1.0,
     degree: int = 10,
-    exact_linear: bool = True,
 ) -> Maps:
     """m features in all, unbiased for the degree's interpolant of act on |w.x| <= radius."""
-    constant, linear, terms = power_terms(activation, radius, degree, exact_linear)
+    constant, linear, terms = power_terms(activation, radius, degree)
     count = count_drawn(m, (constant is not None) + d * (linear is not None), len(terms))
     sizes = buckets(count, [abs(a) * radius**n for n, a in terms.items()])
     generator = dice(seed)

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.arrays import Array
-from gatelab.data.checks import for_numpy
+from gatelab.arrays import Array, finite_array
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import Activation
 from gatelab.linearization.monomials import Maps
@@ -43,11 +43,7 @@ def power_series(gate: Activation, degree: int) -> Array:
         raise GatelabError(
             f"{gate.name} has a kink at 0 and no Taylor series there; use method 'minimax', 'chebyshev' or 'hermite'"
         )
-    series = _KNOWN.get(gate.name)
-    if series is None:
-        coefficients = _automatic(gate, degree)
-    else:
-        coefficients = series(degree)
+    coefficients = _KNOWN.get(gate.name, partial(_automatic, gate))(degree)
     # Refuse series of functions that have none: automatic derivatives of |z| exist, and say nothing. What a smooth
     # function's next term may be is of its own size times the distance to that power, and rounding.
     ends = np.array([-_NEAR, _NEAR])
@@ -132,8 +128,8 @@ def _automatic(gate: Activation, degree: int) -> Array:
 
 def tangent_maps(activation: Activation, d: int, *, reference: Any) -> Maps:
     """Maps of d + 1 features about the reference; to one of d - 1 entries the one of a bias is appended."""
-    point = torch.as_tensor(np.asarray(for_numpy(reference, "the reference"), dtype=np.float64))
-    if point.ndim != 1 or len(point) not in (d, d - 1) or not bool(torch.isfinite(point).all()):
+    point = torch.from_numpy(finite_array("the reference", reference, 1, "give finite numbers"))
+    if len(point) not in (d, d - 1):
         raise GatelabError(
             f"the reference has shape {tuple(point.shape)} for {d} inputs; give one input x of {d} finite numbers, "
             "such as the mean of your inputs"

@@ -14,8 +14,10 @@ The recipe "paper" is the paper's: 1024 matrices W with one x each, drawn once; 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Literal
 
@@ -87,21 +89,18 @@ def learned_maps(
             phi, psi = _paper(data, m, epochs, generator, tell)
         else:
             phi, psi = _fresh(data, m, (width, layers), steps, batch, lr, generator, tell)
-    return Maps(FrozenNetwork(phi), FrozenNetwork(psi), m, d)
+    return Maps(frozen(phi), frozen(psi), m, d)
 
 
-class FrozenNetwork:
+def frozen(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A network as a function of rows of any dtype and device; its own numbers do not change any more."""
+    network = network.requires_grad_(False).eval()
 
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network.requires_grad_(False).eval()
-        self.copies: dict[tuple[torch.dtype, torch.device], nn.Module] = {}
+    @cache
+    def version(dtype: torch.dtype, device: torch.device) -> nn.Module:
+        return deepcopy(network).to(device, dtype)
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        key = (rows.dtype, rows.device)
-        if key not in self.copies:
-            self.copies[key] = deepcopy(self.network).to(rows.device, rows.dtype)
-        return self.copies[key](rows)
+    return lambda rows: version(rows.dtype, rows.device)(rows)
 
 
 class Body(nn.Module):
