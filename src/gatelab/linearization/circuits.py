@@ -98,7 +98,7 @@ def levels_of(degree: int) -> int:
     return degree.bit_length()
 
 
-def trimmed(series: Sequence[float]) -> Array:
+def trimmed(series: Sequence[float] | Array) -> Array:
     """Without zeros at its end, but never without any."""
     c = np.asarray(series, dtype=np.float64)
     return np.append(c[:1], np.trim_zeros(c[1:], "b"))

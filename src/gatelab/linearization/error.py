@@ -110,7 +110,7 @@ def measure(
         d = linearization.d
     if d is None:
         raise GatelabError("the number of inputs is not known; give d=..., here or to linearize")
-    scales = {"w_scale": check_spread(w_scale, "w_scale"), "x_scale": check_spread(x_scale, "x_scale")}
+    scales = check_spread(w_scale, "w_scale"), check_spread(x_scale, "x_scale")
     m, features = linearization.features(d).m, 1
     if linearization.polynomial is None:
         features = m
@@ -134,8 +134,8 @@ def measure(
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, samples, part):
             n = min(part, samples - start)
-            weights = [rows(n, scales["w_scale"]) for _ in range(linearization.factors + 1)]
-            yield both_sides(linearization, weights, rows(n, scales["x_scale"]))
+            weights = [rows(n, scales[0]) for _ in range(linearization.factors + 1)]
+            yield both_sides(linearization, weights, rows(n, scales[1]))
             if progress:
                 progress(start + n, samples)
 
@@ -145,13 +145,15 @@ def measure(
     return replace(error, high=max(error.high, least or 0.0))
 
 
-def floor_of(linearization: Linearization, d: int, m: int, distribution: str, scales: dict[str, float]) -> float | None:
+def floor_of(
+    linearization: Linearization, d: int, m: int, distribution: str, scales: tuple[float, float]
+) -> float | None:
     """The floor of m features; None of gated units, and where it is below what can be told from 0."""
     if linearization.factors:
         return None
     rows = {"w_distribution": distribution, "x_distribution": distribution}
     try:
-        return floor(linearization.activation, d, m, **scales, **rows)
+        return floor(linearization.activation, d, m, *scales, **rows)
     except GatelabError:
         return None
 

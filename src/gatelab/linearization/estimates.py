@@ -70,7 +70,7 @@ def monte_carlo_variance(z: Tensor, samples: int, kind: str = "naive") -> Tensor
     if kind == "quantile":
         return torch.zeros_like(z)
     below, above = torch.special.ndtr(-z.abs()), torch.special.ndtr(z.abs())
-    return z.square() * below * (above if kind == "naive" else above - below) / N
+    return z.square() * (below * (above if kind == "naive" else above - below)) / N
 
 
 def _checked_count(samples: int, kind: str) -> int:

@@ -65,7 +65,8 @@ def optimal_maps(
             f"act(w.x) in d = {d} has only {count} singular functions above rounding, m is {m}; "
             f"ask for {count} or fewer"
         )
-    return Maps(*(SideFeatures(activation, values, pieces, side) for side in ("w", "x")), m, d)
+    phi, psi = (SideFeatures(activation, values, pieces, side) for side in ("w", "x"))
+    return Maps(phi, psi, m, d)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ RECIPES = ("fresh", "paper")
 _REFIT_ROWS = 4096
 _RIDGE = 1e-10
 _WIDER = 1.5
+_BATCH = 256  # rows and inputs of a step
 
 
 def learned_maps(
@@ -51,25 +52,19 @@ def learned_maps(
     x_scale: float = 1.0,
     steps: int = 300,
     width: int | None = None,
-    layers: int | None = None,
-    batch: int = 256,
-    lr: float = 1e-3,
     epochs: int = 30,
     progress: ProgressLike = None,
 ) -> Maps:
     """Maps that were trained for w ~ N(0, w_scale^2 I), x ~ N(0, x_scale^2 I).
 
-    Of the recipe "fresh" are the steps, the width (by default 192 or m, whichever is more), the hidden layers (two in
-    few dimensions and one in many, where the best maps are nearly quadratic), the rows and inputs of a step and the
-    largest learning rate; "paper" has the epochs alone.
+    Of the recipe "fresh" are the steps and the width, by default 192 or m, whichever is more; "paper" has the epochs.
     """
     m = whole_number("m", m, 1)
     if width is None:
         width = max(192, m)
-    if layers is None:
-        layers = 2 if d < 8 else 1
-    for name, value in {"steps": steps, "width": width, "layers": layers, "batch": batch, "epochs": epochs}.items():
+    for name, value in {"steps": steps, "width": width, "epochs": epochs}.items():
         whole_number(name, value, 1)
+    layers = 2 if d < 8 else 1  # in many dimensions the best maps are nearly quadratic
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     # Weights, gradients and two momenta in float32; then bodies and targets of all rows of the last step in float64.
@@ -88,7 +83,7 @@ def learned_maps(
         if recipe == "paper":
             phi, psi = _paper(data, m, epochs, generator, tell)
         else:
-            phi, psi = _fresh(data, m, (width, layers), steps, batch, lr, generator, tell)
+            phi, psi = _fresh(data, m, (width, layers), steps, generator, tell)
     return Maps(frozen(phi), frozen(psi), m, d)
 
 
@@ -156,14 +151,7 @@ class TrainingPairs:
 
 
 def _fresh(
-    data: TrainingPairs,
-    m: int,
-    size: tuple[int, int],
-    steps: int,
-    batch: int,
-    lr: float,
-    generator: torch.Generator,
-    tell: Listener,
+    data: TrainingPairs, m: int, size: tuple[int, int], steps: int, generator: torch.Generator, tell: Listener
 ) -> tuple[nn.Module, nn.Module]:
     """Phi and Psi by the recipe "fresh", of so many neurons and layers: training on new pairs, then the best heads."""
     sides = []
@@ -172,14 +160,14 @@ def _fresh(
         sides.append(nn.Sequential(body, nn.Linear(body.out, m, bias=False)))
     phi, psi = sides
     parameters = [*phi.parameters(), *psi.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=lr)
+    optimizer = torch.optim.Adam(parameters, lr=1e-3)
     # Up in the first twentieth, then down to nothing.
     warm = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda s: min((s + 1) / warm, 0.5 * (1 + math.cos(math.pi * min(1.0, s / steps))))
     )
     for step in range(steps):
-        W, X, y = data.draw(batch, generator, torch.float32)
+        W, X, y = data.draw(_BATCH, generator, torch.float32)
         loss = (phi(W) @ psi(X).T - y).square().mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
