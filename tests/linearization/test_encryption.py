@@ -65,15 +65,6 @@ def test_levels_are_the_products_along_the_longest_path(degree: int) -> None:
         assert form.cost.products <= machine.products
 
 
-def test_a_level_is_counted_where_a_number_is_multiplied() -> None:
-    machine = PlainMachine()
-    a = machine.product(Number(2.0), Number(3.0, 2))
-    assert (a.value, a.level, machine.products) == (6.0, 3, 1)
-    assert machine.combination([(0.5, a)], 1.0) == Number(4.0, 4)
-    with pytest.raises(AssertionError):
-        machine.combination([(0.5, a)], 1.0, 3)
-
-
 @pytest.mark.parametrize("levels", range(1, 18))
 def test_parameters_are_within_the_table(levels: int) -> None:
     p = parameters_for(levels)

@@ -50,8 +50,7 @@ def test_maps_have_their_shapes_and_their_product(name: str) -> None:
     assert name in str(maps) and f"m = {maps.m}" in str(maps)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", QUICKER)
 def test_gated_units_are_the_gate_times_a_factor(name: str) -> None:
     G, U, X = rows(4, 0), rows(4, 1), rows(6, 2)
     gated, gate = built(name, "geglu"), built(name)

@@ -333,37 +333,36 @@ def measure_curves(
 def search(curves: Curves, quality: float) -> EncryptedPlan:
     """The assignment of fewest levels that has the quality when it is measured in the whole model."""
     quality = real_number("the quality", quality, above=0, below=1)
-    subject = curves.subject
-    plain = subject.outputs(curves.choosing)
+    plain = curves.subject.outputs(curves.choosing)
     best, totals = 0.0, assignments(curves.losses)
     for total in sorted(totals):
         for loss, way in totals[total]:
             if loss > LEEWAY * (1 - quality):
                 break  # those that follow lose more still
-            forms = [forms[levels] for forms, levels in zip(curves.forms, way, strict=True)]
-            tables = {i: TabulatedForm(form) for i, form in enumerate(forms)}
-            chosen = quality_of(plain, subject.outputs(curves.choosing, tables)).low
+            tables = {i: TabulatedForm(curves.forms[i][levels]) for i, levels in enumerate(way)}
+            chosen = quality_of(plain, curves.subject.outputs(curves.choosing, tables)).low
             best = max(best, chosen)
             if chosen >= quality:
-                return _plan(curves, way, quality, chosen)
+                alone = [1 - curves.losses[i][levels] for i, levels in enumerate(way)]
+                return _plan(curves, tables, alone, quality, chosen)
     raise GatelabError(
         f"no plan of up to {max(totals)} levels keeps a quality of {quality:g}; the best that was measured keeps "
         f"{best:.6f}: ask for less, or raise the most levels of a layer"
     )
 
 
-def _plan(curves: Curves, way: Sequence[int], demanded: float, chosen: float) -> EncryptedPlan:
-    """The plan of an assignment, with its quality on rows that nothing was chosen by."""
+def _plan(
+    curves: Curves, tables: Mapping[int, TabulatedForm], alone: Sequence[float], demanded: float, chosen: float
+) -> EncryptedPlan:
+    """The plan of these forms, with its quality on rows that nothing was chosen by."""
     subject, rows = curves.subject, curves.stating
     plain = subject.outputs(rows)
-    forms = [forms[levels] for forms, levels in zip(curves.forms, way, strict=True)]
-    tables = {i: TabulatedForm(form) for i, form in enumerate(forms)}
     quality = quality_of(plain, subject.outputs(rows, tables))
     layers = []
     for i, z in enumerate(subject.pre_activations(rows, tables)):
-        low, high = forms[i].interval
+        low, high = tables[i].form.interval
         outside = float(((z < low) | (z > high)).double().mean())
-        layers.append(LayerPlan(subject.gates[i].name, forms[i], 1 - curves.losses[i][way[i]], outside))
+        layers.append(LayerPlan(subject.gates[i].name, tables[i].form, alone[i], outside))
     measure = "perplexity" if plain.shape[1] == 2 else "cosine"
     return EncryptedPlan(tuple(layers), demanded, chosen, quality, measure)
 
