@@ -254,7 +254,7 @@ def test_an_unknown_target_spoils_no_prediction(fit: gl.Fit) -> None:
 
 @pytest.mark.parametrize("labels", [["dear", "cheap"], [2.0, 1.0]])
 def test_a_classifier_gives_classes_and_their_probabilities(labels: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "_TREES", 10)
+    monkeypatch.setattr(trees.Deviance, "most", 10)
     monkeypatch.setattr(trees, "_AVERAGED", 5)
     rows = table()
     y = np.where(rows["price"] > rows["price"].median(), labels[0], labels[1])
