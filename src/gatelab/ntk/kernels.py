@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import finite_array
 from gatelab.display import Listener, ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, Unit
@@ -139,12 +139,19 @@ def analytic(
     if width is not None:
         width = check_width(width)
     x = checked_samples(X, device)
-    check_room(len(x), len(units), x.device)
+    n, count = len(x), len(units)
+    check_memory(
+        count * 8 * n * n,  # what a tile needs beside the matrices is a few megabytes, whatever n is
+        f"the kernel of {n} rows" if count == 1 else f"a list of {count} kernels of {n} rows",
+        f"give {int(most_that_fits(8 * count, x.device) ** 0.5)} rows or fewer",
+        x.device,
+    )
     with reporting(progress, f"kernel of {', '.join(u.name for u in units)}") as report:
         tiling = Tiling.of(units, x, width if kind == "ntk" else None)
         matrices = tiling.kernels(TILES.get(x.device.type, 4096), report)
-    suffix = {"ntk": "", "nngp": " NNGP"}[kind]
-    for u, (_, error) in zip(units, matrices, strict=True):
+    kernels = []
+    for u, (matrix, error) in zip(units, matrices, strict=True):
+        kernels.append(Kernel(matrix, u.name + " NNGP" * (kind == "nngp"), width, error))
         if error > PROMISED:
             warnings.warn(
                 f"the kernel of {u.name!r} is off by up to {error:.1e} of the diagonal's scale: the gate "
@@ -153,10 +160,7 @@ def analytic(
                 UserWarning,
                 stacklevel=2,
             )
-    kernels = tuple(
-        Kernel(matrix, u.name + suffix, width, error) for u, (matrix, error) in zip(units, matrices, strict=True)
-    )
-    return kernels if several else kernels[0]
+    return tuple(kernels) if several else kernels[0]
 
 
 @dataclass(frozen=True)
@@ -279,13 +283,6 @@ class Tiling:
         return total
 
 
-def check_room(n: int, kernels: int, device: torch.device) -> None:
-    """Refuse matrices that do not fit; what a tile needs beside them is a few megabytes, whatever n is."""
-    most = int(most_that_fits(8 * kernels, device) ** 0.5)
-    what = f"the kernel of {n} rows" if kernels == 1 else f"a list of {kernels} kernels of {n} rows"
-    check_memory(kernels * 8 * n * n, what, f"give {most} rows or fewer", device)
-
-
 def product_unit(spec: Any) -> Unit:
     """The unit that is meant, if it is a gate times factors."""
     u = find_unit(spec)
@@ -304,36 +301,20 @@ def product_unit(spec: Any) -> Unit:
 
 def checked_samples(X: Any, device: str | torch.device | None) -> Tensor:
     """X as an (n, d) float64 tensor on its device, or a message that says what is wrong with it."""
-    refuse_masked(X, "X")
     if isinstance(X, Tensor):
+        device = X.device if device is None else device
+        if X.is_complex() or X.layout != torch.strided:
+            raise GatelabError(f"the samples are {X.dtype} and {X.layout}; give a dense (n, d) array of real numbers")
         x = X.detach()
     else:
-        try:
-            array = np.asarray(X)
-        except ValueError as error:  # rows of different lengths
-            raise GatelabError(f"the samples are no table ({error}); give an (n, d) array of numbers") from None
-        if array.dtype.kind not in "fiub":
-            raise GatelabError(f"the samples are of type {array.dtype}; give an (n, d) array of numbers")
-        x = torch.from_numpy(array.astype(np.float64))
-    if x.is_meta:
-        raise GatelabError(
-            "the samples are on the device 'meta', which holds no numbers; give them on the CPU or a GPU"
-        )
-    if x.is_complex() or x.layout != torch.strided:
-        raise GatelabError(f"the samples are {x.dtype} and {x.layout}; give a dense (n, d) array of real numbers")
+        x = torch.from_numpy(finite_array("X", X))
     if x.ndim != 2 or not x.numel():
-        message = f"the samples have shape {tuple(x.shape)}; give (n, d), one row a sample"
-        if x.ndim == 2:
-            message += ", neither n nor d zero"
-        elif x.ndim == 1 and x.numel():
-            message += "; one sample of d values is X.reshape(1, -1), n samples of one value X.reshape(-1, 1)"
-        raise GatelabError(message)
-    x = x.to(device=x.device if device is None else check_device(device), dtype=torch.float64)
+        raise GatelabError(
+            f"X has the shape {tuple(x.shape)}; give (n, d), one row a sample: one sample of d values is"
+            " X.reshape(1, -1), n samples of one value are X.reshape(-1, 1)"
+        )
+    x = x.to(device=check_device(device), dtype=torch.float64)
     bad = ~torch.isfinite(x).all(1)
     if bad.any():
-        first = int(torch.nonzero(bad)[0, 0])
-        raise GatelabError(
-            f"{int(bad.sum())} of the {len(x)} samples hold NaN or infinite values, the first is row {first}; "
-            "drop or fill them"
-        )
+        raise GatelabError(f"{int(bad.sum())} rows of X hold NaN or infinite values; drop or fill them")
     return x
