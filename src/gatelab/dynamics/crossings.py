@@ -23,7 +23,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.dynamics.expected import Trajectory, expected_loss
 from gatelab.dynamics.spectral import Loss, Spectral, eigen, kernel_matrix, loss_scale
 from gatelab.dynamics.training import Training
@@ -40,15 +40,15 @@ DECAYED = 40.0  # the horizon: where the slowest direction has fallen by exp(-2 
 
 
 @dataclass(frozen=True)
-class Early:
+class Early(Compact):
     """Of both units: the loss at the start, y^T K y, tr K^2, and by how much the first step lowers the loss.
 
     `holds` is the corollary's condition that the first unit falls faster: its y^T K y and its tr K^2 are larger.
     """
 
-    start: Pair = field(repr=False)
-    signal: Pair = field(repr=False)
-    spread: Pair = field(repr=False)
+    start: Pair
+    signal: Pair
+    spread: Pair
     first_step: Pair
 
     @property
@@ -58,7 +58,7 @@ class Early:
 
 
 @dataclass(frozen=True)
-class Late:
+class Late(Compact):
     """Of both units: the smallest eigenvalue, the weight C of its direction, and its factor 1 - eta lambda a step.
 
     `holds` is the condition that the second unit falls faster in the end. `bound` is the step after which the paper's
@@ -67,8 +67,8 @@ class Late:
     """
 
     lambda_min: Pair
-    weight: Pair = field(repr=False)
-    factor: Pair = field(repr=False)
+    weight: Pair
+    factor: Pair
     bound: float | None
 
     @property
@@ -87,7 +87,7 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossing:
+class Crossing(Compact):
     """When the order of two losses changes, and why.
 
     `labels` are those of the kernels and `lr` the learning rates. `step` is the first change, between whole steps, and
@@ -111,10 +111,6 @@ class Crossing:
     late: Late
     curves: tuple[Trajectory, Trajectory] = field(repr=False)
     reason: str | None = None
-
-    def __repr__(self) -> str:
-        where = "no crossing" if self.step is None else f"crossing at step {self.step:.1f}"
-        return one_line(self, f"{' and '.join(self.labels)}: {where}, {self.last} ahead in the end")
 
     @property
     def verdict(self) -> str:
@@ -303,7 +299,7 @@ def unbounded(curves: list[Trajectory], names: tuple[str, str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class MeasuredCrossing:
+class MeasuredCrossing(Compact):
     """The last crossing of two mean losses.
 
     `step` is None where they do not cross, and `changes` are all crossings. `low` and `high` are the ends of the
@@ -317,9 +313,6 @@ class MeasuredCrossing:
     share: float
     changes: tuple[float, ...]
     seeds: tuple[int, int]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self}, in {self.share:.0%} of the draws")
 
     def __str__(self) -> str:
         return "none" if self.step is None else str(Interval(self.step, self.low, self.high))

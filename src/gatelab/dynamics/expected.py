@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Array, finite_array
-from gatelab.display import ProgressLike, one_line, reporting
+from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.dynamics.networks import draw, neuron_partials
 from gatelab.dynamics.spectral import (
     Loss,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectory:
+class Trajectory(Compact):
     """The expected loss at every step: `loss` = `bias` + `variance`, for the learning rate `lr`.
 
     `label` is the kernel's, and `spectral` the eigenvalues and weights that all of this follows from. `deviation` is
@@ -65,20 +65,13 @@ class Trajectory:
 
     steps: Array
     loss: Array
-    bias: Array
-    variance: Array
-    deviation: Array | None
+    bias: Array = field(repr=False)
+    variance: Array = field(repr=False)
+    deviation: Array | None = field(repr=False)
     lr: float
     label: str
     stable: bool
     spectral: Spectral = field(repr=False)
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.label}, lr {self.lr:.3g}: loss {self.loss[0]:.3g} at step {self.steps[0]:.0f}, "
-            f"{self.loss[-1]:.3g} at step {self.steps[-1]:.0f}",
-        )
 
     @property
     def limit(self) -> float:
@@ -227,16 +220,13 @@ def start_weights(vectors: Array, Y: Array, start: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class FiniteWidth:
+class FiniteWidth(Compact):
     """The mean `loss` over drawn networks, its standard `error`, and the loss of `each`, (networks, steps)."""
 
     steps: Array
     loss: Array
     error: Array
     each: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.each)} networks: loss {self.loss[-1]:.3g} at step {self.steps[-1]:.0f}")
 
 
 def finite_width_loss(

@@ -11,13 +11,14 @@ arguments that all functions of this package share are checked here too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import logsumexp
 
 from gatelab.arrays import Array, finite_array
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.interrupts import apart
 from gatelab.memory import check_memory
@@ -91,7 +92,7 @@ def step_list(steps: Any, n: int) -> Array:
 
 
 @dataclass(frozen=True)
-class StableStep:
+class StableStep(Compact):
     """Steps of gradient descent.
 
     `limit` is 2 / lambda_max, beyond which it diverges, and `best` is 2 / (lambda_max + lambda_min), with which the
@@ -102,8 +103,8 @@ class StableStep:
     limit: float
     best: float
     rate: float
-    lambda_max: float = field(repr=False)
-    lambda_min: float = field(repr=False)
+    lambda_max: float
+    lambda_min: float
 
 
 def stable_step(K: Any, *, loss: Loss = "sum") -> StableStep:
@@ -169,17 +170,17 @@ def steps_until(eigenvalues: Array, weights: Array, lr: float, shares: Array, *,
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral:
+class Spectral(Compact):
     """Eigenvalues, the weights of targets and of initial outputs along them, the step, and the loss's scale.
 
     `projected` are the targets along the eigenvectors, (n, k); `covariance` is that of the initial outputs in the same
     basis, None where the outputs are given.
     """
 
-    eigenvalues: Array = field(repr=False)
-    projected: Array = field(repr=False)
-    outputs: Array = field(repr=False)
-    covariance: Array | None = field(repr=False)
+    eigenvalues: Array
+    projected: Array
+    outputs: Array
+    covariance: Array | None
     lr: float
     scale: float
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import Array, finite_array
-from gatelab.display import Listener, ProgressLike, counted, one_line, reporting
+from gatelab.display import Compact, Listener, ProgressLike, reporting
 from gatelab.dynamics.networks import ModuleStack, Stack
 from gatelab.dynamics.spectral import Loss, loss_scale, samples, seed_numbers, targets
 from gatelab.errors import GatelabError, real_number, whole_number
@@ -44,7 +44,7 @@ Member = tuple[float, int]  # a learning rate and a seed
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class Training(Compact):
     """Losses of networks of one unit, a row a seed: `losses` is (seeds, recorded steps).
 
     `unit` is the name of the unit, `lrs` are the learning rates, `steps` the recorded ones, and `seconds` is how long
@@ -63,13 +63,6 @@ class Training:
     diverged: np.ndarray
     start: Array
     seconds: float
-
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"{self.unit}, width {self.width}: {counted(len(self.seeds), 'seed')}, {counted(len(self.lrs), 'rate')}, "
-            f"{self.steps[-1]:.0f} steps",
-        )
 
     @property
     def mean(self) -> Array:

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward.definition import AnyUnit, Unit, check_width
 from gatelab.feedforward.gates import activation
@@ -63,7 +63,7 @@ class Spike:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Compact):
     """What to expect of the kernel of n Gaussian rows in d dimensions, typical (the middle) over draws of the rows.
 
     `unit` is the name of the unit, `width` that of the networks, None for the limit per neuron. `limit_spectrum` is the
@@ -80,9 +80,6 @@ class Estimate:
     paper: ExtremeEstimate | None
     rates: dict[str, str] | None
     limit_spectrum: LimitSpectrum = field(repr=False)
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}: {self.n} Gaussian rows in {self.d} dimensions")
 
     @cached_property
     def spike(self) -> Spike:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import finite_array
-from gatelab.display import Listener, ProgressLike, one_line, reporting
+from gatelab.display import Compact, Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Activation, AnyUnit, Unit
 from gatelab.feedforward import unit as find_unit
@@ -33,7 +33,7 @@ from gatelab.ntk.duals import Dual, dual
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(Compact):
     """A kernel matrix in float64, n samples by n, on the device where it was made.
 
     `label` is the unit or model that it is of, `width` that of the networks, None for the limit. `error` is the largest
@@ -45,10 +45,6 @@ class Kernel:
     label: str
     width: int | None = None
     error: float = 0.0
-
-    def __repr__(self) -> str:
-        width = "" if self.width is None else f", width {self.width}"
-        return one_line(self, f"{self.label}: {len(self)} samples{width}")
 
     def __len__(self) -> int:
         return len(self.matrix)
