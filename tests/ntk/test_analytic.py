@@ -101,9 +101,9 @@ def test_tiles_do_not_show(width):
     x[7], x[50] = x[3], -x[3]
     x[20] = 0.0
     units = [unit(name) for name in ("mlp", "gqu", "geglu", "swiglu", "sigmoid-glu", "bilinear", "relu3")]
-    whole = Tiling.of(units, x, width).kernels(100)
+    whole = Tiling(units, x, width).kernels(100)
     for tile in (7, 25, 60):
-        for (K, _), (T, _), u in zip(whole, Tiling.of(units, x, width).kernels(tile), units, strict=True):
+        for (K, _), (T, _), u in zip(whole, Tiling(units, x, width).kernels(tile), units, strict=True):
             scale = K.diagonal().sqrt()
             bound = (2e-12 if u.gate.name in ("silu", "sigmoid") else 1e-14) * torch.outer(scale, scale)
             assert ((K - T).abs() <= bound).all(), (u.name, tile)
@@ -263,7 +263,7 @@ def test_a_gate_whose_series_falls_short_warns_and_says_by_how_much():
 def test_progress_counts_the_tiles():
     seen = []
     x = samples(30, 2)
-    Tiling.of([unit("mlp")], x, 3).kernels(10, lambda done, total: seen.append((done, total)))
+    Tiling([unit("mlp")], x, 3).kernels(10, lambda done, total: seen.append((done, total)))
     assert seen == [(k, 6) for k in range(1, 7)]
     seen.clear()
     ntk.analytic("mlp", x, progress=lambda done, total: seen.append((done, total)))

@@ -160,26 +160,19 @@ class Stack:
         R.mul_(self.lr * weight)
         dV = torch.bmm(R, H.transpose(1, 2))
         S = self._partials(Z, H)
+        V, (n, d) = self.V.transpose(1, 2), X.shape
         if self.V.shape[1] == 1:
-            self._move_one_output(X, R, S)
+            RX = torch.mul(R.transpose(1, 2), X, out=self._array("RX", (len(V), n, d)))
+            B = self._array("B", (len(V), V.shape[1], d))
+            for maps, partial in zip(self.maps, S, strict=True):
+                torch.bmm(partial, RX, out=B)
+                maps.addcmul_(B, V, value=-1.0)
         else:
-            self._move(X, R, S)
+            dH = torch.bmm(V, R, out=self._array("dH", tuple(S[0].shape)))
+            for maps, partial in zip(self.maps, S, strict=True):
+                maps.view(-1, d).addmm_(partial.mul_(dH).view(-1, n), X, alpha=-1.0)
         self.V.sub_(dV)
         return losses
-
-    def _move_one_output(self, X: Tensor, R: Tensor, S: list[Tensor]) -> None:
-        s, (n, d) = len(self.V), X.shape
-        RX = torch.mul(R.transpose(1, 2), X, out=self._array("RX", (s, n, d)))
-        B = self._array("B", (s, self.V.shape[2], d))
-        for maps, partial in zip(self.maps, S, strict=True):
-            torch.bmm(partial, RX, out=B)
-            maps.addcmul_(B, self.V.transpose(1, 2), value=-1.0)
-
-    def _move(self, X: Tensor, R: Tensor, S: list[Tensor]) -> None:
-        dH = torch.bmm(self.V.transpose(1, 2), R, out=self._array("dH", tuple(S[0].shape)))
-        for maps, partial in zip(self.maps, S, strict=True):
-            partial.mul_(dH)
-            maps.view(-1, X.shape[1]).addmm_(partial.view(-1, len(X)), X, alpha=-1.0)
 
     def _maps_of(self, X: Tensor) -> Tensor:
         """Z, (q + 1, s, m, n)."""

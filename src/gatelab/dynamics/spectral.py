@@ -80,10 +80,8 @@ def step_list(steps: Any, n: int) -> Array:
     every = np.ndim(steps) == 0
     array = np.empty(0) if every else finite_array("steps", steps)
     count = whole_number("steps", steps, 0) + 1 if every else array.size
-    # Powers, their copies, and products with targets.
-    check_memory(
-        [(count, n + 1)] * 5, f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
-    )
+    what, instead = f"a curve of {count} losses of {n} samples", "give fewer steps, or a list of some"
+    check_memory([(count, n + 1)] * 5, what, instead)  # powers, their copies, and products with targets
     if every:
         return np.arange(count, dtype=np.float64)
     if array.ndim != 1 or not array.size or array.min() < 0:

@@ -170,16 +170,14 @@ def spectrum(K: Kernel | Tensor | ArrayLike | LinearOperator, full: bool = False
     """
     if isinstance(K, LinearOperator):
         return operator_spectrum(K, full)
-    label, error, values = "", 0.0, None
-    notes: list[str] = []
+    label, error, notes = "", 0.0, []
     if isinstance(K, Kernel):
         K, label, error = K.matrix, K.label, K.error
     matrix = checked(K)
-    ends = extremes(matrix, entry_error=error)
-    if full:
-        values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy()
     if error:
         notes.append(f"the kernel's own error of {error:.1g} is part of the bounds")
+    ends = extremes(matrix, entry_error=error)
+    values = apart(torch.linalg.eigvalsh, matrix).cpu().numpy() if full else None
     plain = from_ends(ends, len(matrix), notes)
     return replace(plain, label=label, eigenvalues=values, _apply=partial(torch.mv, matrix), _device=matrix.device)
 
@@ -250,12 +248,8 @@ def operator_spectrum(K: LinearOperator, full: bool) -> Spectrum:
         check_memory(3 * 8 * n * n, f"all eigenvalues of {n} rows", "leave full=True out, or give fewer rows")
         return spectrum(checked(torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])), full=True)
     ends = operator_extremes(apply, n, unit=eps / 2)
-    notes: list[str] = []
-    if not ends.proved:
-        notes.append(
-            "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
-        )
-    return replace(from_ends(ends, n, notes), _apply=apply)
+    note = "an operator: positive semidefinite by assumption, bounds hold but for one start vector in a million"
+    return replace(from_ends(ends, n, [] if ends.proved else [note]), _apply=apply)
 
 
 def from_ends(ends: Extremes, n: int, notes: Sequence[str]) -> Spectrum:

@@ -97,8 +97,8 @@ def empirical(
                 if trimmed:
                     overview, trimmed = survey(samples, parameters, trim=False), False
                 else:
-                    shares = tuple(s for s in overview.shares if s.name not in misfit.names)
-                    free = tuple(dict.fromkeys((*overview.free, *misfit.names)))
+                    shares = tuple(s for s in overview.shares if s.name not in misfit.args)
+                    free = tuple(dict.fromkeys((*overview.free, *misfit.args)))
                     overview = replace(overview, shares=shares, free=free)
     error = 64 * torch.finfo(torch.float32).eps if samples.dtype == torch.float32 else 0.0
     return Kernel((K + K.T) / 2, type(model).__name__, error=error)

@@ -34,11 +34,7 @@ Stretched = dict[int, tuple[int, ...]]  # by the number of a call: the shape of 
 
 
 class Misfit(Exception):
-    """The pass was not what the survey saw: `names` are the parameters that must go another way."""
-
-    def __init__(self, *names: str) -> None:
-        super().__init__(*names)
-        self.names = names
+    """The pass was not what the survey saw; its arguments are the parameters that must go another way."""
 
 
 @dataclass(frozen=True)
