@@ -81,11 +81,6 @@ def test_the_density_is_that_of_the_eigenvalues():
         e.density([0.0])
 
 
-def test_it_is_repeatable():
-    once = estimate("glu", 3200, 800, 1000).ours
-    assert once == estimate("glu", 3200, 800, 1000).ours
-
-
 def test_edges_of_the_domain():
     assert estimate("mlp", 1, 2).ours.condition == pytest.approx(1)
     assert estimate("bilinear", 200, 10).ours.condition == math.inf

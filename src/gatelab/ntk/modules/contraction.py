@@ -6,7 +6,7 @@ in two ways has both:
     Outer    sum_t L_it R_it^T      L, R: (n, T, p), (n, T, q); weight matrices, T positions a sample
     Rows     sum_t e_{r_it} v_it^T  r: (n, T) row numbers, v: (n, T, q); embeddings
     Sum      the gradient itself    (n, p q); biases, norms, whatever is small
-    Tied     Outer + Rows           a weight that is an embedding here and a matrix there
+    Tied     Outer + Rows           an embedding, whose weight may be a matrix elsewhere
 
 There are two ways from factors to the kernel:
 
@@ -86,7 +86,7 @@ class Outer(Positional):
 
         Of a vocabulary, few logits have a gradient.
         """
-        active = torch.linalg.vector_norm(self.left, ord=float("inf"), dim=(0, 1)) > 0
+        active = self.left.flatten(0, 1).any(0)
         count = int(active.sum())
         n, T, p = self.left.shape
         needed = count * n * T * self.left.element_size()
@@ -130,25 +130,6 @@ class Rows(Positional):
         whole.scatter_add_(1, self.rows[..., None].expand_as(self.values), self.values)
         return whole.flatten(1)
 
-    def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
-        _, T, q = self.values.shape
-        used, rows = torch.unique(self.rows, return_inverse=True)
-        present, numbered = len(used), Rows(rows, self.values)
-        cheaper = T * T * (q + _OVERHEAD) < (present + T) * q
-        if cheaper and tile_size(T, self.values, workspace):
-            numbered.add_by_positions(K, workspace)
-        else:
-            numbered.add_by_gradients(K, workspace, present)
-
-    def add_by_gradients(self, K: Tensor, workspace: int, count: int) -> None:
-        """Add <gradient i, gradient j> of gradients with `count` rows, a chunk of the rows at a time."""
-        n, _, q = self.values.shape
-        for chunk in row_chunks(count, n * q * self.values.element_size(), workspace):
-            whole = self.values.new_zeros(n, chunk.stop - chunk.start, q)
-            self.scatter(whole, chunk)
-            add_gram(K, whole.flatten(1))
-
     def add_by_positions(self, K: Tensor, workspace: int) -> None:
         """Add sum_ts [r_it = r_js] (v_it . v_js), tile by tile."""
 
@@ -189,7 +170,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Tied:
-    """The gradients of a weight that is a matrix here and an embedding there: they add up, and are then multiplied."""
+    """The gradients of an embedding whose weight may be a matrix elsewhere: they add up, and are then multiplied."""
 
     outer: Outer
     rows: Rows
@@ -199,17 +180,21 @@ class Tied:
         (self.outer if isinstance(factors, Outer) else self.rows).put(samples, first, factors)
 
     def add_to(self, K: Tensor, workspace: int) -> None:
-        """Add the part of this parameter to K, with `workspace` bytes beside the factors."""
-        left, right = self.outer.left, self.outer.right
-        active = torch.linalg.vector_norm(left, ord=float("inf"), dim=(0, 1)) > 0
-        active[self.rows.rows.flatten()] = True
-        number = torch.cumsum(active, 0) - 1
-        rows = Rows(number[self.rows.rows], self.rows.values)
-        columns = active.nonzero()[:, 0]
-        each = len(left) * (right.shape[2] + left.shape[1]) * left.element_size()
+        """Add the part of this parameter to K by the cheaper way, with `workspace` bytes beside the factors."""
+        left, right, rows, values = self.outer.left, self.outer.right, self.rows.rows, self.rows.values
+        _, T, q = values.shape
+        used = left.flatten(0, 1).any(0)
+        used[rows.flatten()] = True
+        columns = used.nonzero()[:, 0]
+        cheaper = T * T * (q + _OVERHEAD) < (len(columns) + T) * q
+        if cheaper and not self.outer.positions and tile_size(T, values, workspace):
+            self.rows.add_by_positions(K, workspace)
+            return
+        numbered = Rows((torch.cumsum(used, 0) - 1)[rows], values)
+        each = len(left) * (q + left.shape[1]) * left.element_size()
         for chunk in row_chunks(len(columns), each, workspace):
             whole = torch.bmm(left[:, :, columns[chunk]].transpose(1, 2), right)
-            rows.scatter(whole, chunk)
+            numbered.scatter(whole, chunk)
             add_gram(K, whole.flatten(1))
 
 

@@ -24,7 +24,7 @@ from gatelab.ntk.modules.contraction import Kind, Outer, Rows, Sum, Tied, add_gr
 from gatelab.ntk.modules.samples import Samples, check_finite
 from gatelab.ntk.modules.surveys import AHEAD, Call, Misfit, Recorder, Share, Survey, gradients, plain_gradients
 
-Collected = Outer | Rows | Sum | Tied
+Collected = Outer | Sum | Tied
 
 
 def collect(
@@ -88,7 +88,7 @@ def allocate(samples: Samples, share: Share) -> Collected:
     if Rows not in lengths:
         return outer
     rows = Rows(zeros(lengths[Rows], dtype=torch.int64), zeros(lengths[Rows], q))
-    return Tied(outer, rows) if Outer in lengths else rows
+    return Tied(outer, rows)
 
 
 def write(memory: Collected, share: Share, calls: list[Call], by_call: dict[int, Tensor | None], which: slice) -> None:
