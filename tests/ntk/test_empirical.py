@@ -7,11 +7,13 @@ import pytest
 import torch
 from empirical_models import CASES, Cnn, Twice, case, draw, gpt2, mlp, naive, tokens, vit
 from torch import nn
+from torch.nn import functional
 
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, Mixer, ViT, transplant
 from gatelab.ntk import Kernel, empirical
 from gatelab.ntk.modules.contraction import Outer
+from gatelab.ntk.modules.rules import parts_of
 from gatelab.ntk.modules.samples import Samples, trainable
 from gatelab.ntk.modules.surveys import survey
 
@@ -298,3 +300,22 @@ def test_a_dictionary_without_either_says_what_it_holds():
 
     with pytest.raises(GatelabError, match="which holds scores, without logits"):
         empirical(Wrong(), draw(4, 3), 1)
+
+
+def test_calls_that_no_rule_covers_have_no_parts():
+    p, x = nn.Parameter(draw(4, 4)), draw(4, 4)
+    table, image = nn.Parameter(draw(2, 2, 3, 3)), draw(2, 5, 5)
+    calls = [
+        (torch.matmul, (p, x), {}),
+        (torch.matmul, (x[0], p), {}),
+        (torch.addmm, (x[0], x, p), {"alpha": 2}),
+        (functional.embedding, (torch.tensor([1]), p), {"max_norm": 1.0}),
+        (functional.conv2d, (image, table), {}),
+        (functional.batch_norm, (x, x[0], x[0] ** 2, p), {"training": True}),
+        (torch.add, (x, p), {"alpha": 2}),
+        (torch.mul, (p, 3.0), {}),
+        (torch.Tensor.__getitem__, (p, torch.tensor([0, 2])), {}),
+        (functional.linear, (), {"tensor": x, "weight": p}),
+    ]
+    for function, args, kwargs in calls:
+        assert parts_of(function, args, kwargs, {id(p): "p", id(table): "table"}) == []
