@@ -39,11 +39,12 @@ from gatelab.feedforward.specification import POWERS
 from gatelab.linalg import splines
 from gatelab.linalg.pilot import pilot_derivative
 from gatelab.linalg.splines import CellData, Space
+from gatelab.solve.marquardt import Damping, descend
+from gatelab.solve.solution import Status
 
 Constrain = Callable[[Space], Array]
 
-# Levenberg-Marquardt: the first damping and its bounds, and so many steps that gain less than the tolerance in a row.
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING, _IDLE = 1e-2, 1e-8, 1e8, 3
+_DAMPING = Damping(least=1e-8, factors=(4, 5))
 # Gates are turned in so many passes; with more than MANY knots from fewer starts.
 _PASSES, _MANY = 4, 100
 # Facing is as good as free where the squared error grows by less than this share.
@@ -100,47 +101,50 @@ def optimise(
     `start` must satisfy the constraints. Settled means three steps in a row gained less than `tolerance` of the
     error, or no damping finds an improvement.
     """
-    x, y = start.data.x, start.data.y
-    floor = 1e-15 * float(np.abs(y).max())
-    best, damping, idle = start, _FIRST_DAMPING, 0
-    history: list[float] = []
-    while not (idle == _IDLE or damping > _MOST_DAMPING or best.rmse <= floor or not len(best.knots)):
-        if len(history) >= steps:
-            return best, tuple(history), False
+    if not len(start.knots):
+        return start, (), True
+    batch = _KnotBatch(start, constrain)
+    floor = 1e-15 * float(np.abs(start.data.y).max())
+    end = descend(batch, [max(steps, 0)], tolerance=tolerance, floor=floor, damping=_DAMPING)
+    return batch.spline, end.losses[0], end.status[0] is not Status.BUDGET
+
+
+class _KnotBatch:
+    """The knots of one spline, for `descend`; the linearized problem is a spline of a wider space."""
+
+    def __init__(self, start: Spline, constrain: Constrain | None) -> None:
+        self.spline = self.there = start
+        self.constrain = constrain
+
+    def losses(self) -> Array:
+        return np.array([self.spline.rmse])
+
+    def linearize(self, members: Array) -> None:
+        spline, data = self.spline, self.spline.data
+        r, h, counts = spline.degree - spline.multiplicity + 1, data.widths, data.counts
+        self.wider = splines.space(spline.breaks, spline.degree, spline.multiplicity + 1)
+        self.rows, self.constraints = self.wider.jump_rows(r - 1), _constraints(self.constrain, self.wider)
+        # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
+        self.weights = (counts[1:] + counts[:-1]) * (h[1:] + h[:-1]) ** (2 * r - 2) / 12
+        self.strength = splines.jumps(spline.z, spline.breaks, r)
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, float]:
+        spline, data, h = self.spline, self.spline.data, self.spline.data.widths
+        penalty = self.rows, damping[0] * self.weights
         try:
-            breaks = _moved(best, damping, constrain)
-            trial = project(x, y, breaks, best.degree, best.multiplicity, constrain)
+            c = splines.solve(data, self.wider, penalty, self.constraints)
+            opened = splines.jumps(self.wider.to_cells(c), spline.breaks, spline.degree - spline.multiplicity)
+            far = np.abs(self.strength) > 1e-200
+            step = np.divide(-opened, self.strength, out=np.zeros_like(opened), where=far)
+            breaks = spline.breaks.copy()
+            breaks[1:-1] += np.clip(step, -0.4 * h[:-1], 0.4 * h[1:])
+            self.there = project(data.x, data.y, breaks, spline.degree, spline.multiplicity, self.constrain)
         except np.linalg.LinAlgError:  # a cell without enough data: shorter steps
-            damping *= 10
-            history.append(best.rmse)
-            continue
-        if trial.rmse < best.rmse:
-            idle += 1
-            if trial.rmse <= (1 - tolerance) * best.rmse:
-                idle = 0
-            best, damping = trial, max(damping / 4, _LEAST_DAMPING)
-        else:
-            damping *= 5
-        history.append(best.rmse)
-    return best, tuple(history), True
+            return np.array([np.inf]), np.inf
+        return np.array([self.there.rmse]), np.inf
 
-
-def _moved(spline: Spline, damping: float, constrain: Constrain | None) -> Array:
-    """The breaks after one damped step."""
-    breaks, data = spline.breaks, spline.data
-    r = spline.degree - spline.multiplicity + 1
-    wider = splines.space(breaks, spline.degree, spline.multiplicity + 1)
-    h, counts = data.widths, data.counts
-    # Marquardt's scaling: the squared norm on the data of a unit jump in derivative r - 1, up to a constant.
-    weights = (counts[1:] + counts[:-1]) * (h[1:] + h[:-1]) ** (2 * r - 2) / 12
-    rows = wider.jump_rows(r - 1)
-    c = splines.solve(data, wider, (rows, damping * weights), _constraints(constrain, wider))
-    opened = splines.jumps(wider.to_cells(c), breaks, r - 1)
-    strength = splines.jumps(spline.z, breaks, r)
-    step = np.divide(-opened, strength, out=np.zeros_like(opened), where=np.abs(strength) > 1e-200)
-    moved = breaks.copy()
-    moved[1:-1] += np.clip(step, -0.4 * h[:-1], 0.4 * h[1:])
-    return moved
+    def accept(self, members: Array, rows: Array) -> None:
+        self.spline = self.there
 
 
 @dataclass(frozen=True)

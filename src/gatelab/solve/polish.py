@@ -18,16 +18,13 @@ import numpy as np
 from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
 from gatelab.solve.free_knots import Neurons
-from gatelab.solve.solution import UNLIMITED
+from gatelab.solve.marquardt import Damping, descend
+from gatelab.solve.solution import UNLIMITED, Status
 
 _ROWS_AT_ONCE = 50_000  # so that a million points need little memory
 # Growth: networks of one neuron to begin with, then so many parents with so many random neurons each, and their steps.
 _FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
-# Levenberg-Marquardt: the first damping, factors after a step that gains or does not, and the bounds of either.
-_FIRST_DAMPING, _RELAXED, _RAISED = 1e-2, 5, 4
-_LEAST_DAMPING, _LEAST_RAISED, _MOST_DAMPING = 1e-12, 1e-8, 1e8
-# So many steps in a row that gain less than the tolerance end a network.
-_IDLE = 3
+_DAMPING = Damping(factors=(5, 4))
 # The RMSE of a network after each of its steps.
 History = tuple[float, ...]
 
@@ -150,37 +147,53 @@ def polish_networks(
 
     `paths` are the histories that the networks come with; a network whose history has `most` entries moves no more.
     """
-    r = residual(neurons, unit, x, y)
-    error = _rms(r)
-    batch = len(error)
-    paths = paths or [()] * batch
-    budget = np.array([min(steps, most - len(path)) for path in paths])
-    damping, idle = np.full(batch, _FIRST_DAMPING), np.zeros(batch, int)
-    errors: list[Array] = []
-    for count in range(steps):
-        ended = (idle >= _IDLE) | (damping > _MOST_DAMPING) | (budget <= count)
-        if ended.all():
-            break
-        gram, gradient = _normal_systems(neurons, unit, x, r)
+    batch = _NetworkBatch(neurons, unit, x, y)
+    paths = paths or [()] * len(neurons.knots)
+    budget = [min(steps, most - len(path)) for path in paths]
+    end = descend(batch, budget, tolerance=tolerance, damping=_DAMPING, together=True)
+    rank = np.argsort(end.loss, kind="stable")
+    histories = [(*path, *errors) for path, errors in zip(paths, end.losses, strict=True)]
+    settled = np.array([status is not Status.BUDGET for status in end.status])
+    return Polished(take(batch.neurons, rank), end.loss[rank], tuple(histories[b] for b in rank), settled[rank])
+
+
+class _NetworkBatch:
+    """Networks in all their parameters, for `descend`: their residuals, and the scaled normal equations."""
+
+    def __init__(self, neurons: Neurons, unit: Unit, x: Array, y: Array) -> None:
+        self.unit, self.x, self.y = unit, x, y
+        self.neurons = take(neurons, np.arange(len(neurons.knots)))
+        self.there = self.neurons, residual(neurons, unit, x, y)
+        self.residual = self.there[1].copy()
+        p = neurons.knots[0].size + np.prod(neurons.lines[0].shape[:-1]) * (1 + (unit.factors > 0)) + 1
+        self.gram, self.gradient, self.scale = (np.zeros((len(self.residual), *s)) for s in ((p, p), (p,), (p,)))
+
+    def losses(self) -> Array:
+        return _rms(self.residual)
+
+    def linearize(self, members: Array) -> None:
+        neurons, r, gram, gradient = take(self.neurons, members), self.residual[members], 0.0, 0.0
+        for rows in _slices(len(self.x)):
+            j = jacobian(neurons, self.unit, self.x[rows])
+            gram = gram + j @ np.swapaxes(j, -1, -2)
+            gradient = gradient + (j @ r[..., rows, None])[..., 0]
         scale = np.sqrt(np.maximum(np.einsum("...ii->...i", gram), 1e-300))
-        scaled = gram / (scale[:, :, None] * scale[:, None, :])
-        damped = scaled + damping[:, None, None] * np.eye(scale.shape[1])
-        step = np.linalg.solve(damped, (gradient / scale)[..., None])[..., 0] / scale
+        self.gram[members] = gram / (scale[:, :, None] * scale[:, None, :])
+        self.gradient[members], self.scale[members] = gradient / scale, scale
+
+    def trial(self, members: Array, damping: Array) -> tuple[Array, float]:
+        scale = self.scale[members]
+        damped = self.gram[members] + damping[:, None, None] * np.eye(scale.shape[1])
+        step = np.linalg.solve(damped, self.gradient[members][..., None])[..., 0] / scale
         with np.errstate(over="ignore", invalid="ignore"):  # a wild step is one that does not improve
-            trial = _moved(neurons, step)
-            r_trial = residual(trial, unit, x, y)
-            trial_error = _rms(r_trial)
-            better = (trial_error < error) & (budget > count)
-        idle = np.where(better, np.where(trial_error > (1 - tolerance) * error, idle + 1, 0), idle)
-        raised = np.where(budget > count, np.maximum(damping * _RAISED, _LEAST_RAISED), damping)
-        damping = np.where(better, np.maximum(damping / _RELAXED, _LEAST_DAMPING), raised)
-        neurons, r = _where(better, trial, neurons), np.where(better[:, None], r_trial, r)
-        error = np.where(better, trial_error, error)
-        errors.append(error)
-    rank = np.argsort(error, kind="stable")
-    settled = (idle >= _IDLE) | (damping > _MOST_DAMPING)
-    histories = [(*path, *(float(e[b]) for e in errors[: max(budget[b], 0)])) for b, path in enumerate(paths)]
-    return Polished(take(neurons, rank), error[rank], tuple(histories[b] for b in rank), settled[rank])
+            neurons = _moved(take(self.neurons, members), step)
+            self.there = neurons, residual(neurons, self.unit, self.x, self.y)
+            return _rms(self.there[1]), np.inf
+
+    def accept(self, members: Array, rows: Array) -> None:
+        self.residual[members] = self.there[1][rows]
+        for name, values in vars(self.neurons).items():
+            values[members] = getattr(self.there[0], name)[rows]
 
 
 def _rms(r: Array) -> Array:
@@ -217,15 +230,6 @@ def jacobian(neurons: Neurons, unit: Unit, x: Array) -> Array:
     return np.concatenate((by_knot, *rows, np.ones_like(gate[..., :1, :])), axis=-2)
 
 
-def _normal_systems(neurons: Neurons, unit: Unit, x: Array, r: Array) -> tuple[Array, Array]:
-    gram, gradient = 0.0, 0.0
-    for rows in _slices(len(x)):
-        j = jacobian(neurons, unit, x[rows])
-        gram = gram + j @ np.swapaxes(j, -1, -2)
-        gradient = gradient + (j @ r[..., rows, None])[..., 0]
-    return np.asarray(gram), np.asarray(gradient)
-
-
 def _moved(neurons: Neurons, step: Array) -> Neurons:
     n = neurons.knots.shape[-1]
     blocks = step[..., n:-1].reshape(*step.shape[:-1], -1, n)
@@ -234,15 +238,6 @@ def _moved(neurons: Neurons, step: Array) -> Neurons:
     for i in range(blocks.shape[-2]):
         lines[..., i // per_line, i % per_line] += blocks[..., i, :]
     return Neurons(neurons.knots + step[..., :n], neurons.sign, lines, neurons.offset + step[..., -1])
-
-
-def _where(mask: Array, a: Neurons, b: Neurons) -> Neurons:
-    def pick(u: Array, v: Array) -> Array:
-        return np.where(mask.reshape(-1, *[1] * (u.ndim - 1)), u, v)
-
-    return Neurons(
-        pick(a.knots, b.knots), b.sign, pick(a.lines, b.lines), pick(np.asarray(a.offset), np.asarray(b.offset))
-    )
 
 
 def _slices(n: int) -> list[slice]:

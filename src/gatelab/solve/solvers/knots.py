@@ -14,11 +14,15 @@ A network's steps are all those on its way: of the spline it began as, of the sp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.data import Problem
@@ -46,7 +50,6 @@ from gatelab.solve.free_knots import (
     to_network,
     widened,
 )
-from gatelab.solve.marquardt import one_blas_thread
 from gatelab.solve.polish import (
     History,
     Polished,
@@ -60,7 +63,6 @@ from gatelab.solve.polish import (
     take,
 )
 from gatelab.solve.solution import UNLIMITED, Solution, Status, check_steps, mean_square
-from gatelab.solve.solvers import solver
 
 # Neurons of networks that are tiny, where local optima abound; small, where facing costs something; and not yet wide.
 TINY, SMALL, WIDE = 6, 12, 50
@@ -99,14 +101,12 @@ _CONTAINED, _CONTAINED_STEPS = 6, 30
 _ROWS_A_NEURON = 25
 
 
-def knots_bytes(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
+def memory(unit: AnyUnit, width: int, n: int, d_in: int, d_out: int) -> int:
     """3 arrays (N, width) for the exact error, 3 (width, width) for the gates' facing."""
     return 8 * 3 * width * (n + width)
 
 
-@solver("knots", memory=knots_bytes)
-@solver("frozen", memory=knots_bytes, gates="frozen")
-def solve_knots(
+def solve(
     unit: AnyUnit,
     problem: Problem,
     width: int,
@@ -121,7 +121,7 @@ def solve_knots(
 
     >>> from gatelab.data import problem
     >>> from gatelab.feedforward import unit
-    >>> solve_knots(unit("glu"), problem("x2", n=200), 3).status
+    >>> solve(unit("glu"), problem("x2", n=200), 3).status
     <Status.FLOOR: 'floor'>
     """
     if gates not in ("trained", "frozen"):
@@ -144,7 +144,7 @@ def solve_knots(
         starts=whole_number("starts", starts, 1),
         steps=check_steps(steps),
     )
-    with one_blas_thread:
+    with one_blas_thread():
         if gates == "frozen":
             best = task.frozen_network(width)
         elif start is None:
@@ -157,6 +157,21 @@ def solve_knots(
     elif best.settled:
         status = Status.CONVERGED
     return Solution(to_network(best.neurons, unit), status, (*best.history[:-1], rmse))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let numpy's and scipy's products of matrices use one thread each.
+
+    Products of many small matrices, shared out among cores, keep the cores waiting for each other: a network of ten
+    neurons took five times as long on two as on one. The setting belongs to the process: threads take turns.
+    """
+    with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
+_TURN = Lock()
+_blas_libraries = cache(ThreadpoolController)
 
 
 class _Candidate(NamedTuple):
