@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import AnyArray as Array
-from gatelab.linalg.interruptible import stop_if_asked
+from gatelab.interrupts import stop_if_asked
 from gatelab.linalg.least_squares import Projection
 from gatelab.solve.solution import Status
 

@@ -32,7 +32,7 @@ from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
-from gatelab.linalg.interruptible import on_threads as shared_out
+from gatelab.interrupts import on_threads as shared_out
 from gatelab.memory import check_device
 from gatelab.solve.constructions import embedded, start_network
 from gatelab.solve.features import ModuleModel, ProductModel, Standard
