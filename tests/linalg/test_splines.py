@@ -6,7 +6,6 @@ from numpy.polynomial import legendre
 from scipy.interpolate import BSpline, make_lsq_spline
 
 from gatelab.linalg import splines
-from gatelab.linalg.pilot import pilot_derivative
 
 SPACES = [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (3, 4), (4, 2)]
 
@@ -131,7 +130,7 @@ def test_conditioning_does_not_grow_with_cells():
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_pilot_derivative_of_a_smooth_function(order):
     x = np.sort(np.random.default_rng(0).uniform(0, 2, 10_000))
-    at, found = pilot_derivative(x, np.sin(3 * x), (0.0, 2.0), order)
+    at, found = splines.pilot_derivative(x, np.sin(3 * x), (0.0, 2.0), order)
     expected = 3.0**order * np.sin(3 * at + order * np.pi / 2)
     # The ends of a spline are its worst part; the density needs the middle.
     inner = slice(20, -20)

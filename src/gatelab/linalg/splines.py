@@ -283,6 +283,26 @@ def sample(breaks: Array, z: Array) -> tuple[Array, Array]:
     return x.ravel(), (z @ legendre.legvander(xi, z.shape[1] - 1).T).ravel()
 
 
+def pilot_derivative(x: Array, y: Array, interval: tuple[float, float], order: int) -> tuple[Array, Array]:
+    """Midpoints of equal subintervals and the derivative of that order there, of a spline two degrees higher.
+
+    Raises `LinAlgError` where the sorted data are too few or too clustered to tell.
+
+    >>> x = np.linspace(0, 1, 400)
+    >>> _, f2 = pilot_derivative(x, x**3, (0.0, 1.0), 2)        # 6x
+    >>> round(float(f2.mean()), 6)
+    3.0
+    """
+    degree = order + 1
+    breaks = np.linspace(*interval, int(np.clip(len(x) // 20, 1, 200)) + 1)
+    s = space(breaks, degree, 1)
+    z = s.to_cells(solve(cell_data(x, y, breaks, degree), s))
+    inside = np.linspace(-1, 1, 17)[1::2]
+    values = z @ legendre_derivatives(degree, order, inside).T * (2 / np.diff(breaks))[:, None] ** order
+    middles = 0.5 * (breaks[1:] + breaks[:-1])[:, None] + 0.5 * np.diff(breaks)[:, None] * inside
+    return middles.ravel(), values.ravel()
+
+
 def _gram_band(data: CellData, s: Space, bandwidth: int) -> Array:
     local = np.swapaxes(s.extract, 1, 2) @ data.gram @ s.extract
     band = np.zeros((bandwidth + 1, s.dim))

@@ -1,9 +1,9 @@
 """Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
-For a handful of neurons the constraints of facing, and for two or more factors the roots of the jump polynomials, carry
-weight that the spline search does not see, and there are many local optima. But there the truncated powers are still
-well enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and
-a batch of networks (a leading dimension of `Neurons`) shares every array operation.
+For a handful of neurons the constraints of directions, and for two or more factors the roots of the jump polynomials,
+carry weight that the spline search does not see, and there are many local optima. But there the truncated powers are
+still well enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed
+form, and a batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
-from gatelab.solve.free_knots import Neurons
+from gatelab.solve.free_knots import Interval, Neurons
 from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import UNLIMITED, Status
 
@@ -37,99 +37,6 @@ class Polished:
     rmse: Array
     histories: tuple[History, ...]
     settled: Array
-
-    def best(self, count: int) -> Neurons:
-        """The first networks of the batch."""
-        return take(self.neurons, slice(count))
-
-
-def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
-    """y minus the networks' output, (..., N)."""
-    out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
-    for rows in _slices(len(x)):
-        _, gate, factors = _parts(neurons, unit, x[rows])
-        out[..., rows] -= reduce(mul, [gate, *factors]).sum(-2)
-    return out
-
-
-def random_neurons(
-    unit: Unit, width: int, interval: tuple[float, float], count: int, generator: np.random.Generator
-) -> Neurons:
-    """`count` networks: knots over the interval and a little beyond, gates facing either way, lines of its size."""
-    a, b = interval
-    knots = generator.uniform(a - 0.2 * (b - a), b, (count, width))
-    lines = generator.standard_normal((count, width, max(unit.factors, 1), 2))
-    lines[..., 1] *= 2 / (b - a) * (unit.factors > 0)
-    lines[..., -1, :] /= width
-    return Neurons(knots, generator.choice([-1.0, 1.0], (count, width)), lines, np.zeros(count))
-
-
-def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
-    """The batch with its last lines and offsets, in which a network is linear, at their least-squares values."""
-    n, q = neurons.knots.shape[-1], unit.factors
-    first = n * max(2 * q - 1, 1)
-    lines = neurons.lines.copy()
-    lines[..., -1, :] = 0.0
-    cleared = Neurons(neurons.knots, neurons.sign, lines, np.zeros(len(lines)))
-    columns = jacobian(cleared, unit, x)[:, first:]
-    scale = np.sqrt(np.maximum(np.mean(columns**2, axis=-1), 1e-300))
-    columns = columns / scale[..., None]
-    gram = columns @ np.swapaxes(columns, -1, -2) + 1e-9 * len(x) * np.eye(columns.shape[1])
-    weights = np.linalg.solve(gram, (columns @ y)[..., None])[..., 0] / scale
-    step = np.zeros((len(lines), first + weights.shape[1]))
-    step[:, first:] = weights
-    return _moved(cleared, step)
-
-
-def grow(
-    unit: Unit,
-    x: Array,
-    y: Array,
-    *,
-    width: int,
-    interval: tuple[float, float],
-    generator: np.random.Generator,
-    most: int = UNLIMITED,
-) -> Polished:
-    """Networks grown neuron by neuron: at each width the best few each try several random neurons more.
-
-    A wider network contains the narrower one, so that its error should never be larger: growth sees to that
-    where random starts alone would miss. No network takes more than `most` steps in all.
-    """
-    batch = random_neurons(unit, 1, interval, _FIRST_NEURONS, generator)
-    grown = polish_networks(solve_linear(batch, unit, x, y), unit, x, y, steps=_GROWING_STEPS, most=most)
-    for _ in range(1, width):
-        parents = np.repeat(np.arange(_PARENTS), _CHILDREN)
-        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, len(parents), generator))
-        paths = [grown.histories[p] for p in parents]
-        batch = solve_linear(batch, unit, x, y)
-        grown = polish_networks(batch, unit, x, y, steps=_GROWING_STEPS, paths=paths, most=most)
-    return grown
-
-
-def join(a: Neurons, b: Neurons) -> Neurons:
-    """Networks of two batches side by side: their neurons together, the sum of their outputs."""
-    knots, sign, lines = (
-        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
-    )
-    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
-
-
-def stack(batch: list[Neurons]) -> Neurons:
-    """Single networks or batches as one batch."""
-    single = [n if n.knots.ndim == 2 else take(n, None) for n in batch]
-    return Neurons(
-        *(
-            np.concatenate([np.asarray(getattr(n, name)) for n in single])
-            for name in ("knots", "sign", "lines", "offset")
-        )
-    )
-
-
-def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
-    """Networks out of a batch; an index gives a single one, None makes a batch of one."""
-    offset = np.asarray(neurons.offset)[which]
-    return Neurons(neurons.knots[which], neurons.sign[which], neurons.lines[which], offset)
 
 
 def polish_networks(
@@ -163,9 +70,9 @@ class _NetworkBatch:
     def __init__(self, neurons: Neurons, unit: Unit, x: Array, y: Array) -> None:
         self.unit, self.x, self.y = unit, x, y
         self.neurons = take(neurons, np.arange(len(neurons.knots)))
-        self.there = self.neurons, residual(neurons, unit, x, y)
-        self.residual = self.there[1].copy()
-        p = neurons.knots[0].size + np.prod(neurons.lines[0].shape[:-1]) * (1 + (unit.factors > 0)) + 1
+        self.residual = residual(neurons, unit, x, y)
+        self.there = self.neurons, self.residual
+        p = neurons.knots.shape[1] * (1 + max(2 * unit.factors, 1)) + 1
         self.gram, self.gradient, self.scale = (np.zeros((len(self.residual), *s)) for s in ((p, p), (p,), (p,)))
 
     def losses(self) -> Array:
@@ -182,9 +89,8 @@ class _NetworkBatch:
         self.gradient[members], self.scale[members] = gradient / scale, scale
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, float]:
-        scale = self.scale[members]
-        damped = self.gram[members] + damping[:, None, None] * np.eye(scale.shape[1])
-        step = np.linalg.solve(damped, self.gradient[members][..., None])[..., 0] / scale
+        damped = self.gram[members] + damping[:, None, None] * np.eye(self.scale.shape[1])
+        step = np.linalg.solve(damped, self.gradient[members][..., None])[..., 0] / self.scale[members]
         with np.errstate(over="ignore", invalid="ignore"):  # a wild step is one that does not improve
             neurons = _moved(take(self.neurons, members), step)
             self.there = neurons, residual(neurons, self.unit, self.x, self.y)
@@ -196,8 +102,88 @@ class _NetworkBatch:
             values[members] = getattr(self.there[0], name)[rows]
 
 
+def random_neurons(unit: Unit, width: int, interval: Interval, count: int, generator: np.random.Generator) -> Neurons:
+    """`count` networks: knots over the interval and a little beyond, gates of either direction, lines of its size."""
+    a, b = interval
+    knots = generator.uniform(a - 0.2 * (b - a), b, (count, width))
+    lines = generator.standard_normal((count, width, max(unit.factors, 1), 2))
+    lines[..., 1] *= 2 / (b - a) * (unit.factors > 0)
+    lines[..., -1, :] /= width
+    return Neurons(knots, generator.choice([-1.0, 1.0], (count, width)), lines, np.zeros(count))
+
+
+def solve_linear(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Neurons:
+    """The batch with its last lines and offsets, in which a network is linear, at their least-squares values."""
+    first = neurons.knots.shape[-1] * max(2 * unit.factors - 1, 1)
+    lines = neurons.lines.copy()
+    lines[..., -1, :] = 0.0
+    cleared = Neurons(neurons.knots, neurons.sign, lines, np.zeros(len(lines)))
+    columns = jacobian(cleared, unit, x)[:, first:]
+    scale = np.sqrt(np.maximum(np.mean(columns**2, axis=-1), 1e-300))
+    columns = columns / scale[..., None]
+    gram = columns @ np.swapaxes(columns, -1, -2) + 1e-9 * len(x) * np.eye(columns.shape[1])
+    weights = np.linalg.solve(gram, (columns @ y)[..., None])[..., 0] / scale
+    return _moved(cleared, np.pad(weights, ((0, 0), (first, 0))))
+
+
+def grow(
+    unit: Unit,
+    x: Array,
+    y: Array,
+    *,
+    width: int,
+    interval: Interval,
+    generator: np.random.Generator,
+    most: int = UNLIMITED,
+) -> Polished:
+    """Networks grown neuron by neuron: at each width the best few each try several random neurons more.
+
+    A wider network contains the narrower one, so that its error should never be larger: growth sees to that
+    where random starts alone would miss. No network takes more than `most` steps in all.
+    """
+
+    def polished(batch: Neurons, paths: Sequence[History] | None = None) -> Polished:
+        batch = solve_linear(batch, unit, x, y)
+        return polish_networks(batch, unit, x, y, steps=_GROWING_STEPS, paths=paths, most=most)
+
+    grown = polished(random_neurons(unit, 1, interval, _FIRST_NEURONS, generator))
+    parents = np.repeat(np.arange(_PARENTS), _CHILDREN)
+    for _ in range(1, width):
+        batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, len(parents), generator))
+        grown = polished(batch, [grown.histories[p] for p in parents])
+    return grown
+
+
+def join(a: Neurons, b: Neurons) -> Neurons:
+    """Networks of two batches side by side: their neurons together, the sum of their outputs."""
+    knots, sign, lines = (
+        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
+    )
+    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
+
+
+def stack(batch: list[Neurons]) -> Neurons:
+    """Single networks or batches as one batch."""
+    single = [n if n.knots.ndim == 2 else take(n, None) for n in batch]
+    return Neurons(*(np.concatenate([np.asarray(vars(n)[name]) for n in single]) for name in vars(batch[0])))
+
+
+def take(neurons: Neurons, which: int | slice | Array | None) -> Neurons:
+    """Networks out of a batch; an index gives a single one, None makes a batch of one."""
+    return Neurons(*(np.asarray(values)[which] for values in vars(neurons).values()))
+
+
 def _rms(r: Array) -> Array:
     return np.sqrt(np.mean(r * r, axis=-1))
+
+
+def residual(neurons: Neurons, unit: Unit, x: Array, y: Array) -> Array:
+    """y minus the networks' output, (..., N)."""
+    out = np.broadcast_to(y, (*neurons.knots.shape[:-1], len(y))) - np.asarray(neurons.offset)[..., None]
+    for rows in _slices(len(x)):
+        _, gate, factors = _parts(neurons, unit, x[rows])
+        out[..., rows] -= reduce(mul, [gate, *factors]).sum(-2)
+    return out
 
 
 def _parts(neurons: Neurons, unit: Unit, x: Array) -> tuple[Array, Array, list[Array]]:
@@ -231,9 +217,8 @@ def jacobian(neurons: Neurons, unit: Unit, x: Array) -> Array:
 
 
 def _moved(neurons: Neurons, step: Array) -> Neurons:
-    n = neurons.knots.shape[-1]
+    n, lines = neurons.knots.shape[-1], neurons.lines.copy()
     blocks = step[..., n:-1].reshape(*step.shape[:-1], -1, n)
-    lines = neurons.lines.copy()
     per_line = blocks.shape[-2] // lines.shape[-2]
     for i in range(blocks.shape[-2]):
         lines[..., i // per_line, i % per_line] += blocks[..., i, :]

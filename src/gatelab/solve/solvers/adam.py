@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from gatelab.errors import GatelabError, whole_number
+from gatelab.errors import real_number, whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.solve.first_order import follow_gradient, gradient_memory
 from gatelab.solve.solution import Solution, UnitLike, start
@@ -40,9 +39,7 @@ def solve(
     >>> fit.steps, fit.history[-1] < fit.history[0]
     (100, True)
     """
-    if not (isinstance(lr, int | float) and 0 < lr < math.inf):
-        raise GatelabError(f"lr is {lr!r}; give a finite learning rate above 0")
-    steps = whole_number("steps", steps, 1)
+    lr, steps = real_number("lr", lr, above=0), whole_number("steps", steps, 1)
     net = start(as_unit(unit), problem, width, seed=seed, init=init)
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
