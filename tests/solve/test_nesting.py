@@ -144,7 +144,7 @@ def test_two_neurons_that_are_always_open_are_found(text, seed):
 
 def test_no_network_of_open_gates_passes_the_best_polynomial():
     """The bound that decides whether such networks are tried, beside numpy's own least squares."""
-    from gatelab.solve.marquardt import Standard
+    from gatelab.solve.features import Standard
 
     data = Standard.of(PLANE.train.x, PLANE.train.y, None, torch.device("cpu"))
     x, y = data.x[:, :-1].numpy(), data.y.numpy()

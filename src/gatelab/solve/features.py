@@ -398,9 +398,7 @@ def linear_parameters(net: nn.Module, x: Tensor) -> tuple[str, ...]:
     generator = torch.Generator().manual_seed(0)
     rows = x[: min(len(x), 256)]
     named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
-    values, steps = (
-        {n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named} for _ in range(2)
-    )
+    values, steps = ({n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in named} for _ in range(2))
     linear: list[str] = []
     for name, _ in reversed(named):
         tried = [name, *linear]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -155,30 +155,15 @@ def descend(
     return Descent(tuple(map(Status, status)), loss, tuple(map(tuple, losses)))
 
 
-class SeparableModel(Protocol):
-    """A batch of least-squares problems in theta after what is linear has been eliminated."""
-
-    def take(self, index: Tensor) -> SeparableModel:
-        """These members of the batch."""
-        ...
-
-    def project(self, theta: Tensor) -> Projection:
-        """What is linear at its best for theta."""
-        ...
-
-    def normal(self, theta: Tensor, projection: Projection) -> tuple[Tensor, Tensor]:
-        """The normal matrix (B, p, p) and the downhill gradient (B, p) of half the projected loss."""
-        ...
-
-    def moved(self, theta: Tensor, step: Tensor) -> Tensor:
-        """Theta after a step (B, p)."""
-        ...
-
-
 class ProjectedBatch:
-    """A separable model with its parameters, what is linear at its best for them, and the normal equations there."""
+    """A model with its parameters, what is linear at its best for them, and the normal equations there.
 
-    def __init__(self, model: SeparableModel, theta: Tensor) -> None:
+    A model gives `take(members)`, itself for some members; `project(theta)`, what is linear at its best; and after
+    that `normal(theta, projection)`, the normal matrices (B, p, p) and the downhill gradients (B, p) of half the
+    projected loss; and `moved(theta, step)`.
+    """
+
+    def __init__(self, model: Any, theta: Tensor) -> None:
         self.model, self.theta, p = model, theta.clone(), theta[0].numel()
         self.projection = model.project(self.theta)
         self.normal = theta.new_zeros(len(theta), p, p), theta.new_zeros(len(theta), p)

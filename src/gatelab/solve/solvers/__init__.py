@@ -5,8 +5,8 @@ A file has a function
     solve(unit, problem, width, *, seed, ...) -> Solution
 
 whose further options are keywords, and `memory(unit, width, rows, d_in, d_out)`, the bytes that a fit takes.
-`gl.fit(..., solver="name")` and `gatelab fit --solver name` then have it. Lists and help import nothing that computes: a
-file is imported when its solver is asked for.
+`gl.fit(..., solver="name")` and `gatelab fit --solver name` then have it. A file is imported when its solver is asked
+for: lists and help import nothing that computes.
 """
 
 from __future__ import annotations

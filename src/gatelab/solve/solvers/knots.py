@@ -135,8 +135,8 @@ def solve(
         )
     order, width, seed = np.argsort(problem.train.x[:, 0], kind="stable"), check_width(width), check_seed(seed)
     x, y, generator = problem.train.x[order, 0], problem.train.y[order, 0], np.random.default_rng(seed)
-    starts = whole_number("starts", starts, 1)
-    task = KnotTask(unit, x, y, problem.interval, seed, generator, starts, check_steps(steps))
+    how = {"starts": whole_number("starts", starts, 1), "steps": check_steps(steps)}
+    task = KnotTask(unit, x, y, problem.interval, seed, generator, **how)
     with _one_blas_thread():
         if gates == "frozen":
             best = task.frozen_network(width)

@@ -111,7 +111,9 @@ def solve(
         starts, rounds = whole_number("starts", starts, 1), whole_number("rounds", rounds, 0)
         most = check_steps(steps) if steps is not None else _SETTLING_STEPS + rounds * _ROUND_STEPS
         width = check_width(width)
-        nets = [chosen.network(width, problem.d_in, problem.d_out, seed=start_seed(seed, s) % 2**31) for s in range(starts)]
+        nets = [
+            chosen.network(width, problem.d_in, problem.d_out, seed=start_seed(seed, s) % 2**31) for s in range(starts)
+        ]
         return _solve_module(chosen.name, nets, tensors(problem), most, float(_ridges(ridge, 1)[0]))
     how = {"starts": starts, "rounds": rounds, "steps": steps, "ridge": ridge, "device": device, "start": start}
     (solution,) = varpro_many(chosen, x, y, [(width, seed)], **how, progress=progress)
