@@ -115,8 +115,7 @@ class ProductModel:
     root_weight: Tensor | None = None
 
     @property
-    def lines(self) -> bool:
-        """Whether the last factor is eliminated."""
+    def lines(self) -> bool:  # whether the last factor is eliminated
         return self.unit.factors > 0 and self.y.shape[1] == 1 and not isinstance(self.unit, FunctionUnit)
 
     @property
@@ -132,7 +131,6 @@ class ProductModel:
         return (self.unit.gate_power is not None or self.unit.gate.name == "identity", *(True,) * (self.maps - 1))
 
     def take(self, index: Tensor) -> ProductModel:
-        """These members of the batch."""
         weight = None if self.root_weight is None else self.root_weight[index]
         return replace(self, present=self.present[index], ridge=self.ridge[index], root_weight=weight)
 
@@ -192,7 +190,6 @@ class ProductModel:
         return K, torch.where(self._unit_length(theta), tangent, g).flatten(1)
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
-        """The maps after a step."""
         return self.normalised(theta + step.view_as(theta))
 
     def normalised(self, theta: Tensor) -> Tensor:
@@ -325,11 +322,9 @@ class ModuleModel:
         return torch.cat([torch.zeros(0, dtype=self.x.dtype), *(values[n].detach().flatten() for n in self.moving)])
 
     def take(self, index: Tensor) -> ModuleModel:
-        """The model itself, which is the same for all members."""
-        return self
+        return self  # which is the same for all members
 
     def moved(self, theta: Tensor, step: Tensor) -> Tensor:
-        """The parameters after a step."""
         return theta + step
 
     def project(self, theta: Tensor) -> Projection:

@@ -1,9 +1,5 @@
 """Splines with free knots, and the networks that they are.
 
-Orthogonal parts: the density of knots that theory asks for (`Density`), the projection onto a spline space with given
-knots (`project`), the step that moves the knots (`optimise`), the direction in which each gate opens
-(`choose_directions`), and the parameters that follow (`from_spline`, `to_network`).
-
 Variable projection of knots has a short form. Moving the knot t_j by delta changes a spline whose r-th
 derivative jumps there by a_j by -delta a_j (x - t_j)_+^(r-1) / (r-1)!: to first order it opens a jump in the
 derivative below. So the linearized problem is a least-squares spline with ONE CONTINUITY LESS at every knot, still
@@ -62,12 +58,10 @@ class Spline:
 
     @property
     def knots(self) -> Array:
-        """The breaks inside the interval."""
         return self.breaks[1:-1]
 
     @property
     def degree(self) -> int:
-        """The degree of its polynomials."""
         return self.z.shape[1] - 1
 
 
@@ -236,7 +230,6 @@ class Directions:
 
     @property
     def width(self) -> int:
-        """The number of neurons."""
         return len(self.left) + self.open
 
     @property

@@ -64,10 +64,7 @@ class Batch(Protocol):
         ...
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, Array | float]:
-        """The losses after a step of each of these, NaN or infinite where none is possible, and the decrease promised.
-
-        Batches whose damping has factors may promise infinity.
-        """
+        """The losses after a step, infinite where there is none, and the decrease promised, infinite if unknown."""
         ...
 
     def accept(self, members: Array, rows: Array) -> None:
@@ -174,15 +171,13 @@ class ProjectedBatch:
 
     def linearize(self, members: Array) -> None:
         i = self._index(members)
-        for all_of, some in zip(
-            self.normal, self.model.take(i).normal(self.theta[i], self.projection.take(i)), strict=True
-        ):
-            all_of[i] = some
+        (K, g), model = self.normal, self.model.take(i)
+        K[i], g[i] = model.normal(self.theta[i], self.projection.take(i))
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, Array]:
         i = self._index(members)
-        step, promised = damped_step(*(a[i] for a in self.normal), torch.from_numpy(damping).to(self.theta))
-        model = self.model.take(i)
+        model, (K, g) = self.model.take(i), self.normal
+        step, promised = damped_step(K[i], g[i], torch.from_numpy(damping).to(self.theta))
         theta = model.moved(self.theta[i], step)
         self.there = theta, model.project(theta)
         return self.there[1].loss.cpu().numpy(), promised.cpu().numpy()

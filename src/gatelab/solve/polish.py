@@ -73,7 +73,8 @@ class _NetworkBatch:
         self.residual = residual(neurons, unit, x, y)
         self.there = self.neurons, self.residual
         p = neurons.knots.shape[1] * (1 + max(2 * unit.factors, 1)) + 1
-        self.gram, self.gradient, self.scale = (np.zeros((len(self.residual), *s)) for s in ((p, p), (p,), (p,)))
+        self.gram = np.zeros((len(self.residual), p, p))
+        self.gradient, self.scale = np.zeros((2, len(self.residual), p))
 
     def losses(self) -> Array:
         return _rms(self.residual)

@@ -1,14 +1,11 @@
 """The knot solver: relu-gated networks of one input, trained as splines with free knots.
 
-Basis x knots x directions: given the knots the network is a least-squares spline in a local basis
-(`gatelab.linalg.splines`); the knots move by banded variable projection, and the gates open in directions that make the
-spline exactly a network (both in `free_knots`). Small networks, where these constraints matter, are finished in their
-own parameters (`polish`).
+Given the knots the network is a least-squares spline (`gatelab.linalg.splines`); the knots move by banded variable
+projection, and the gates open in directions that make the spline exactly a network (both in `free_knots`). Small
+networks, where these constraints matter, are finished in their own parameters (`polish`).
 
 Smooth first: a spline that is smoother than the unit needs is also a network of that unit, and its knots are better
 placed: at a C1 optimum the GLU's own slope jumps vanish, and with them the gradient that would move its knots.
-
-A network's steps are all those on its way: of the spline it began as, of the spline with directions, of its polishing.
 """
 
 from __future__ import annotations
@@ -30,39 +27,10 @@ from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward.definition import check_width
 from gatelab.linalg import splines
+from gatelab.solve import free_knots, polish
 from gatelab.solve.constructions import start_network
-from gatelab.solve.free_knots import (
-    Constrain,
-    Density,
-    Directions,
-    Interval,
-    Neurons,
-    Spline,
-    always_open,
-    choose_directions,
-    density,
-    from_network,
-    from_spline,
-    optimise,
-    project,
-    relu_power,
-    split_worst,
-    spread,
-    to_network,
-    widened,
-)
-from gatelab.solve.polish import (
-    History,
-    Polished,
-    grow,
-    join,
-    polish_networks,
-    random_neurons,
-    residual,
-    solve_linear,
-    stack,
-    take,
-)
+from gatelab.solve.free_knots import Constrain, Density, Directions, Interval, Neurons, Spline, always_open, project
+from gatelab.solve.polish import History, Polished, join, polish_networks, random_neurons, solve_linear, stack, take
 from gatelab.solve.solution import UNLIMITED, Solution, Status, check_steps, mean_square
 
 # Neurons of networks that are tiny, where local optima abound; small, where directions cost something; and not yet
@@ -135,8 +103,8 @@ def solve(
         )
     order, width, seed = np.argsort(problem.train.x[:, 0], kind="stable"), check_width(width), check_seed(seed)
     x, y, generator = problem.train.x[order, 0], problem.train.y[order, 0], np.random.default_rng(seed)
-    how = {"starts": whole_number("starts", starts, 1), "steps": check_steps(steps)}
-    task = KnotTask(unit, x, y, problem.interval, seed, generator, **how)
+    starts, most = whole_number("starts", starts, 1), check_steps(steps)
+    task = KnotTask(unit, x, y, problem.interval, seed, generator, starts=starts, steps=most)
     with _one_blas_thread():
         if gates == "frozen":
             best = task.frozen_network(width)
@@ -149,7 +117,7 @@ def solve(
         status = Status.FLOOR
     elif best.settled:
         status = Status.CONVERGED
-    return Solution(to_network(best.neurons, unit), status, (*best.history[:-1], rmse))
+    return Solution(free_knots.to_network(best.neurons, unit), status, (*best.history[:-1], rmse))
 
 
 _TURN = Lock()
@@ -198,7 +166,6 @@ class KnotTask:
 
     @property
     def degree(self) -> int:
-        """The degree of the unit's splines."""
         assert self.unit.degree is not None
         return self.unit.degree
 
@@ -223,7 +190,7 @@ class KnotTask:
 
     def rmse(self, neurons: Neurons) -> float:
         """The RMSE of the network's own forward pass: large parameters lose digits there that neurons have."""
-        net = to_network(neurons, self.unit)
+        net = free_knots.to_network(neurons, self.unit)
         rows = max(1, _VALUES_AT_ONCE // net.width)
         x, y = (torch.from_numpy(np.ascontiguousarray(a)[:, None]).split(rows) for a in (self.x, self.y))
         square = sum(len(a) * mean_square(net, a, b) for a, b in zip(x, y, strict=True))
@@ -234,7 +201,6 @@ class KnotTask:
         return project(self.x, self.y, breaks, self.degree, multiplicity, constrain)
 
     def undetermined(self, width: int) -> GatelabError:
-        """The error where there are too few points for so many neurons."""
         return GatelabError(
             f"{len(np.unique(self.x))} distinct points do not determine a {self.unit.name!r} network of width {width}; "
             "give more data or a smaller width, or use solver='varpro'"
@@ -253,7 +219,7 @@ class KnotTask:
 
     def best_network(self, width: int) -> _Candidate:
         """The best network with knots that have moved: from splines, polished if small, made simple if exact."""
-        knot_density = density(self.x, self.y, self.interval, self.degree)
+        knot_density = free_knots.density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
         # Tiny networks are finished on all data in any case, so that their splines need not see all.
         search = self.with_rows(_SEARCH_ROWS) if tiny else self
@@ -284,7 +250,7 @@ class KnotTask:
 
     def network_after(self, start: Network, width: int) -> _Candidate:
         """The best network that comes of a start: the start itself, its spline with the worst cells split, polished."""
-        first = from_network(start)
+        first = free_knots.from_network(start)
         error = self.rmse(padded(first, width))
         contained = _Candidate(error, padded(first, width), (error,), False)
         candidates = [contained]
@@ -295,9 +261,9 @@ class KnotTask:
         breaks = np.concatenate(([a], first.knots[inside][order], [b]))
         try:
             for _ in range(width - len(first.knots)):
-                breaks = split_worst(self.spline(self.spread(breaks), self.multiplicity))
+                breaks = free_knots.split_worst(self.spline(self.spread(breaks), self.multiplicity))
             spline = self.spline(self.spread(breaks), self.multiplicity)
-            choices = choose_directions(spline, self.unit, opened, self.generator, _SMALL_CHOICES)
+            choices = free_knots.choose_directions(spline, self.unit, opened, self.generator, _SMALL_CHOICES)
             if len(left) == len(spline.knots):
                 choices.append(Directions(self.unit, self.interval, left, opened))
             candidates += [self.moved_network(spline.breaks, choice, (error,), _STEPS) for choice in choices]
@@ -319,9 +285,9 @@ class KnotTask:
         """
         if not self.unit.factors:
             return []
-        power = relu_power(self.degree)
+        power = free_knots.relu_power(self.degree)
         smooth = replace(self, unit=power, generator=np.random.default_rng(self.seed)).best_network(width)
-        neurons = widened(smooth.neurons, power, self.unit)
+        neurons = free_knots.widened(smooth.neurons, power, self.unit)
         contained = smooth._replace(rmse=self.rmse(neurons), neurons=neurons, spline=None, settled=False)
         if smooth.spline is None:
             return [contained]
@@ -341,7 +307,7 @@ class KnotTask:
             free, history = self.free_spline(knot_density, width - opened, starts)
             if free is None:
                 continue
-            for directions in choose_directions(free, self.unit, opened, self.generator, count):
+            for directions in free_knots.choose_directions(free, self.unit, opened, self.generator, count):
                 try:
                     candidates.append(self.moved_network(free.breaks, directions, history, steps))
                 except np.linalg.LinAlgError:
@@ -355,7 +321,9 @@ class KnotTask:
         start = self.spline(breaks, self.multiplicity, directions.constrain)
         tolerance = _TOLERANCE if directions.width <= WIDE else _WIDE_NETWORK_TOLERANCE
         steps = self.steps_left(history, own)
-        spline, path, settled = optimise(start, steps=steps, tolerance=tolerance, constrain=directions.constrain)
+        spline, path, settled = free_knots.optimise(
+            start, steps=steps, tolerance=tolerance, constrain=directions.constrain
+        )
         neurons = refined_network(spline, directions)
         return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, directions))
 
@@ -405,11 +373,11 @@ class KnotTask:
 
     def spread(self, breaks: Array) -> Array:
         """Breaks moved as little as needed so that every cell has data enough for a polynomial."""
-        return spread(breaks, self.x, self.degree + 2)
+        return free_knots.spread(breaks, self.x, self.degree + 2)
 
     def stage(self, start: Spline, history: History, steps: int, tolerance: float) -> tuple[Spline, History]:
         """A free spline after so many steps, or as many as are left, and its history with them."""
-        spline, path, _ = optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
+        spline, path, _ = free_knots.optimise(start, steps=self.steps_left(history, steps), tolerance=tolerance)
         return spline, (*history, *path)
 
     def first_breaks(self, knot_density: Density, inner: int, count: int) -> Iterator[tuple[Array, History]]:
@@ -421,7 +389,7 @@ class KnotTask:
             try:
                 fewer = self.spread(np.concatenate(([a], knot_density.knots(inner - 1), [b])))
                 spline, history = self.stage(self.spline(fewer, 1), (), _SPLIT_STEPS, _FREE_TOLERANCE)
-                yield split_worst(spline), history
+                yield free_knots.split_worst(spline), history
             except np.linalg.LinAlgError:
                 pass
         for _ in range(count - 1 - grows):
@@ -440,14 +408,14 @@ class KnotTask:
         batch = stack([*(c.neurons for c in wide), solve_linear(stack(starts), unit, few.x, few.y)])
         paths = [*(c.history for c in wide), *[()] * drawn, *(c.history for c in narrower for _ in range(more))]
         if tiny:
-            grown = grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=most)
+            grown = polish.grow(unit, few.x, few.y, width=width, interval=interval, generator=generator, most=most)
             batch, paths = stack([batch, grown.neurons]), [*paths, *grown.histories]
         if tiny and unit.factors:
             # A network with a factor less is contained in this one, and for few neurons may be the better start.
             fewer, apart = Unit(unit.gate, unit.factors - 1), np.random.default_rng((self.seed, unit.factors))
             contained = solve_linear(random_neurons(fewer, width, interval, drawn, apart), fewer, few.x, few.y)
             polished = polish_networks(contained, fewer, few.x, few.y, steps=_CONTAINED_STEPS, most=most)
-            batch = stack([batch, widened(take(polished.neurons, slice(_CONTAINED)), fewer, unit)])
+            batch = stack([batch, free_knots.widened(take(polished.neurons, slice(_CONTAINED)), fewer, unit)])
             paths += polished.histories[:_CONTAINED]
         # Coarse to fine, so many rows, steps and survivors: most of the search on some hundred points, the last steps
         # on all.
@@ -485,7 +453,7 @@ class KnotTask:
         among = (best.neurons.knots > self.x[least]) & (best.neurons.knots < self.x[-least - 1])
         inside = np.sort(best.neurons.knots[among])
         for inner in range(min(width - opened, len(inside), SMALL) + 1):
-            breaks = spread(np.array([ends[0], *group_means(inside, inner), ends[1]]), self.x, least)
+            breaks = free_knots.spread(np.array([ends[0], *group_means(inside, inner), ends[1]]), self.x, least)
             directions = Directions(self.unit, ends, np.zeros(inner, bool), opened)
             try:
                 simple = self.moved_network(breaks, directions, (), _SIMPLE_STEPS)
@@ -521,11 +489,11 @@ def refined_network(spline: Spline, directions: Directions) -> Neurons:
     with full relative precision: iterative refinement, as for linear systems.
     """
     x, target = splines.sample(spline.breaks, spline.z)
-    neurons = from_spline(spline, directions)
+    neurons = free_knots.from_spline(spline, directions)
     for _ in range(2):
-        gap = residual(neurons, directions.unit, x, target)
+        gap = polish.residual(neurons, directions.unit, x, target)
         correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, directions.constrain)
-        change = from_spline(correction, directions)
+        change = free_knots.from_spline(correction, directions)
         lines = neurons.lines.copy()
         lines[:, -1] += change.lines[:, -1]
         neurons = replace(neurons, lines=lines, offset=neurons.offset + change.offset)

@@ -1,13 +1,10 @@
 """Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA alike.
 
-Three parts, each in a file beside this folder: what is linear is eliminated (`features`, with `linalg.least_squares`),
-what is left moves by Levenberg-Marquardt (`marquardt`), and neurons come and go (`insertion`). A network
-
-1. grows from nothing, by a third at a time, each new neuron the best of many candidates for the present residual;
-2. goes through rounds: the neurons that matter least give way to new ones, and the change is kept if the error falls;
-3. settles.
-
-Every member of a batch has its own generator and its own steps: the result is that of fitting it alone.
+What is linear is eliminated (`features`, with `linalg.least_squares`), what is left moves by Levenberg-Marquardt
+(`marquardt`), and neurons come and go (`insertion`). A network grows from nothing, by a third at a time, each new
+neuron the best of many candidates for the present residual; goes through rounds, in which the neurons that matter least
+give way to new ones if the error falls; and settles. Every member of a batch has its own generator and its own steps:
+the result is that of fitting it alone.
 
 `steps` ends this where a network has used them up: its steps are those of its growth, of the rounds whose change it
 kept and of its settling. Steps that do not cover its growth all go into its settling: neurons are then inserted one
@@ -27,6 +24,7 @@ import torch
 from torch import Tensor
 
 from gatelab.arrays import AnyArray as Array
+from gatelab.arrays import finite_array
 from gatelab.display import Listener
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Unit
@@ -128,8 +126,6 @@ def solve(
 
 
 class _Start(NamedTuple):
-    """One start of one member."""
-
     member: int
     width: int
     generator: torch.Generator
@@ -334,7 +330,6 @@ class _Batch:
             self.remember(end, range(len(wanted)))
 
     def neurons(self) -> Array:
-        """How many neurons each member has."""
         return self.at.model.present.sum(1).cpu().numpy()
 
     def change(self) -> None:
@@ -396,7 +391,6 @@ class _Batch:
         self.at = ProjectedBatch(replace(model, ridge=self.ridge + error / _LARGEST**2), self.at.theta)
 
     def descend(self, batch: ProjectedBatch, steps: Array, tolerance: float) -> Descent:
-        """At most so many steps of each member."""
         return descend(batch, steps.tolist(), tolerance=tolerance, floor=self.floor)
 
     def remember(self, end: Descent, members: Sequence[int]) -> None:
@@ -462,11 +456,8 @@ def _ridges(ridge: float | Sequence[float], members: int) -> Array:
 def _weights(weights: np.ndarray | None, members: int, n: int) -> Array | None:
     if weights is None:
         return None
-    try:
-        w = np.atleast_2d(np.asarray(weights, dtype=np.float64))
-    except (TypeError, ValueError):
-        w = np.empty(0)
-    if w.shape not in {(1, n), (members, n)} or not np.isfinite(w).all() or (w < 0).any() or (w.sum(1) <= 0).any():
+    w = np.atleast_2d(finite_array("weights", weights))
+    if w.shape not in {(1, n), (members, n)} or (w < 0).any() or (w.sum(1) <= 0).any():
         raise GatelabError(
             f"weights have the shape {np.shape(weights)}; give ({n},) or ({members}, {n}) finite numbers, none "
             "negative and not all zero"
