@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -169,6 +170,26 @@ def test_wider_is_never_worse_and_rounds_help(surface: Problem) -> None:
         for rounds in (0, 12)
     )
     assert with_them < 0.9 * without
+
+
+@pytest.mark.slow
+def test_friedman1_at_width_8() -> None:
+    """Below what a plain batched solver of four starts reaches, in training error."""
+    data = problem("friedman1")
+    assert fit("mlp", data, 8).train_rmse < 7.2e-2
+    assert fit("glu", data, 8).train_rmse < 7.5e-3
+
+
+@pytest.mark.slow
+def test_constant_and_collinear_inputs() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
+    wide = np.column_stack([x, np.full(300, 7.0), x[:, 0] + x[:, 1], x[:, 0]])
+    y = np.exp(x[:, 0]) * x[:, 1]
+    for spec in ("mlp", "glu", "swiglu"):
+        plain, padded = (varpro_many(spec, a, y[:, None], [(4, 0)], rounds=3)[0] for a in (x, wide))
+        assert math.isfinite(padded.history[-1])
+        assert rmse(padded.network, wide, y[:, None]) == pytest.approx(padded.history[-1], rel=1e-2)
+        assert padded.history[-1] < max(3 * plain.history[-1], 1e-5)
 
 
 def test_a_class_of_ones_own(surface: Problem) -> None:

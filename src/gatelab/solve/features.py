@@ -237,8 +237,10 @@ class ProductModel:
             out = x.new_empty(len(factors[0]), columns, len(x)).mT
         else:
             out = x.new_empty(len(factors[0]), len(x), columns)
-        places = out[..., : count * d].unflatten(-1, (count, d)).split([b.shape[-1] for b in factors], -2)
-        for b, here in zip(factors, places, strict=True):
+        first = 0
+        for b in factors:
+            here = out[..., first : first + b.shape[-1] * d].unflatten(-1, (b.shape[-1], d))
+            first += b.shape[-1] * d
             if b.requires_grad:
                 here.copy_(b[..., None] * x[:, None])  # autograd does not write where it is told to
             else:

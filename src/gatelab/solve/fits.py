@@ -107,7 +107,7 @@ class Fit:
         if np.ndim(x) == 2:
             return values
         outputs = values.shape[1:] if values.shape[1] > 1 else ()
-        return values.reshape(*np.shape(x), *outputs)
+        return values.reshape((*np.shape(x), *outputs))
 
     def rows(self, x: Any) -> np.ndarray:
         """What `predict` makes of x: finite raw numbers, (N, d_in)."""
