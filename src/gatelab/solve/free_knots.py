@@ -115,7 +115,7 @@ class _KnotBatch:
         self.weights = (counts[1:] + counts[:-1]) * (h[1:] + h[:-1]) ** (2 * r - 2) / 12
         self.strength = splines.jumps(spline.z, spline.breaks, r)
 
-    def trial(self, members: Array, damping: Array) -> tuple[Array, float]:
+    def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
         spline, data, h = self.spline, self.spline.data, self.spline.data.widths
         penalty = self.rows, damping[0] * self.weights
         try:
@@ -127,8 +127,8 @@ class _KnotBatch:
             breaks[1:-1] += np.clip(step, -0.4 * h[:-1], 0.4 * h[1:])
             self.there = project(data.x, data.y, breaks, spline.degree, spline.multiplicity, self.constrain)
         except np.linalg.LinAlgError:  # a cell without enough data: shorter steps
-            return np.array([np.inf]), np.inf
-        return np.array([self.there.rmse]), np.inf
+            return np.array([np.inf]), None
+        return np.array([self.there.rmse]), None
 
     def accept(self, members: Array, rows: Array) -> None:
         self.spline = self.there

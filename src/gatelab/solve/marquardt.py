@@ -8,6 +8,7 @@ linear has been eliminated (`ProjectedBatch`). Whatever has a gradient and a nor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -41,16 +42,6 @@ class Damping:
     most: float = 1e8
     factors: tuple[float, float] | None = None
 
-    def after(self, damping: Array, growth: Array, gain: Array, after: Array, better: Array) -> Array:
-        """The damping of the next step."""
-        if self.factors is None:
-            ratio = 2 * gain - 1
-            relaxed = damping * np.clip(1 - ratio * ratio * ratio, 1 / 3, 2.0)
-            return np.maximum(np.where(better, relaxed, damping * growth), self.least)
-        down, up = self.factors
-        raised = np.maximum(damping * np.where(np.isfinite(after), up, 2 * up), _LEAST_RAISED)
-        return np.where(better, np.maximum(damping / down, self.least), raised)
-
 
 class Batch(Protocol):
     """Least-squares problems, and where each of them is."""
@@ -63,8 +54,8 @@ class Batch(Protocol):
         """Prepare the steps of these members, which have moved since."""
         ...
 
-    def trial(self, members: Array, damping: Array) -> tuple[Array, Array | float]:
-        """The losses after a step, infinite where there is none, and the decrease promised, infinite if unknown."""
+    def trial(self, members: Array, damping: Array) -> tuple[Array, Array | None]:
+        """The losses after a step, infinite where there is none, and the decrease that was promised, if it is known."""
         ...
 
     def accept(self, members: Array, rows: Array) -> None:
@@ -106,50 +97,78 @@ def descend(
     ...     linearize = lambda self, members: None
     ...     def trial(self, members, damping):
     ...         self.there = self.x - self.x / (1 + damping)
-    ...         return self.there**2, self.x**2
+    ...         return self.there**2, None
     ...     def accept(self, members, rows):
     ...         self.x = self.there
     >>> descend(Line(), [9], tolerance=1e-6, floor=1e-9).status
     (<Status.FLOOR: 'floor'>,)
     """
-    loss, budget = batch.losses(), np.asarray(steps)
-    value, growth = np.full(len(loss), damping.first), np.full(len(loss), 2.0)
-    idle, promised, outdated = np.zeros(len(loss), int), np.full(len(loss), np.inf), np.ones(len(loss), bool)
-    losses: list[list[float]] = [[] for _ in loss]
-
-    def ended() -> Array:
-        return (idle >= _IDLE) | (value > damping.most) | (loss <= floor) | ~np.isfinite(loss)
-
+    floors = np.broadcast_to(floor, len(steps)).tolist()
+    losses = batch.losses().tolist()
+    members = [_Member(damping, tolerance, *pair) for pair in zip(losses, floors, strict=True)]
     for count in range(max(steps, default=0)):
         stop_if_asked()
-        running = (budget > count) & ~ended()
-        if not running.any():
+        left = [b for b, most in enumerate(steps) if most > count]
+        running = [b for b in left if not members[b].ended]
+        if not running:
             break
-        active = np.flatnonzero(budget > count if together else running)
-        if len(moved := active[outdated[active]]):
-            batch.linearize(moved)
-            outdated[moved] = False
-        after, promised[active] = batch.trial(active, value[active])
-        before = loss[active]
-        better = after < before  # false for NaN, which a wild step may give
-        with np.errstate(all="ignore"):
-            gain = np.where(better, (before - after) / promised[active], 0.0)
-            value[active] = damping.after(value[active], growth[active], gain, after, better)
-        growth[active] = np.where(better, 2.0, 2 * growth[active])
-        small = after > (1 - tolerance) * before
-        idle[active] = np.where(better, np.where(small, idle[active] + 1, 0), idle[active])
-        rows = np.flatnonzero(better)
-        if len(rows):
-            batch.accept(active[rows], rows)
-            loss[active[rows]] = after[rows]
-            outdated[active[rows]] = True
-        for member in active:
-            losses[member].append(float(loss[member]))
-    # No step improves: at rest if next to nothing was promised, stalled if more was.
-    at_rest = (idle >= _IDLE) | ((value > damping.most) & (promised <= tolerance * loss))
-    choices = [loss <= floor, at_rest, ended()]
-    status = np.select(choices, [Status.FLOOR, Status.CONVERGED, Status.STALLED], Status.BUDGET)
-    return Descent(tuple(map(Status, status)), loss, tuple(map(tuple, losses)))
+        active = left if together else running
+        moved = [b for b in active if members[b].moved]
+        if moved:
+            batch.linearize(np.array(moved))
+        after, promised = batch.trial(np.array(active), np.array([members[b].damping for b in active]))
+        promises = [math.inf] * len(active) if promised is None else promised.tolist()
+        trials = zip(active, after.tolist(), promises, strict=True)
+        rows = [row for row, (b, *trial) in enumerate(trials) if members[b].takes(*trial)]
+        if rows:
+            batch.accept(np.array(active)[rows], np.array(rows))
+    status, loss = tuple(member.status for member in members), np.array([member.loss for member in members])
+    return Descent(status, loss, tuple(tuple(member.losses) for member in members))
+
+
+class _Member:
+    """The search of one member: its loss, its damping, and what it has seen."""
+
+    def __init__(self, rule: Damping, tolerance: float, loss: float, floor: float) -> None:
+        self.rule, self.tolerance, self.floor = rule, tolerance, floor
+        self.loss, self.damping, self.growth = loss, rule.first, 2.0
+        self.idle, self.promised, self.moved = 0, math.inf, True
+        self.losses: list[float] = []
+
+    @property
+    def ended(self) -> bool:
+        stuck = self.damping > self.rule.most
+        return self.idle >= _IDLE or stuck or self.loss <= self.floor or not math.isfinite(self.loss)
+
+    @property
+    def status(self) -> Status:
+        if self.loss <= self.floor:
+            return Status.FLOOR
+        # No step improves: at rest if next to nothing was promised, stalled if more was.
+        at_rest = self.damping > self.rule.most and self.promised <= self.tolerance * self.loss
+        if self.idle >= _IDLE or at_rest:
+            return Status.CONVERGED
+        return Status.STALLED if self.ended else Status.BUDGET
+
+    def takes(self, after: float, promised: float) -> bool:
+        """Whether a trial is taken, which it is if the loss falls; the damping follows either way."""
+        before, self.promised = self.loss, promised
+        self.moved = after < before  # false for NaN, which a wild step may give
+        if self.rule.factors is not None:
+            down, up = self.rule.factors
+            raised = max(self.damping * (up if math.isfinite(after) else 2 * up), _LEAST_RAISED)
+            self.damping = max(self.damping / down, self.rule.least) if self.moved else raised
+        elif self.moved:
+            ratio = 2 * ((before - after) / promised) - 1 if promised else math.inf
+            change = min(max(1 - ratio * ratio * ratio, 1 / 3), 2.0)
+            self.damping, self.growth = max(self.damping * change, self.rule.least), 2.0
+        else:
+            self.damping, self.growth = max(self.damping * self.growth, self.rule.least), 2 * self.growth
+        if self.moved:
+            self.idle = self.idle + 1 if after > (1 - self.tolerance) * before else 0
+            self.loss = after
+        self.losses.append(self.loss)
+        return self.moved
 
 
 class ProjectedBatch:

@@ -89,13 +89,13 @@ class _NetworkBatch:
         self.gram[members] = gram / (scale[:, :, None] * scale[:, None, :])
         self.gradient[members], self.scale[members] = gradient / scale, scale
 
-    def trial(self, members: Array, damping: Array) -> tuple[Array, float]:
+    def trial(self, members: Array, damping: Array) -> tuple[Array, None]:
         damped = self.gram[members] + damping[:, None, None] * np.eye(self.scale.shape[1])
         step = np.linalg.solve(damped, self.gradient[members][..., None])[..., 0] / self.scale[members]
         with np.errstate(over="ignore", invalid="ignore"):  # a wild step is one that does not improve
             neurons = _moved(take(self.neurons, members), step)
             self.there = neurons, residual(neurons, self.unit, self.x, self.y)
-            return _rms(self.there[1]), np.inf
+            return _rms(self.there[1]), None
 
     def accept(self, members: Array, rows: Array) -> None:
         self.residual[members] = self.there[1][rows]

@@ -11,6 +11,7 @@ for: lists and help import nothing that computes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
@@ -43,9 +44,10 @@ class Solvers(Mapping[str, Solver]):
 
     def module(self, name: str) -> Any:
         """The file of a solver."""
-        if name not in tuple(self):
+        path = f"{__name__}.{name}"
+        if path not in sys.modules and name not in set(iter(self)):
             raise KeyError(name)
-        return import_module(f"{__name__}.{name}")
+        return import_module(path)
 
 
 SOLVERS = Solvers()
