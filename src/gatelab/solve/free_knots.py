@@ -418,3 +418,24 @@ def from_network(network: Network) -> Neurons:
         lines[:, i, 0], lines[:, i, 1] = bias + weight * t, weight
     lines[:, -1] *= (slope**k * network.D[0].detach().numpy())[:, None]
     return Neurons(t, sign, lines, float(network.d.item()))
+
+
+def group_means(values: Array, groups: int) -> list[float]:
+    """The means of sorted values in so many groups, cut where the gaps are largest.
+
+    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
+    [0.5, 11.0]
+    """
+    if not groups:
+        return []
+    cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1
+    return [float(part.mean()) for part in np.split(values, cuts)]
+
+
+def padded(neurons: Neurons, width: int) -> Neurons:
+    """The same function with more neurons: copies of the first, of weight zero."""
+    rows = np.arange(width)
+    rows[len(neurons.knots) :] = 0
+    lines = neurons.lines[rows]
+    lines[len(neurons.knots) :, -1] = 0.0
+    return Neurons(neurons.knots[rows], neurons.sign[rows], lines, neurons.offset)

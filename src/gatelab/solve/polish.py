@@ -9,7 +9,7 @@ form, and a batch of networks (a leading dimension of `Neurons`) shares every ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -17,7 +17,8 @@ import numpy as np
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
-from gatelab.solve.free_knots import Interval, Neurons
+from gatelab.linalg import splines
+from gatelab.solve.free_knots import Directions, Interval, Neurons, Spline, from_spline, project
 from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import UNLIMITED, Status
 
@@ -153,6 +154,25 @@ def grow(
         batch = join(take(grown.neurons, parents), random_neurons(unit, 1, interval, len(parents), generator))
         grown = polished(batch, [grown.histories[p] for p in parents])
     return grown
+
+
+def refined_network(spline: Spline, directions: Directions) -> Neurons:
+    """The spline's network, refined until its own output agrees with the spline to rounding.
+
+    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
+    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
+    with full relative precision: iterative refinement, as for linear systems.
+    """
+    x, target = splines.sample(spline.breaks, spline.z)
+    neurons = from_spline(spline, directions)
+    for _ in range(2):
+        gap = residual(neurons, directions.unit, x, target)
+        correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, directions.constrain)
+        change = from_spline(correction, directions)
+        lines = neurons.lines.copy()
+        lines[:, -1] += change.lines[:, -1]
+        neurons = replace(neurons, lines=lines, offset=neurons.offset + change.offset)
+    return neurons
 
 
 def join(a: Neurons, b: Neurons) -> Neurons:

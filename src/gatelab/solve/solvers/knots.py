@@ -26,7 +26,6 @@ from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Network, Unit
 from gatelab.feedforward.definition import check_width
-from gatelab.linalg import splines
 from gatelab.solve import free_knots, polish
 from gatelab.solve.constructions import start_network
 from gatelab.solve.free_knots import Constrain, Density, Directions, Interval, Neurons, Spline, always_open, project
@@ -215,7 +214,7 @@ class KnotTask:
             spline = self.spline(breaks, self.multiplicity, directions.constrain)
         except np.linalg.LinAlgError:
             raise self.undetermined(width) from None
-        return _Candidate(spline.rmse, refined_network(spline, directions), (spline.rmse,), True)
+        return _Candidate(spline.rmse, polish.refined_network(spline, directions), (spline.rmse,), True)
 
     def best_network(self, width: int) -> _Candidate:
         """The best network with knots that have moved: from splines, polished if small, made simple if exact."""
@@ -251,8 +250,8 @@ class KnotTask:
     def network_after(self, start: Network, width: int) -> _Candidate:
         """The best network that comes of a start: the start itself, its spline with the worst cells split, polished."""
         first = free_knots.from_network(start)
-        error = self.rmse(padded(first, width))
-        contained = _Candidate(error, padded(first, width), (error,), False)
+        error = self.rmse(free_knots.padded(first, width))
+        contained = _Candidate(error, free_knots.padded(first, width), (error,), False)
         candidates = [contained]
         a, b = self.interval
         inside = (first.knots > a) & (first.knots < b)
@@ -324,7 +323,7 @@ class KnotTask:
         spline, path, settled = free_knots.optimise(
             start, steps=steps, tolerance=tolerance, constrain=directions.constrain
         )
-        neurons = refined_network(spline, directions)
+        neurons = polish.refined_network(spline, directions)
         return _Candidate(self.rmse(neurons), neurons, (*history, *path), settled, (spline, directions))
 
     def free_spline(self, knot_density: Density, inner: int, starts: int) -> tuple[Spline | None, History]:
@@ -453,14 +452,16 @@ class KnotTask:
         among = (best.neurons.knots > self.x[least]) & (best.neurons.knots < self.x[-least - 1])
         inside = np.sort(best.neurons.knots[among])
         for inner in range(min(width - opened, len(inside), SMALL) + 1):
-            breaks = free_knots.spread(np.array([ends[0], *group_means(inside, inner), ends[1]]), self.x, least)
+            breaks = free_knots.spread(
+                np.array([ends[0], *free_knots.group_means(inside, inner), ends[1]]), self.x, least
+            )
             directions = Directions(self.unit, ends, np.zeros(inner, bool), opened)
             try:
                 simple = self.moved_network(breaks, directions, (), _SIMPLE_STEPS)
             except np.linalg.LinAlgError:
                 continue
             if simple.rmse <= self.floor:
-                return simple._replace(neurons=padded(simple.neurons, width))
+                return simple._replace(neurons=free_knots.padded(simple.neurons, width))
         return best
 
 
@@ -479,43 +480,3 @@ def _least(candidates: Sequence[_Candidate]) -> float:
 
 def _error(member: tuple[Spline, History]) -> float:
     return member[0].rmse
-
-
-def refined_network(spline: Spline, directions: Directions) -> Neurons:
-    """The spline's network, refined until its own output agrees with the spline to rounding.
-
-    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
-    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
-    with full relative precision: iterative refinement, as for linear systems.
-    """
-    x, target = splines.sample(spline.breaks, spline.z)
-    neurons = free_knots.from_spline(spline, directions)
-    for _ in range(2):
-        gap = polish.residual(neurons, directions.unit, x, target)
-        correction = project(x, gap, spline.breaks, spline.degree, spline.multiplicity, directions.constrain)
-        change = free_knots.from_spline(correction, directions)
-        lines = neurons.lines.copy()
-        lines[:, -1] += change.lines[:, -1]
-        neurons = replace(neurons, lines=lines, offset=neurons.offset + change.offset)
-    return neurons
-
-
-def group_means(values: Array, groups: int) -> list[float]:
-    """The means of sorted values in so many groups, cut where the gaps are largest.
-
-    >>> group_means(np.array([0.0, 1.0, 10.0, 12.0]), 2)
-    [0.5, 11.0]
-    """
-    if not groups:
-        return []
-    cuts = np.sort(np.argsort(np.diff(values))[len(values) - groups :]) + 1
-    return [float(part.mean()) for part in np.split(values, cuts)]
-
-
-def padded(neurons: Neurons, width: int) -> Neurons:
-    """The same function with more neurons: copies of the first, of weight zero."""
-    rows = np.arange(width)
-    rows[len(neurons.knots) :] = 0
-    lines = neurons.lines[rows]
-    lines[len(neurons.knots) :, -1] = 0.0
-    return Neurons(neurons.knots[rows], neurons.sign[rows], lines, neurons.offset)
