@@ -25,7 +25,7 @@ from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scaling_laws import compare_ladder, fit_ladder
 from gatelab.scaling_laws.ladder_losses import rank_agreement
 from gatelab.scorecard import Evidence, Facts, Growth, LeftOut, Line, Rival
-from gatelab.solve.solvers.knots import solve_knots
+from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome
