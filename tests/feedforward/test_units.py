@@ -54,16 +54,6 @@ def test_forward_is_equation_1_and_17():
     assert list(p) == ["G", "g", "U", "u", "Q", "q", "D", "d"]
 
 
-@pytest.mark.parametrize("name", ["mlp", "relu2", "relu3", "glu", "gqu"])
-def test_open_neurons_are_the_polynomials_of_equation_2(name):
-    net = gl.unit(name).network(4, init="spline", seed=2)
-    x = np.linspace(1.5, 3, 5)  # right of every knot: all open
-    coefficients = net.open_polynomials().numpy()
-    by_polynomial = sum(np.polynomial.polynomial.polyval(x, c) for c in coefficients) + net.d.item()
-    by_network = net(torch.from_numpy(x[:, None])).detach().numpy()[:, 0]
-    np.testing.assert_allclose(by_network, by_polynomial, rtol=1e-12)
-
-
 def test_initialisers_place_knots_as_figure_3():
     for init, signs in (("spline", [1, 1, 1, 1]), ("spline-alternating", [1, -1, 1, -1])):
         net = gl.unit("glu").network(4, init=init, interval=(0.0, 3.0))
