@@ -190,7 +190,7 @@ def test_given_test_data_are_used():
         (X, Y, {"test": ([[1, 2], [3, 4]], [1, 2])}, "train maps 1 inputs to 1 outputs and test 2 to 1"),
         (X, Y, {"test": ([1, math.inf], [1, 2])}, "test x holds 0 NaN and 1 infinite"),
         (X, Y, {"interval": (0, 1)}, r"26 of 40 inputs lie outside the interval \[0, 1\]"),
-        (X, Y, {"interval": (3, 0)}, "inverted"),
+        (X, Y, {"interval": (3, 0)}, "give two finite numbers"),
         (np.c_[X, X], Y, {"interval": (0, 3)}, "an interval is given with 2 inputs"),
     ],
 )
@@ -304,11 +304,11 @@ def test_formulas_bring_their_inputs():
         (product, {"d_in": 0}, "d_in is 0"),
         (product, {"d_in": 2.0}, "d_in is 2.0"),
         (product, {"d_in": 40, "sampling": "grid"}, r"grid with 40 inputs has 2\^40 points"),
-        (lambda x: x[0], {}, r"shape \(2,\) for an array of shape \(30, 2\); it must return real numbers, \(N,\)"),
+        (lambda x: x[0], {}, r"shape \(2,\) for an array of shape \(30, 2\); it must map"),
         (lambda x: x[:, :0], {}, r"shape \(30, 0\)"),
         (lambda x: x[:, :, None], {}, r"shape \(30, 2, 1\)"),
         (lambda x: 1.0, {}, r"shape \(\)"),
-        (lambda x: x.astype(str), {}, "it must return real numbers"),
+        (lambda x: x.astype(str), {}, "it must map"),
         (lambda x: x[:, 5], {}, r"failed on an array of 30 points: IndexError.*maps an \(N, 2\) array to"),
         (lambda x: np.log(x[:, 0]), {}, r"not finite at \d+ of 30 points, the first of them at x = \(-0\.\d+, "),
         (lambda x: np.c_[x[:, 0], np.log(x[:, 1])], {}, r"not finite at \d+ of 30 points"),
@@ -404,11 +404,11 @@ def test_integer_values_are_taken():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"interval": (1, -1)}, r"\(1, -1\) is inverted; give \(-1, 1\)"),
-        ({"interval": (1, 1)}, r"\(1, 1\) is empty"),
-        ({"interval": (0, math.inf)}, "not finite"),
-        ({"interval": (math.nan, 1)}, "not finite"),
-        ({"interval": (-1.7e308, 1.7e308)}, "not finite"),
+        ({"interval": (1, -1)}, r"\(1, -1\); give two finite numbers"),
+        ({"interval": (1, 1)}, r"\(1, 1\); give two finite numbers"),
+        ({"interval": (0, math.inf)}, "give two finite numbers"),
+        ({"interval": (math.nan, 1)}, "give two finite numbers"),
+        ({"interval": (-1.7e308, 1.7e308)}, "give two finite numbers"),
         ({"interval": (0, 1, 2)}, r"the interval is \(0, 1, 2\)"),
         ({"interval": 3}, "the interval is 3"),
         ({"interval": ("a", "b")}, "the interval is"),
@@ -440,7 +440,7 @@ def test_from_function_refuses_options(options, says):
         (lambda x: x[:, None], r"shape \(30, 1\)"),
         (lambda x: x[1:], r"shape \(29,\)"),
         (lambda x: x + 1j, "complex128"),
-        (lambda x: x.astype(str), "it must return one real number"),
+        (lambda x: x.astype(str), "it must map"),
         (lambda x: None, "object of shape"),
         (np.log, r"not finite at \d+ of 30 points, the first of them at x = -0\.\d+ \(value nan\)"),
         (lambda x: np.where(x > 0.5, np.inf, x), r"x = 0\.\d+ \(value inf\)"),
@@ -479,9 +479,9 @@ def test_a_problem_made_by_hand_is_checked_too():
 
 def test_masked_values_are_refused_and_a_mask_of_nothing_is_not():
     y = np.ma.masked_array(Y, mask=np.arange(40) < 3)
-    with pytest.raises(GatelabError, match="y has 3 masked values of 40; drop their rows or fill them"):
+    with pytest.raises(GatelabError, match="y has 3 masked values"):
         Problem.from_arrays(X, y)
-    with pytest.raises(GatelabError, match="test x has 1 masked values of 2"):
+    with pytest.raises(GatelabError, match="test x has 1 masked values"):
         Problem.from_arrays(X, Y, test=(np.ma.masked_array([7.0, 8.0], mask=[True, False]), [1, 2]))
     assert Problem.from_arrays(X, np.ma.masked_array(Y)).train.n == 32
     with pytest.raises(GatelabError, match=r"what the function returned has \d+ masked values of 50"):
@@ -516,6 +516,6 @@ def test_tables_of_arrow_and_polars_have_names_and_text_in_them_a_way_out(librar
     problem = Problem.from_arrays(table({"a": x, "b": x**2}), x + x**2)
     assert problem.columns == ("a", "b") and problem.train.n == 24
     with pytest.raises(
-        GatelabError, match=r"could not convert .*; give a numeric array .*, dates and gaps to gl.Gated"
+        GatelabError, match=r"could not convert .*; give a numeric array; gl.Gated"
     ):
         Problem.from_arrays(table({"a": x, "t": ["u", "v"] * 15}), x)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gatelab.arrays import check_interval
 from gatelab.data.checks import (
     MAX_POINTS,
-    checked_interval,
     checked_protocol,
-    deviation,
     first_row,
     matrix,
     names_of,
@@ -44,7 +43,7 @@ from gatelab.data.rows import (
 )
 from gatelab.data.tables import FILES, Selector, read_table
 from gatelab.display import counted, one_line, shorten
-from gatelab.errors import GatelabError, whole_number
+from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.files import as_path
 from gatelab.memory import check_memory
 
@@ -171,7 +170,7 @@ class Problem:
             raise GatelabError(
                 f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
             )
-        a, b = checked_interval(interval)
+        a, b = check_interval(interval)
         x = np.concatenate([self.train.x, self.test.x])
         outside = int(((x < a) | (x > b)).sum())
         if outside:
@@ -227,9 +226,7 @@ class Problem:
         x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
         columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
         x, y = matrix(x, "x"), matrix(y, "y")
-        paper = checked_protocol(protocol)
-        if paper and test is not None:
-            raise GatelabError("the paper's protocol tests on the training data; leave test out, or the protocol")
+        paper = checked_protocol(protocol, test=test)
         if paper:
             train_data = test_data = Data(x, y)
         elif test is None:
@@ -373,7 +370,7 @@ class Problem:
         >>> p.train.x.shape, p.description
         ((9, 2), 'xy on [-1, 1]^2, grid of 3^2 = 9 points')
         """
-        interval = checked_interval(interval)
+        interval = check_interval(interval)
         if d_in is not None:
             d_in = whole_number("d_in", d_in, 1, 10_000)
             if isinstance(f, Expression) and d_in != f.d_in:
@@ -383,11 +380,9 @@ class Problem:
         else:
             d_in = 1
         n = whole_number("n", n, 2, MAX_POINTS)
-        paper = checked_protocol(protocol)
-        if paper and n_test is not None:
-            raise GatelabError("the paper's protocol tests on the training data; leave n_test out, or the protocol")
+        paper = checked_protocol(protocol, n_test=n_test)
         n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
-        noise = deviation(noise)
+        noise = real_number("noise", noise, least=0)
         # Points, values, the copies that are checked, and those that are kept.
         check_memory(
             8 * (n + n_test) * 4 * (d_in + 1),

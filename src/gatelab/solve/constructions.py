@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from gatelab.arrays import AnyArray as Array
+from gatelab.arrays import check_interval
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.data.checks import checked_interval
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
@@ -86,7 +86,7 @@ def construct(
     target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
-    (a, b), order = checked_interval(target.interval if interval is None else interval), chosen.factors + 2
+    (a, b), order = check_interval(target.interval if interval is None else interval), chosen.factors + 2
     cells = width - (chosen.factors == 2)
     h = (b - a) / cells
     nodes = np.linspace(a, b, cells + 1)

@@ -14,6 +14,7 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.registry import describe, restore
+from gatelab.plain import from_plain, to_plain
 from gatelab.solve.solution import Status
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def packed(fit: Fit) -> bytes:
         "format": _FORMAT,
         "unit": described(fit.network.unit),
         "status": fit.status.value,
-        "scales": None if fit.scales is None else fit.scales.plain(),
+        "scales": None if fit.scales is None else to_plain(fit.scales),
     }
     return tensors.pack(fit.network.state_dict(), KIND, facts)
 
@@ -66,7 +67,7 @@ def read(kind: type[Fit], path: str | Path) -> Fit:
         network = restored_network(unit, facts["width"], facts["d_in"], len(content.arrays["D"]), content.arrays)
         sizes = scaled = (network.d_in, network.d_out)
         if facts["scales"] is not None:
-            scales = Scales.of_plain(facts["scales"])
+            scales = from_plain(Scales, facts["scales"])
             scaled = (len(scales.x.mean), len(scales.y.mean))
         if scaled != sizes or len(facts["columns"]) not in (0, network.d_in):
             raise ValueError(f"its scales or names are not of {network.d_in} inputs and {network.d_out} outputs")
