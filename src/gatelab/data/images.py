@@ -28,7 +28,7 @@ from gatelab.data import batches as augmentations
 from gatelab.data.archives import Progress, content, downloaded, first_file, located, missing, places, spoilt
 from gatelab.data.batches import AUGMENTATION, batch_rows, stream
 from gatelab.data.specification import Archive
-from gatelab.display import one_line
+from gatelab.display import Compact, one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.interrupts import on_threads
 
@@ -64,7 +64,7 @@ VAL_IMAGE = re.compile(r"(?:.*/)?val/images/([^/]+\.JPEG)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class Images(Compact):
     """Images and the class of each.
 
     Attributes:
@@ -74,9 +74,6 @@ class Images:
 
     images: Tensor
     labels: Tensor
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self)} of shape {tuple(self.images.shape[1:])}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -209,11 +206,7 @@ def load_tiny_imagenet(progress: Progress | None) -> ImageData:
     return labelled("tiny-imagenet", train, test, classes, "resized-crop-jitter-flip-erase", counts=(100000, 10000))
 
 
-LOADERS: dict[str, Callable[[Progress | None], ImageData]] = {
-    "mnist": load_mnist,
-    "cifar10": load_cifar10,
-    "tiny-imagenet": load_tiny_imagenet,
-}
+LOADERS = {"mnist": load_mnist, "cifar10": load_cifar10, "tiny-imagenet": load_tiny_imagenet}
 
 
 def labelled(

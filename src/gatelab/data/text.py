@@ -21,7 +21,7 @@ from gatelab.arrays import Tokens, fingerprint
 from gatelab.data.archives import Progress, RangeFile, cache_folder, checked_content, content, located
 from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.data.specification import Archive
-from gatelab.data.tokens import BPE, ByteTokenizer, check_tokenizer, gpt2_tokenizer, trained_size, trained_tokenizer
+from gatelab.data.tokens import BPE, ByteTokenizer, check_tokenizer, find_tokenizer, trained_size, trained_tokenizer
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.files import write_whole
@@ -106,9 +106,8 @@ class TextData:
             object.__setattr__(self, name, tokens)
 
     def __repr__(self) -> str:
-        counted = f"{len(self.train)} training and {len(self.test)} test tokens"
-        if self.valid is not None:
-            counted = f"{len(self.train)} training, {len(self.valid)} validation and {len(self.test)} test tokens"
+        valid = "" if self.valid is None else f", {len(self.valid)} validation"
+        counted = f"{len(self.train)} training{valid} and {len(self.test)} test tokens"
         return one_line(self, f"{shorten(self.name)}: {counted} of {self.vocabulary}")
 
     def tuning(self) -> TextData:
@@ -159,12 +158,10 @@ class TextData:
 
     def batches(self, part: str, size: int, context: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All of "train", "valid" or "test" in windows that do not overlap; what is after the last one is left out."""
-        parts = {"train": self.train, "test": self.test}
-        if self.valid is not None:
-            parts["valid"] = self.valid
-        if part not in parts:
-            raise unknown_name("part", part, parts)
-        tokens = parts[part]
+        parts = {"train": self.train, "test": self.test, "valid": self.valid}
+        tokens = parts.get(part)
+        if tokens is None:
+            raise unknown_name("part", part, [name for name, tokens in parts.items() if tokens is not None])
         starts = torch.arange(0, self.window_count(tokens, context, part), context)
         for some in starts.split(whole_number("size", size, 1)):
             yield windows(tokens, some, context)
@@ -224,10 +221,10 @@ def text_data(
     # Before it is encoded, where parts are counted in bytes or where the tokenizer must not have seen the others.
     if source in SPLITS or size is not None:
         pieces = byte_parts(path, name, shares)
-        encoder = trained_tokenizer(pieces[0], size, progress) if size else encoder_of(tokenizer, progress)
+        encoder = trained_tokenizer(pieces[0], size, progress) if size else find_tokenizer(tokenizer, progress)
         train, valid, test = (text_tokens(piece, encoder) for piece in pieces)
     else:
-        encoder = encoder_of(tokenizer, progress)
+        encoder = find_tokenizer(tokenizer, progress)
         if is_parquet(path):
             tokens = parquet_tokens(path, encoder)
         else:
@@ -239,9 +236,7 @@ def text_data(
         raise empty(path)
     if min(len(train), len(test)) < 2 or (valid_fraction and len(valid) < 2):
         raise GatelabError(f"{path} has {total} tokens; give a text of which all parts have 2 or more")
-    counted = f"{len(train)} training tokens, "
-    if len(valid):
-        counted += f"{len(valid)} validation tokens, "
+    counted = f"{len(train)} training tokens, " + f"{len(valid)} validation tokens, " * bool(len(valid))
     description = f"{name}: {counted}{len(test)} test tokens of a vocabulary of {encoder.vocabulary}"
     return TextData(name, train, test, encoder.vocabulary, description, valid if len(valid) else None)
 
@@ -290,15 +285,6 @@ def byte_parts(path: Path, name: str, shares: tuple[float, float]) -> tuple[byte
             cut += 1
         cuts.append(cut)
     return raw[: cuts[0]], raw[cuts[0] : cuts[1]], raw[cuts[1] :]
-
-
-def encoder_of(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
-    """The tokenizer of a name that asks for no training, or one that is given."""
-    if isinstance(tokenizer, BPE):
-        return tokenizer
-    if tokenizer == "bytes":
-        return ByteTokenizer()
-    return gpt2_tokenizer(progress)
 
 
 # ---- files

@@ -19,7 +19,7 @@ import numpy as np
 from gatelab.arrays import Tokens, fingerprint
 from gatelab.data.archives import Progress, cache_folder, located
 from gatelab.data.specification import Archive
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
 from gatelab.interrupts import apart
@@ -74,7 +74,7 @@ class ByteTokenizer:
 
 
 @dataclass(frozen=True, eq=False)
-class BPE:
+class BPE(Compact):
     """A byte-level byte-pair encoding: what GPT-2's two files hold, encoded by the library `tokenizers`.
 
     Attributes:
@@ -94,9 +94,6 @@ class BPE:
     end: int | None = None
     fingerprint: str = ""
     dtype: ClassVar = np.uint16
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.vocabulary} tokens, {len(self.merges)} merges")
 
     @property
     def vocabulary(self) -> int:
@@ -186,6 +183,13 @@ def gpt2_tokenizer(progress: Progress | None = None) -> BPE:
     """GPT-2's tokenizer, from `GATELAB_DATA` (gpt2_bpe/encoder.json, gpt2_bpe/vocab.bpe), the cache or OpenAI."""
     encoder, vocab = (located(archive, "GPT-2's tokenizer", progress) for archive in GPT2_FILES)
     return read_bpe(encoder, vocab)
+
+
+def find_tokenizer(tokenizer: str | BPE, progress: Progress | None) -> BPE | ByteTokenizer:
+    """The tokenizer of a name that asks for no training, or one that is given."""
+    if isinstance(tokenizer, BPE):
+        return tokenizer
+    return ByteTokenizer() if tokenizer == "bytes" else gpt2_tokenizer(progress)
 
 
 def trained_tokenizer(raw: bytes, size: int, progress: Progress | None = None) -> BPE:
