@@ -111,8 +111,8 @@ class ImageData:
 
     def to(self, device: str | torch.device) -> ImageData:
         """The same with its images there: batches are then made there too."""
-        parts = {part: Images(v.images.to(device), v.labels.to(device)) for part, v in self.parts.items()}
-        return replace(self, **parts)
+        train, test = (Images(part.images.to(device), part.labels.to(device)) for part in (self.train, self.test))
+        return replace(self, train=train, test=test)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Bytes as float32 of mean 0 and variance 1 in each channel."""
@@ -129,16 +129,11 @@ class ImageData:
 
     def batches(self, part: str, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images of "train" or "test" in their order and as they are; the last batch may be smaller."""
-        if part not in self.parts:
-            raise unknown_name("part", part, self.parts)
-        rows = self.parts[part]
+        if part not in ("train", "test"):
+            raise unknown_name("part", part, ("train", "test"))
+        rows: Images = getattr(self, part)
         for images, labels in zip(rows.images.split(size), rows.labels.split(size), strict=True):
             yield self.normalised(images), labels
-
-    @property
-    def parts(self) -> dict[str, Images]:
-        """Training and test images by the names that `batches` takes."""
-        return {"train": self.train, "test": self.test}
 
 
 def image_data(name: str, progress: Progress | None = None) -> ImageData:

@@ -144,35 +144,29 @@ def plain_options(**options: Any) -> dict[str, Any]:
     return {name: None if v is None else kinds.get(name, int)(v) for name, v in options.items()}
 
 
-def sampled_problem(spec: Any, known: ProblemSpec | None, options: Mapping[str, Any]) -> tuple[Problem, dict[str, Any]]:
+def sampled_problem(spec: Any, known: ProblemSpec | None, options: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
     """The problem of a registered formula, a formula or a function, and how it was made."""
     if known is None and not isinstance(spec, str) and not callable(spec):
         raise GatelabError(
             f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
             " function, for arrays the pair (x, y) and for files Problem.from_file(path)"
         )
-    f: Any = spec
-    name = None
-    options = dict(options)
-    if options["n"] is None:
-        options["n"] = POINTS
-    if options["interval"] is None:
-        options["interval"] = (-1.0, 1.0)
-        if known is not None:
-            options["interval"] = known.interval or (-1.0, 1.0)
+    interval, n = options["interval"], POINTS if options["n"] is None else options["n"]
+    if interval is None:
+        interval = (known.interval if known is not None else None) or (-1.0, 1.0)
+    options = options | {"interval": interval, "n": n}
     if known is not None:
-        f, name = parse(known.expression), known.name
-    elif isinstance(spec, str):
-        f = formula(spec)
-    task = Problem.from_function(f, name=name, **options)
-    ends = task.interval or tuple(float(end) for end in options["interval"])
-    draws = {option: options[option] for option in ("n", "n_test", "sampling", "noise", "seed")}
-    label = name or (spec.strip() if isinstance(spec, str) else None)
-    recipe = {"spec": label, "interval": list(ends)} | plain_options(**draws)
-    if known is not None:
+        label, task = known.name, Problem.from_function(parse(known.expression), name=known.name, **options)
         where = f",{task.description.removeprefix(known.name)}" if known.inputs > 1 else ""
         task = replace(task, description=f"{known.expression}: {known.description}{where}")
-    return task, recipe
+    elif isinstance(spec, str):
+        label, task = spec.strip(), Problem.from_function(formula(spec), **options)
+    else:
+        f: Any = spec
+        label, task = None, Problem.from_function(f, **options)
+    ends = task.interval or tuple(float(end) for end in interval)
+    draws = {name: options[name] for name in (*DRAWS, "seed")}
+    return task, {"spec": label, "interval": list(ends)} | plain_options(**draws)
 
 
 def friedman_problem(
@@ -234,12 +228,7 @@ def formula(text: str) -> Expression:
 
 
 def describe(problem: Problem) -> dict[str, Any]:
-    """The problem in plain values; `restore` makes it again.
-
-    >>> from gatelab.data import problem
-    >>> describe(problem("x2", n=50))["spec"]
-    'x2'
-    """
+    """The problem in plain values; `restore` makes it again."""
     if problem.recipe is not None and same_rows(problem, restore(problem.recipe)):
         return dict(problem.recipe)
     train, test = problem.train, problem.test
@@ -260,18 +249,13 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 def same_rows(one: Problem, other: Problem) -> bool:
     """Whether two problems have the same rows and interval: of rows that were replaced the recipe says nothing."""
-    pairs = [(getattr(one, side), getattr(other, side)) for side in ("train", "test")]
+    pairs = ((one.train, other.train), (one.test, other.test))
     rows = all(np.array_equal(a.x, b.x) and np.array_equal(a.y, b.y) for a, b in pairs)
     return rows and one.interval == other.interval
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
-    """The problem that was described; the last few are kept, since a sweep asks for the same one again and again.
-
-    >>> from gatelab.data import problem
-    >>> restore(describe(problem("x2", n=50))).train.n
-    50
-    """
+    """The problem that was described; the last few are kept, since a sweep asks for the same one again and again."""
     return restored(json.dumps(description, sort_keys=True))
 
 
