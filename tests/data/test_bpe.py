@@ -17,7 +17,7 @@ from byte_letters import letters
 
 from gatelab.data import tokens
 from gatelab.data.text import byte_parts, text_data
-from gatelab.data.tokens import BPE, read_bpe, text_parts, trained_tokenizer
+from gatelab.data.tokens import read_bpe, text_parts, trained_tokenizer
 from gatelab.errors import GatelabError
 
 # As our own encoder gave them, before the library took its place.
@@ -158,12 +158,6 @@ def test_a_word_without_end_comes_back(bpe):
     """A merge that takes the square of its length would not end here: 10^10 steps."""
     tokens = bpe.encode("ab" * 50_000)
     assert bpe.decode(tokens) == "ab" * 50_000
-
-
-def test_without_the_library_the_way_out_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(GatelabError, match=r"needs the library tokenizers.*gatelab\[models\].*'bytes'"):
-        BPE({"a": 0}, []).encode("a")
 
 
 def test_tokens_that_are_none(bpe):
@@ -313,12 +307,6 @@ def test_texts_that_train_no_tokenizer(tmp_path, name, content, says):
     with pytest.raises(GatelabError, match=says):
         text_data(tmp_path / name, "trained:300")
     assert not (tmp_path / "cache").exists()
-
-
-def test_training_without_the_library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(GatelabError, match=r"needs the library tokenizers.*gatelab\[models\].*'bytes'"):
-        trained_tokenizer(b"abc", 300)
 
 
 def test_without_the_library_the_user_is_told_to_install_it_and_not_to_copy_files(tmp_path, monkeypatch):

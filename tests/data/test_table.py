@@ -293,19 +293,6 @@ def test_a_problem_from_a_file(tmp_path):
     assert Problem.from_file(path, standardise=True).train.x.std() == pytest.approx(1)
 
 
-def test_a_file_of_one_input_has_an_interval(tmp_path):
-    path = write(tmp_path, "csv bare")
-    p = Problem.from_file(path, inputs=0, target=1)
-    assert p.interval == (ROWS[:, 0].min(), ROWS[:, 0].max())
-    assert Problem.from_file(path, inputs=0, target=1, interval=(-9, 9)).interval == (-9.0, 9.0)
-
-
-def test_the_papers_protocol_of_a_file(tmp_path):
-    p = Problem.from_file(write(tmp_path, "npy"), protocol="paper")
-    assert (p.name, p.train.n) == ("d.npy (paper's protocol)", 30)
-    assert p.test is p.train
-
-
 @pytest.mark.parametrize(
     ("text", "options", "says"),
     [

@@ -12,7 +12,7 @@ import pytest
 
 import gatelab as gl
 from gatelab.data.catalogue import DATASETS
-from gatelab.data.measured import load, table_fingerprint
+from gatelab.data.tables import load_measured, table_fingerprint
 from gatelab.errors import GatelabError
 
 AIRFOIL, CALIFORNIA = DATASETS["airfoil"], DATASETS["california"]
@@ -43,7 +43,7 @@ def test_airfoil_is_what_it_should_be(real_data):
     file = real_data / "tabular" / "airfoil_self_noise.dat"
     assert hashlib.sha1(file.read_bytes()).hexdigest() == "76e5be1548fd8222e5074cf0faae75edff8cf93f"
     assert hashlib.sha256(file.read_bytes()).hexdigest() == AIRFOIL.archive.sha256
-    table = load(AIRFOIL)
+    table = load_measured(AIRFOIL)
     assert (table.x.shape, table.y.shape) == ((1503, 5), (1503, 1))
     assert table.columns == ("frequency", "angle", "chord", "speed", "thickness")
     assert (table.x[0].tolist(), table.y[0, 0]) == ([800, 0, 0.3048, 71.3, 0.00266337], 126.201)
@@ -53,7 +53,7 @@ def test_airfoil_is_what_it_should_be(real_data):
 
 
 def test_california_is_what_it_should_be(real_data):
-    table = load(CALIFORNIA)
+    table = load_measured(CALIFORNIA)
     assert (table.x.shape, table.y.shape) == ((20640, 8), (20640, 1))
     assert table.columns[:4] == ("MedInc", "HouseAge", "AveRooms", "AveBedrms")
     assert round(table.y.mean(), 6) == 2.068558
@@ -114,7 +114,7 @@ def test_found_in_the_users_folder(tmp_path, monkeypatch, no_network, folder):
     (tmp_path / "mine" / folder).mkdir(parents=True)
     (tmp_path / "mine" / folder / "airfoil_self_noise.dat").write_bytes(CONTENT)
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path / "mine"))
-    table = load(small())
+    table = load_measured(small())
     assert np.array_equal(np.c_[table.x, table.y], TABLE)
     assert not (tmp_path / "cache").exists()
 
@@ -124,15 +124,15 @@ def test_a_users_folder_without_the_file_is_an_error_and_no_download(tmp_path, m
     cached(tmp_path).parent.mkdir(parents=True)
     cached(tmp_path).write_bytes(CONTENT)  # the cache does not stand in for the folder
     with pytest.raises(GatelabError, match=r"none of .*tabular/airfoil_self_noise\.dat.*unset GATELAB_DATA"):
-        load(small())
+        load_measured(small())
     with pytest.raises(GatelabError, match=r"california_housing\.csv\.gz"):
-        load(CALIFORNIA)
+        load_measured(CALIFORNIA)
 
 
 def test_downloaded_once_and_kept(tmp_path, server, monkeypatch):
     data = small(server.url("data", CONTENT))
     for _ in range(2):
-        assert np.array_equal(load(data).x, TABLE[:, :5])
+        assert np.array_equal(load_measured(data).x, TABLE[:, :5])
     assert server.asked == ["/data"]
     assert cached(tmp_path).read_bytes() == CONTENT
     monkeypatch.setitem(DATASETS, "airfoil", data)
@@ -161,7 +161,7 @@ def test_another_file_of_that_name_is_refused(tmp_path, monkeypatch, content, sa
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
     (tmp_path / "airfoil_self_noise.dat").write_bytes(content)
     with pytest.raises(GatelabError, match=says):
-        load(small())
+        load_measured(small())
 
 
 def _archive(path, text, member="CaliforniaHousing/cal_housing.data"):
@@ -184,7 +184,7 @@ def test_californias_columns_are_scikit_learns(tmp_path):
 
 def test_the_archive_is_taken_from_the_folder_too(tmp_path, monkeypatch, real_data):
     """Rebuilt from the derived columns, whose counts are whole numbers."""
-    table = load(CALIFORNIA)
+    table = load_measured(CALIFORNIA)
     income, age, rooms, bedrooms, population, occupancy, latitude, longitude = table.x.T
     households = np.rint(population / occupancy)
     counts = np.rint(rooms * households), np.rint(bedrooms * households), population, households
@@ -192,7 +192,7 @@ def test_the_archive_is_taken_from_the_folder_too(tmp_path, monkeypatch, real_da
     lines = "".join(",".join(map(repr, row)) + "\n" for row in original.tolist())
     _archive(tmp_path / "cal_housing.tgz", lines)
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
-    again = load(CALIFORNIA)
+    again = load_measured(CALIFORNIA)
     np.testing.assert_allclose(again.x, table.x, rtol=1e-8)
     np.testing.assert_allclose(again.y, table.y, rtol=1e-12)
 
@@ -206,7 +206,7 @@ def test_a_spoilt_archive_is_refused(tmp_path, monkeypatch, damage):
         _archive(path, "a,b\n")
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
     with pytest.raises(GatelabError, match="cannot be read as california"):
-        load(CALIFORNIA)
+        load_measured(CALIFORNIA)
 
 
 def test_the_address_and_checksum_are_those_of_scikit_learn():
@@ -215,8 +215,8 @@ def test_the_address_and_checksum_are_those_of_scikit_learn():
 
 
 def test_fingerprints_tell_data_apart(real_data):
-    table = load(AIRFOIL)
+    table = load_measured(AIRFOIL)
     changed = table.y.copy()
     changed[700, 0] = np.nextafter(changed[700, 0], 0)
-    assert table_fingerprint(table) == table_fingerprint(load(AIRFOIL))
+    assert table_fingerprint(table) == table_fingerprint(load_measured(AIRFOIL))
     assert table_fingerprint(table) != table_fingerprint(replace(table, y=changed))

@@ -26,9 +26,9 @@ from gatelab.data.catalogue import CATALOGUE, DATASETS
 from gatelab.data.checks import MAX_POINTS, checked_protocol, seeds
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
-from gatelab.data.measured import load, table_fingerprint
 from gatelab.data.rows import Data, Scales, standardised
 from gatelab.data.specification import ProblemSpec
+from gatelab.data.tables import load_measured, table_fingerprint
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.plain import from_plain, to_plain
 
@@ -199,7 +199,7 @@ def friedman_problem(
 
 def measured_problem(known: ProblemSpec, n: int | None, seed: int, protocol: str) -> tuple[Problem, dict[str, Any]]:
     """The problem of measured data, and how it was made."""
-    table = load(DATASETS[known.name])
+    table = load_measured(DATASETS[known.name])
     task = Problem.from_arrays(table.x, table.y, seed=seed, name=known.name, columns=table.columns, protocol=protocol)
     recipe = {"spec": known.name, "content": table_fingerprint(table), "seed": int(seed)}
     if n is not None:

@@ -13,6 +13,7 @@ import gzip
 import io
 import math
 import re
+import tarfile
 import zipfile
 import zlib
 from array import array
@@ -24,8 +25,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from gatelab.arrays import Array
+from gatelab.arrays import Array, fingerprint
+from gatelab.data.archives import located
 from gatelab.data.checks import are_row_labels, unnamed, warn_of_columns
+from gatelab.data.specification import Dataset
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import as_path
 
@@ -447,3 +450,35 @@ def numeric_column(column: Any, name: str, path: Path, start: int) -> Array:
         row = int(np.argmax(bad))
         raise GatelabError(not_finite(path, start + row, repr(name), values[row]))
     return values
+
+
+# ---- measured data
+
+
+def load_measured(data: Dataset) -> Table:
+    """The data set, every row and column, in its own units."""
+    path, url = located(data.archive, data.name), data.archive.url
+    try:
+        table = data.read(path)
+    except GatelabError:
+        raise
+    except (tarfile.TarError, KeyError, ValueError, EOFError, OSError, zlib.error) as error:
+        raise GatelabError(f"{path} cannot be read as {data.name} ({error}); copy it again from {url}") from error
+    rows, inputs, targets = (*table.x.shape, table.y.shape[1])
+    if (rows, inputs, targets) != (data.rows, len(data.columns), 1):
+        raise GatelabError(
+            f"{path} holds {rows} rows of {inputs} inputs and {targets} targets, {data.name} has {data.rows} of"
+            f" {len(data.columns)} and 1; copy it again from {url}, or fit your own file with Problem.from_file"
+        )
+    if table.columns and table.columns != data.columns:
+        raise GatelabError(
+            f"{path} has the columns {', '.join(table.columns)}, {data.name} has {', '.join(data.columns)}; give"
+            " these, in this order"
+        )
+    return Table(table.x, table.y, data.columns)
+
+
+def table_fingerprint(table: Table) -> str:
+    """A short hash of the values, the same on every machine."""
+    parts = [part for values in (table.x, table.y) for part in (repr(values.shape), values.astype("<f8"))]
+    return fingerprint(parts, 12)
