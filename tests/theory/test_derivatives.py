@@ -98,6 +98,12 @@ def test_derivatives_compose():
     assert np.array_equal(f.derivative(0)(x), f(x))
 
 
+def test_the_tail_tells_rough_from_smooth():
+    assert interpolate(np.sin, (0, 3)).tail < 1e-14
+    assert interpolate(lambda x: np.abs(x - 0.1), (-1, 1)).tail > 1e-6
+    assert interpolate(np.zeros_like, (0, 1)).tail == 0.0
+
+
 def test_halved_panels_follow_what_is_steep_and_nothing_else():
     steep = interpolate(lambda x: np.tanh(1000 * x), (-1, 1), halvings=10)
     x = np.linspace(-0.003, 0.003, 2001)

@@ -76,6 +76,14 @@ class PiecewiseChebyshev:
         """Half the length of each panel."""
         return np.diff(self.edges) / 2
 
+    @property
+    def tail(self) -> float:
+        """The largest of the last two coefficients of any panel, relative to the largest of all.
+
+        Near 1e-14 for a resolved function; above about 1e-8 its high derivatives are not to be trusted.
+        """
+        return float(_tails(self.coefficients).max() / max(np.abs(self.coefficients).max(), np.finfo(np.float64).tiny))
+
     def __call__(self, x: ArrayLike) -> Array:
         """The values at x, an array of any shape inside the interval."""
         x = np.asarray(x, dtype=np.float64)
