@@ -359,7 +359,7 @@ def test_a_gap_in_an_array_is_one_for_an_estimator(fit: gl.Fit) -> None:
     content = json.loads(ok("regressor.safetensors", "--data", "gaps.npy", "--json"))
     assert np.array_equal(np.ravel(content["predictions"]), model.predict(gaps))
     refused = run("model.safetensors", "--data", "gaps.npy")
-    assert refused.exit_code == 2 and "the value in column 0 is nan" in refused.stderr
+    assert refused.exit_code == 2 and "the value in column 0 is missing" in refused.stderr
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])

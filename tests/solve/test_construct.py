@@ -66,7 +66,7 @@ def test_an_interval_beside_a_problem_is_where_the_network_is_built(name):
     assert beside.predicted_rmse == alone.predicted_rmse
     for key, value in alone.network.state_dict().items():
         assert torch.equal(beside.network.state_dict()[key], value), key
-    with pytest.raises(gl.GatelabError, match="inverted"):
+    with pytest.raises(gl.GatelabError, match="give two finite numbers"):
         gl.construct(name, gl.problem("x**2", n=50), 40, (3, 0))
 
 

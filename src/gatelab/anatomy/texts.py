@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.data.text import TEXTS, decoded, empty, text_content, text_file, text_parts
+from gatelab.data.text import TEXTS, decoded, empty, text_content, text_file
+from gatelab.data.tokens import text_parts
 from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.memory import most_that_fits

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 from gatelab.arrays import AnyArray as Array
+from gatelab.arrays import check_interval
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
-from gatelab.data.checks import checked_interval
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit, factor_names
@@ -88,7 +88,7 @@ def construct(
     target = as_problem(f) if isinstance(f, Problem) or interval is None else as_problem(f, interval=interval)
     if target.f is None or target.interval is None:
         raise GatelabError(f"problem {target.name!r} has data but no function; a construction evaluates f at its knots")
-    a, b = checked_interval(target.interval if interval is None else interval)
+    a, b = check_interval(target.interval if interval is None else interval)
     nodes = np.linspace(a, b, width + (order < 4))
     h = (b - a) / (len(nodes) - 1)
     smooth = interpolate(target.f, (a, b), halvings=10)
