@@ -16,20 +16,12 @@ import gatelab as gl
 from gatelab.anatomy import BlockRows, fit_block, layer_rows, load_model, log_perplexity, profile
 from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
 from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
-from gatelab.anatomy.profiles import (
-    Profile,
-    ProfileWork,
-    measured_costs,
-    parts_of,
-    ready,
-    recalled,
-    remembered,
-    replaced,
-    unit_of,
-)
+from gatelab.anatomy.profiles import Profile
+from gatelab.anatomy.profiling import block_function, earlier_outputs, model_losses, parts_of, ready, step_counter
 from gatelab.errors import GatelabError
 from gatelab.models import GPT2, blocks, replace_map
-from gatelab.models.layouts import Block
+from gatelab.models.hooks import replaced
+from gatelab.models.layouts import Block, unit_of
 from gatelab.statistics import Interval
 
 transformers = pytest.importorskip("transformers")
@@ -161,7 +153,7 @@ def test_every_layout_is_profiled(kind: str, unit: str):
 def test_losses_are_those_of_replaced_maps():
     """The layers before a block are not run again, which changes no number."""
     model = tiny("llama")
-    test = parts_of(TOKENS, None, 960, 240, 16)[2]
+    parts = parts_of(model, TOKENS, None, 960, 240, 16)
     torch.manual_seed(1)
     maps = [Affine(0.1 * torch.randn(16, 16), torch.randn(16), 0.0) for _ in range(2)]
 
@@ -177,12 +169,9 @@ def test_losses_are_those_of_replaced_maps():
         def forward(self, x):
             return self.affine(x)
 
-    class Silent:
-        def step(self, amount=1):
-            pass
-
-    with ready(model):
-        costs, loss = measured_costs(model, taps_of(model), test, maps, Silent())
+    test = parts[2]
+    with ready(model, parts):
+        costs, loss = model_losses(model, taps_of(model), test, maps, step_counter(None, 0))
     clean = log_perplexity(model, test)
     assert loss == pytest.approx(clean, abs=1e-6)
     for i, (skipped, linearised) in enumerate(costs):
@@ -195,12 +184,12 @@ def test_what_is_recalled_leaves_the_model_as_it_was():
     model, rows = tiny("gpt2"), TOKENS[:32].view(2, 16)
     taps = taps_of(model)
     with torch.no_grad():
-        with remembered(taps) as earlier:
+        with earlier_outputs(taps) as earlier:
             clean = model(rows).logits
         assert [list(outputs) for outputs in earlier] == [[], [model.transformer.h[0]]]
-        with recalled(earlier[1]):
+        with replaced({module: lambda *_, output=output, **__: output for module, output in earlier[1].items()}):
             assert torch.equal(model(rows).logits, clean)
-        with replaced(taps[0], None):
+        with block_function(taps[0], None):
             assert not torch.allclose(model(rows).logits, clean)
         assert torch.equal(model(rows).logits, clean)
 
@@ -235,13 +224,13 @@ def test_a_layer_that_is_called_twice_is_never_recalled():
     model = tiny("llama")
     model.model.layers.append(model.model.layers[0])
     model.config.num_hidden_layers = 3
-    test = parts_of(TOKENS, None, 960, 240, 16)[2]
+    parts = parts_of(model, TOKENS, None, 960, 240, 16)
     taps = taps_of(model)
-    with ready(model):
-        costs, clean = measured_costs(model, taps, test, [None, None], ProfileWork(None, 2, [1, 1, 1], 0, True))
+    with ready(model, parts):
+        costs, clean = model_losses(model, taps, parts[2], [None, None], step_counter(None, 0))
         for tap, (skipped, _) in zip(taps, costs, strict=True):
-            with replaced(tap, None):
-                assert skipped.value == pytest.approx(log_perplexity(model, test) - clean, abs=1e-5)
+            with block_function(tap, None):
+                assert skipped.value == pytest.approx(log_perplexity(model, parts[2]) - clean, abs=1e-5)
 
 
 @pytest.mark.parametrize("memory", [2**31, 9e4, 5e4])
@@ -391,7 +380,7 @@ def test_what_cannot_be_profiled(model, options: dict, message: str):
 
 
 def test_parts_of_a_text_never_overlap():
-    fit, chosen, test = parts_of(torch.arange(1600), None, 960, 240, 16)
+    fit, chosen, test = parts_of(nn.Identity(), torch.arange(1600), None, 960, 240, 16)
     assert [len(part) for part in (fit, chosen, test)] == [52, 8, 15]
     assert len(torch.cat([fit, chosen, test]).flatten().unique()) == 75 * 16
 

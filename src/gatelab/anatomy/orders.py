@@ -26,14 +26,12 @@ class HiddenSums:
     """Sums over rows of the hidden values h (n,) of a block and of targets t (d,), in float64.
 
     Attributes:
-        count: how many rows.
         gram: the mean of h h^T (n, n).
         mean: the mean of h (n,).
         cross: the mean of h t^T (n, d).
         size: the mean of |t|^2.
     """
 
-    count: int
     gram: Tensor
     mean: Tensor
     cross: Tensor
@@ -42,7 +40,7 @@ class HiddenSums:
     def take(self, neurons: Tensor) -> HiddenSums:
         """Those of some neurons alone."""
         gram = self.gram[neurons][:, neurons]
-        return HiddenSums(self.count, gram, self.mean[neurons], self.cross[neurons], self.size)
+        return HiddenSums(gram, self.mean[neurons], self.cross[neurons], self.size)
 
     def error(self, D: Tensor) -> float:
         """The mean of |t - D h|^2."""
@@ -62,7 +60,7 @@ def moments(block: Block, rows: Tensor, targets: Tensor) -> HiddenSums:
         mean += h.sum(0, dtype=torch.float64)
         cross += h.T @ t
         size += float(t.double().square().sum())
-    return HiddenSums(count, gram / count, mean / count, cross / count, size / count)
+    return HiddenSums(gram / count, mean / count, cross / count, size / count)
 
 
 def magnitude(block: Block, moments: HiddenSums, width: int) -> Tensor:
@@ -74,8 +72,13 @@ def magnitude(block: Block, moments: HiddenSums, width: int) -> Tensor:
 
 
 def wanda(block: Block, moments: HiddenSums, width: int) -> Tensor:
-    """The neurons that carry most: root mean square of the value times the length of its column in the last map."""
-    return largest(moments.gram.diagonal().sqrt() * block.W2.double().norm(dim=0), width)
+    """The neurons that carry most."""
+    return largest(wanda_scores(block, moments), width)
+
+
+def wanda_scores(block: Block, moments: HiddenSums) -> Tensor:
+    """The root mean square of every neuron's value times the length of its column in the last map."""
+    return moments.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
 
 
 def flap(block: Block, moments: HiddenSums, width: int) -> Tensor:
@@ -102,12 +105,6 @@ def surgeon_costs(block: Block, moments: HiddenSums, count: int, ridge: float = 
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(A))
     start = block.W2.to(A)
     D = start + torch.linalg.solve(A, moments.cross - moments.gram @ start.T).T
-    return eliminated(inverse, D, count)
-
-
-def eliminated(inverse: Tensor, D: Tensor, count: int) -> tuple[list[int], list[float]]:
-    """So many neurons of a least-squares problem, by the exact cost of each loss, given A^-1 and D; and the costs."""
-    inverse, D = inverse.clone(), D.clone()
     gone = torch.zeros(len(inverse), dtype=torch.bool, device=inverse.device)
     order: list[int] = []
     costs: list[Tensor] = []

@@ -267,6 +267,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+@contextmanager
+def without_cache(model: nn.Module) -> Iterator[None]:
+    """The model without a cache of keys and values, where its configuration has one; afterwards as it was."""
+    config: Any = getattr(model, "config", None)
+    cached = getattr(config, "use_cache", None)
+    if cached is None:
+        yield
+        return
+    config.use_cache = False
+    try:
+        yield
+    finally:
+        config.use_cache = cached
+
+
 def log_perplexity(model: nn.Module, rows: Tensor, *, progress: ProgressLike = False) -> float:
     """The mean loss of the next token in nats: the logarithm of the perplexity.
 

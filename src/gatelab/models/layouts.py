@@ -14,21 +14,23 @@ A layout is a row of names. Whatever works on blocks works on all of them, and o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
-from gatelab.feedforward import FeedForward, Unit
+from gatelab.feedforward import FeedForward, Unit, units
+from gatelab.feedforward.gates import activation
 from gatelab.feedforward.network import factor_names
 from gatelab.models.block import TransformerBlock
 
 Elementwise = Callable[[Tensor], Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,12 +418,29 @@ def blocks(model: nn.Module) -> tuple[Block, ...]:
     return tuple(layer.read() for layer in layers_of(model))
 
 
-def plain_width(block: Block) -> int:
-    """The width of the block without factors that has as many weights: (q + 2) d n = 2 d w.
+def find_gate(
+    function: Elementwise, gates: Iterable[tuple[T, Elementwise]], atol: float, like: Tensor | None = None
+) -> T | None:
+    """The first of some gates that has the values of a function between -6 and 6; None where none has.
 
-    >>> import torch
-    >>> G, D = torch.zeros(1536, 576), torch.zeros(576, 1536)
-    >>> plain_width(Block("0", G, G[:, 0], D, D[:, 0], torch.tanh, ((G, G[:, 0]),)))
-    2304
+    >>> find_gate(nn.Tanh(), [("relu", torch.relu), ("tanh", torch.tanh)], 1e-6)
+    'tanh'
     """
-    return math.ceil((len(block.factors) + 2) * block.width / 2)
+    z = torch.linspace(-6, 6, 601)
+    with torch.no_grad():
+        values = function(z if like is None else z.to(like)).to(z)
+        return next((name for name, gate in gates if torch.allclose(gate(z), values, atol=atol)), None)
+
+
+def unit_of(block: Block) -> Unit:
+    """The unit that a block is: the one whose gate has the same values and which has as many factors.
+
+    >>> W = torch.eye(2)
+    >>> unit_of(Block("", W, W[0], W, W[0], nn.SiLU(), ((W, W[0]),))).name
+    'swiglu'
+    """
+    factors = len(block.factors)
+    known = ((unit, unit.gate) for unit in units() if isinstance(unit, Unit) and unit.factors == factors)
+    # The formula of GELU by tanh is within 5e-4 of the one by erf.
+    unit = find_gate(block.activation, known, 2e-3, block.W1)
+    return unit or Unit(activation=activation(block.activation), factors=factors)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import struct
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
@@ -151,28 +151,21 @@ def load_folder(folder: Path) -> Loaded:
 def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options: Mapping[str, Any]) -> Loaded:
     """A model of the class of that name, and its tokenizer where there is one."""
     transformers = import_transformers()
-    logging = transformers.utils.logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
     source = {key: value for key, value in options.items() if key == "gguf_file"}
     tokenizer = None
     try:
-        with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
-            model = getattr(transformers, name).from_pretrained(
-                str(folder), local_files_only=True, dtype=torch.float32, **options
-            )
-        if has_tokenizer:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
-            # Texts are cut into windows here, and are meant to be longer than the model reads at once.
-            tokenizer.model_max_length = 10**12
+        with quiet_transformers():
+            with redirect_stderr(StringIO()):  # the bar of GGUF files heeds no setting
+                model = getattr(transformers, name).from_pretrained(
+                    str(folder), local_files_only=True, dtype=torch.float32, **options
+                )
+            if has_tokenizer:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **source)
+                # Texts are cut into windows here, and are meant to be longer than the model reads at once.
+                tokenizer.model_max_length = 10**12
     except Exception as error:
         # Damaged files end in errors of every kind: of safetensors, of gguf, of struct, of torch.
         raise unreadable(folder / options.get("gguf_file", ""), error) from error
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
     if hasattr(model.config, "quantization_config"):
         # The weights are plain numbers by now; a model that never was quantised can be changed and saved as such.
         del model.config.quantization_config
@@ -181,6 +174,21 @@ def loaded_by_transformers(folder: Path, name: str, has_tokenizer: bool, options
         plain.tie_weights()
         model = plain
     return Loaded(model.float().eval(), tokenizer)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Transformers shows no bars and no warnings of its own inside of the block."""
+    logging = import_transformers().utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def unreadable(place: Path, error: Exception) -> GatelabError:
