@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
 from gatelab.errors import GatelabError
-from gatelab.models import transplant
+from gatelab.models import GPT2, transplant
 
 
 def gpt2(**options):
@@ -31,24 +33,40 @@ def llama():
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=50)).eval()
 
 
+def bert():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    torch.manual_seed(0)
+    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=50)).eval()
+
+
+def opt():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 48}
+    torch.manual_seed(0)
+    config = transformers.OPTConfig(**sizes, vocab_size=50, word_embed_proj_dim=24, max_position_embeddings=16)
+    return transformers.OPTForCausalLM(config).eval()
+
+
 def count(model):
     return sum(p.numel() for p in model.parameters())
 
 
 def run(model):
-    if "GPT2" in type(model).__name__ or "Llama" in type(model).__name__:
-        return model(input_ids=torch.arange(20).reshape(2, 10)).logits
-    return model(pixel_values=torch.ones(2, 3, 8, 8)).logits
+    if "ViT" in type(model).__name__:
+        return model(pixel_values=torch.ones(2, 3, 8, 8)).logits
+    return model(input_ids=torch.arange(20).reshape(2, 10)).logits
 
 
-@pytest.mark.parametrize("make", [gpt2, vit, llama])
-@pytest.mark.parametrize("unit", ["mlp", "glu", "gqu", "swiglu"])
+@pytest.mark.parametrize("make", [gpt2, vit, llama, bert, opt])
+@pytest.mark.parametrize("unit", ["mlp", "gqu", "swiglu"])
 def test_the_gate_alone_changes(make, unit):
     plain = make()
     before = {name: p.clone() for name, p in plain.state_dict().items()}
     gated = transplant(plain, unit, seed=3)
     assert all(torch.equal(before[name], p) for name, p in plain.state_dict().items())
-    kept = {n: p for n, p in gated.state_dict().items() if "mlp" not in n}
+    replaced = re.compile(r"mlp|intermediate|\d\.output\.dense|fc\d")
+    kept = {name: p for name, p in gated.state_dict().items() if not replaced.search(name)}
     assert len(kept) > 10
     assert all(torch.equal(before[name], p) for name, p in kept.items())
     assert run(gated).shape == run(plain).shape
@@ -135,7 +153,7 @@ def test_the_vit_of_older_versions():
     class Intermediate(nn.Module):
         def __init__(self):
             super().__init__()
-            self.dense = nn.Linear(6, 12)
+            self.dense, self.intermediate_act_fn = nn.Linear(6, 12), nn.GELU()
 
     class Output(nn.Module):
         def __init__(self):
@@ -174,14 +192,16 @@ def test_the_vit_of_older_versions():
 
 
 def test_other_models_are_refused():
-    with pytest.raises(GatelabError, match=r"Sequential has no feed-forward block.*GPT2LMHeadModel"):
+    with pytest.raises(GatelabError, match=r"Sequential has no feed-forward block"):
         transplant(nn.Sequential(nn.Linear(2, 2)), "glu")
+    with pytest.raises(GatelabError, match=r"GPT2 is no model of Transformers.*build gatelab's own"):
+        transplant(GPT2("tiny"), "glu")
     with pytest.raises(GatelabError, match="gllu"):
         transplant(gpt2(), "gllu")
 
 
-@pytest.mark.parametrize("make", [gpt2, vit])
-@pytest.mark.parametrize("first", ["glu", "gqu", "class"])
+@pytest.mark.parametrize("make", [gpt2, vit, bert])
+@pytest.mark.parametrize("first", ["gqu", "class"])
 def test_a_second_unit_takes_the_place_of_the_first(make, first):
     class Mine(nn.Module):
         def __init__(self, width, d_in, d_out):

@@ -110,6 +110,11 @@ class Replaced(nn.Module):
         return self.dropout(self.made(hidden_states))
 
 
+def is_replacement(module: Any) -> bool:
+    """Whether a module took the place of a block: another map, or a unit that was transplanted and remembers it."""
+    return isinstance(module, Replaced) or hasattr(module, "plain")
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where the parts of a block are, as names below the layer that holds it.
@@ -141,10 +146,9 @@ class Layout:
 
     def fits(self, layer: nn.Module) -> bool:
         """Whether a layer holds its block in this way, or held it before a map took its place."""
-        entrance = part(layer, self.entrance)
         if self.beside and part(layer, self.beside) is None:
             return False
-        if isinstance(entrance, Replaced):
+        if is_replacement(part(layer, self.entrance)):
             return self.last.startswith(self.entrance) or part(layer, self.last) is not None
         names = (self.first, *self.factors, self.last)
         return all(hasattr(part(layer, name), "weight") for name in names) and self.activation(layer) is not None
@@ -159,52 +163,24 @@ class Layout:
 
 
 LAYOUTS = (
-    Layout(
-        "llama",
-        "mlp.gate_proj",
-        "mlp.down_proj",
-        ("mlp.act_fn", "mlp.activation_fn"),
-        factors=("mlp.up_proj",),
-    ),
+    Layout("llama", "mlp.gate_proj", "mlp.down_proj", ("mlp.act_fn", "mlp.activation_fn"), factors=("mlp.up_proj",)),
     Layout("gpt2", "mlp.c_fc", "mlp.c_proj", ("mlp.act",), widths=("n_inner", "intermediate_size")),
     Layout("vit", "mlp.fc1", "mlp.fc2", ("mlp.activation_fn", "mlp.act")),
     Layout(
-        "neox",
-        "mlp.dense_h_to_4h",
-        "mlp.dense_4h_to_h",
-        ("mlp.act",),
-        widths=("ffn_hidden_size", "intermediate_size"),
+        "neox", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", ("mlp.act",), widths=("ffn_hidden_size", "intermediate_size")
     ),
     Layout(
-        "bert",
-        "intermediate.dense",
-        "output.dense",
-        ("intermediate.intermediate_act_fn",),
-        entrance="intermediate",
-        exit="output.dense",
+        "bert", "intermediate.dense", "output.dense", ("intermediate.intermediate_act_fn",), entrance="intermediate",
+        exit="output.dense", post_norm=True,
+    ),
+    Layout(
+        "distil", "ffn.lin1", "ffn.lin2", ("ffn.activation",), entrance="ffn", exit="ffn", widths=("hidden_dim",),
         post_norm=True,
     ),
     Layout(
-        "distil",
-        "ffn.lin1",
-        "ffn.lin2",
-        ("ffn.activation",),
-        entrance="ffn",
-        exit="ffn",
-        widths=("hidden_dim",),
-        post_norm=True,
+        "opt", "fc1", "fc2", ("activation_fn",), entrance="fc1", exit="fc2", widths=("ffn_dim",), beside="self_attn"
     ),
-    Layout(
-        "opt",
-        "fc1",
-        "fc2",
-        ("activation_fn",),
-        entrance="fc1",
-        exit="fc2",
-        widths=("ffn_dim",),
-        beside="self_attn",
-    ),
-)
+)  # fmt: skip
 OWN = Layout("own", "", "", (), entrance="feed_forward", exit="feed_forward", widths=("width",))
 
 
@@ -250,7 +226,7 @@ class Layer:
 
     def require_weights(self) -> None:
         """Refuse a layer whose whole map was replaced."""
-        if isinstance(self.entrance, Replaced):
+        if is_replacement(self.entrance):
             raise GatelabError(
                 f"the map of {self.name} was replaced before and has no weights left; give the model as it was"
             )
@@ -309,18 +285,22 @@ class Layer:
     def put_map(self, module: nn.Module) -> None:
         """Put another map in the place of the block."""
         self.require_weights()
-        if not self.is_whole:
-            # What comes after the block keeps its dropout, its residual and its norm.
-            name = self.layout.activation(self.module) or ""
-            if not name.startswith(self.layout.entrance):
-                put(self.module, name, nn.Identity())
-            put(self.module, self.layout.entrance, Replaced(module, nn.Identity()))
-            put(self.module, self.layout.exit, nn.Identity())
-            return
+        self.put_parts(Replaced(module, self.dropout), nn.Identity())
+
+    @property
+    def dropout(self) -> nn.Module:
+        """The dropout within the block; what comes after a block in two parts keeps its own."""
         dropout = getattr(self.entrance, "dropout", None)
-        if not isinstance(dropout, nn.Module):
-            dropout = nn.Identity()
-        put(self.module, self.layout.entrance, Replaced(module, dropout))
+        return dropout if self.is_whole and isinstance(dropout, nn.Module) else nn.Identity()
+
+    def put_parts(self, first: nn.Module, last: nn.Module) -> None:
+        """Put a module in the place of the block, or, where the layer holds it in two parts, one for each of them."""
+        if not self.is_whole:
+            name = self.layout.activation(self.module)
+            if name and not name.startswith(self.layout.entrance):
+                put(self.module, name, nn.Identity())
+            put(self.module, self.layout.exit, last)
+        put(self.module, self.layout.entrance, first)
 
 
 def weight_of(linear: Any) -> Tensor:
