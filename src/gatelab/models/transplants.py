@@ -22,7 +22,7 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, ModuleUnit, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.network import factor_names
-from gatelab.models.block import UnitLike, UserBlock, layer_seeds, matched_width, quietly
+from gatelab.models.block import UnitLike, UserBlock, layer_seeds, matched_width
 from gatelab.models.layouts import OWN, Layer, is_replacement, layers_of, part
 
 
@@ -79,7 +79,7 @@ def transplant(model: nn.Module, unit: UnitLike, *, match_mlp: bool = True, seed
     copied = copy.deepcopy(model)
     layers = layers_of(copied)
     for layer, own in zip(layers, layer_seeds(seed, len(layers)), strict=True):
-        with quietly():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(own)
             replace_block(copied, layer, chosen, match_mlp, own)
     return copied
