@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.interrupts import held_back
 from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(Compact):
     """Where a sweep stands, with the `record` that just came.
 
     Of `total` runs, `stored` had a record already, `computed` were computed, and `failed` of both have failed;
@@ -57,9 +57,6 @@ class Progress:
     computed: int
     failed: int
     elapsed: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.finished} of {self.total}, {self.failed} failed, {self.elapsed:.1f} s")
 
     @property
     def finished(self) -> int:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.files import as_path, write_whole
 from gatelab.interrupts import held_back
@@ -52,7 +52,7 @@ _JOINED = "FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
 
 
 @dataclass(frozen=True)
-class StoreCheck:
+class StoreCheck(Compact):
     """What `Store.check` found: how many records and networks there are, and what is wrong with them.
 
     `missing` are the keys of records that say they have a network which is not there; `damage` is what SQLite says of
@@ -64,11 +64,6 @@ class StoreCheck:
     networks: int
     missing: tuple[str, ...]
     damage: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.records} records, {self.failed} failed, {self.networks} networks, {len(self.missing)} missing"
-        )
 
 
 class Store:
