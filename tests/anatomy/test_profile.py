@@ -14,7 +14,7 @@ from torch import nn
 
 import gatelab as gl
 from gatelab.anatomy import BlockRows, fit_block, layer_rows, load_model, log_perplexity, profile
-from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_maps
+from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_map
 from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
 from gatelab.anatomy.profiles import Profile
 from gatelab.anatomy.profiling import block_function, earlier_outputs, model_losses, parts_of, ready, step_counter
@@ -418,7 +418,7 @@ def test_ridge_maps_are_least_squares():
     solution = torch.linalg.lstsq(design, rows.y.double()).solution
     assert torch.allclose(torch.cat([affine.A, affine.b[:, None]], 1), solution.T.float(), atol=1e-4)
     xx = (rows.x.T @ rows.x).double()
-    (A,) = ridge_maps(xx, (rows.x.T @ rows.y).double(), [0.5])
+    A = ridge_map(xx, (rows.x.T @ rows.y).double(), 0.5)
     scaled = torch.linalg.inv(xx + 0.5 * xx.diagonal().mean() * torch.eye(3)) @ (rows.x.T @ rows.y).double()
     assert torch.allclose(A.T, scaled)
 

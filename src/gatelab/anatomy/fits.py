@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from gatelab.display import one_line
+from gatelab.anatomy.orders import damped
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import Unit
 from gatelab.feedforward import unit as as_unit
@@ -30,7 +31,7 @@ RATE = 0.03  # of a step, in root mean squares of the parameters
 
 
 @dataclass(frozen=True, eq=False)
-class BlockRows:
+class BlockRows(Compact):
     """Inputs and outputs of a block: rows to fit on, to choose by, and to measure on.
 
     Attributes:
@@ -47,27 +48,21 @@ class BlockRows:
     test: tuple[Tensor, Tensor]
     windows: Tensor | None = None
 
-    def __repr__(self) -> str:
-        rows = f"{len(self.x)} rows to fit on, {len(self.test[0])} to measure on"
-        return one_line(self, f"{self.x.shape[1]} inputs, {self.y.shape[1]} outputs, {rows}")
-
     def to(self, device: str | torch.device) -> BlockRows:
         """The same on a device."""
-        pairs = [tuple(part.to(device) for part in pair) for pair in ((self.x, self.y), self.validation, self.test)]
-        (x, y), validation, test = ((a, b) for a, b in pairs)
+        (x, y), validation, test = (
+            (a.to(device), b.to(device)) for a, b in ((self.x, self.y), self.validation, self.test)
+        )
         return BlockRows(x, y, validation, test, self.windows)
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
+class Affine(Compact):
     """x -> A x + b, and the ridge that validation chose."""
 
     A: Tensor
     b: Tensor
     ridge: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.A.shape[1]} to {self.A.shape[0]}, ridge {self.ridge:g}")
 
     def __call__(self, x: Tensor) -> Tensor:
         return x @ self.A.mT + self.b
@@ -79,7 +74,7 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockFit:
+class BlockFit(Compact):
     """A unit fitted to the rows of a block, and an affine map beside it where there is one.
 
     Attributes:
@@ -102,14 +97,8 @@ class BlockFit:
     validation: float
     seconds: float
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}: {100 * self.error:.2g} % of the variance left")
-
     def __call__(self, x: Tensor) -> Tensor:
-        values = self.block(x)
-        if self.beside is not None:
-            values = values + self.beside(x)
-        return values
+        return self.block(x) if self.beside is None else self.block(x) + self.beside(x)
 
 
 def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
@@ -122,22 +111,17 @@ def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
     return float((predicted - y).double().square().sum() / (y - centre).double().square().sum())
 
 
-def ridge_maps(xx: Tensor, xy: Tensor, ridges: Sequence[float]) -> list[Tensor]:
-    """For each ridge the matrix A (outputs, inputs) that is best by centred Gram matrices (inputs, inputs or outputs).
+def ridge_map(xx: Tensor, xy: Tensor, ridge: float) -> Tensor:
+    """The matrix A (outputs, inputs) that is best by centred Gram matrices (inputs, inputs or outputs).
 
-    >>> [round(float(A), 4) for A in ridge_maps(torch.eye(1) * 2, torch.eye(1) * 4, [0.0, 1.0])]
-    [2.0, 1.0]
+    >>> round(float(ridge_map(torch.eye(1) * 2, torch.eye(1) * 4, 1.0)), 4)
+    1.0
     """
-    scale = xx.diagonal().mean().clamp_min(torch.finfo(xx.dtype).tiny)
-    maps = []
-    for ridge in ridges:
-        shifted = xx + ridge * scale * torch.eye(len(xx), dtype=xx.dtype, device=xx.device)
-        factor, failed = torch.linalg.cholesky_ex(shifted)
-        if int(failed):
-            maps.append(torch.linalg.lstsq(shifted, xy).solution.mT)
-        else:
-            maps.append(torch.cholesky_solve(xy, factor).mT)
-    return maps
+    shifted = damped(xx, ridge)
+    factor, failed = torch.linalg.cholesky_ex(shifted)
+    if int(failed):
+        return torch.linalg.lstsq(shifted, xy).solution.mT
+    return torch.cholesky_solve(xy, factor).mT
 
 
 def best_affine(
@@ -150,7 +134,8 @@ def best_affine(
     """
     x, y = validation
     candidates = []
-    for ridge, A in zip(ridges, ridge_maps(*grams, ridges), strict=True):
+    for ridge in ridges:
+        A = ridge_map(*grams, ridge)
         candidate = Affine(A.to(x.dtype), (means[1] - A @ means[0]).to(x.dtype), ridge)
         candidates.append((left_over(candidate(x), y, means[1].to(y.dtype)), candidate))
     return min(candidates, key=lambda pair: pair[0])[1]
@@ -174,7 +159,6 @@ def fit_block(
     batch: int = 512,
     rate: float = RATE,
     seed: int = 0,
-    report: Callable[[int, int], object] | None = None,
 ) -> BlockFit:
     """Fit a unit to the rows of a block.
 
@@ -189,7 +173,6 @@ def fit_block(
         batch: rows a step.
         rate: of a step at first, in root mean squares of the parameters; it falls to zero along a cosine.
         seed: of random starts and batches.
-        report: called with (done, steps).
 
     Returns:
         The fit that was best on the validation rows, with its error on the test rows.
@@ -221,8 +204,6 @@ def fit_block(
             least, best = error, block
         if error == math.inf:
             break
-        if report:
-            report(counts.stop, steps)
     numbers = sum(p.numel() for p in parameters_of(best)) + (0 if beside is None else beside.parameters)
     return BlockFit(
         unit=unit.name, width=width, parameters=numbers, block=best, beside=beside,

@@ -24,23 +24,14 @@ TAIL = 1e-4  # the share of activations that lie above the quantile
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """A block in a model: what is called with its input, what gives its output; any module by name has no more.
-
-    Attributes:
-        name: in the model.
-        entrance: the module that is called with the input.
-        exit: the module that gives the output.
-        layer: the layer around it; None for a module given by name.
-        block: its weights; None likewise.
-        number: that of the layer among those of the model that hold a block; None likewise.
-    """
+    """A block in a model: what is called with its input, what gives its output; any module by name has no more."""
 
     name: str
     entrance: nn.Module
     exit: nn.Module
     layer: Layer | None = None
     block: Block | None = None
-    number: int | None = None
+    number: int | None = None  # of the layer among those of the model that hold a block
 
     @classmethod
     def of(cls, layer: Layer, number: int) -> Tap:

@@ -23,19 +23,12 @@ CHUNK = 4096  # rows whose hidden values are held at once
 
 @dataclass(frozen=True, eq=False)
 class HiddenSums:
-    """Sums over rows of the hidden values h (n,) of a block and of targets t (d,), in float64.
+    """Means over rows with the hidden values h (n,) of a block and targets t (d,), in float64."""
 
-    Attributes:
-        gram: the mean of h h^T (n, n).
-        mean: the mean of h (n,).
-        cross: the mean of h t^T (n, d).
-        size: the mean of |t|^2.
-    """
-
-    gram: Tensor
-    mean: Tensor
-    cross: Tensor
-    size: float
+    gram: Tensor  # of h h^T (n, n)
+    mean: Tensor  # of h (n,)
+    cross: Tensor  # of h t^T (n, d)
+    size: float  # of |t|^2
 
     def take(self, neurons: Tensor) -> HiddenSums:
         """Those of some neurons alone."""

@@ -21,7 +21,7 @@ from gatelab.anatomy.orders import surgeon_costs
 from gatelab.anatomy.refits import DAMPING, EPOCHS, RATE, BlockModule, BlockTargets, other_block, smaller_block
 from gatelab.anatomy.stores import LayerStore, plan_of
 from gatelab.anatomy.streams import Stream, felt_directions
-from gatelab.display import ProgressLike, one_line, reporting, shorten
+from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.models.layouts import Block, Layer, layers_of
@@ -31,7 +31,7 @@ FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share
 
 
 @dataclass(frozen=True)
-class ShrunkLayer:
+class ShrunkLayer(Compact):
     """What became of a layer.
 
     Attributes:
@@ -50,9 +50,6 @@ class ShrunkLayer:
     error: float
     dropped: float
     seconds: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{shorten(self.layer)}: {self.before} -> {self.width} neurons, error {self.error:.3g}")
 
 
 def shrink_layers(

@@ -42,17 +42,11 @@ class Reached(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """What some windows are in one layer, as rows (N, d).
-
-    Attributes:
-        inputs: the inputs of the block.
-        outputs: its outputs, as the layer is now.
-        residual: what the outputs are added to; zeros where they are not added as they are.
-    """
+    """What some windows are in one layer: inputs and outputs of its block as rows (N, d)."""
 
     inputs: Tensor
     outputs: Tensor
-    residual: Tensor
+    residual: Tensor  # what the outputs are added to; zeros where they are not added as they are
 
 
 class Stream:

