@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 import gatelab as gl
+import tiny_models
 from gatelab.anatomy import BlockRows, fit_block, layer_rows, load_model, log_perplexity, profile
 from gatelab.anatomy.fits import Affine, affine_of_rows, left_over, ridge_map
 from gatelab.anatomy.flows import Flow, Moments, tapped, taps_of, without_head
@@ -30,40 +30,9 @@ TOKENS = torch.randint(64, (1200,), generator=torch.Generator().manual_seed(0))
 
 def tiny(kind: str):
     """A small model of each layout with random weights, large enough to be nonlinear."""
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    wide = {"intermediate_size": 40, "initializer_range": 0.3, "max_position_embeddings": 64}
-    if kind == "llama":
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **wide))
-    elif kind == "bert":
-        model = transformers.BertModel(transformers.BertConfig(**sizes, **wide), add_pooling_layer=False)
-    elif kind == "gpt2":
-        config = transformers.GPT2Config(
-            vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_inner=40, n_positions=64, initializer_range=0.3
-        )
-        model = transformers.GPT2LMHeadModel(config)
-    elif kind == "neox":
-        model = transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**sizes, **wide))
-    elif kind == "opt":
-        config = transformers.OPTConfig(
-            **sizes, word_embed_proj_dim=16, ffn_dim=40, max_position_embeddings=64, init_std=0.3
-        )
-        model = transformers.OPTForCausalLM(config)
-    elif kind == "distil":
-        config = transformers.DistilBertConfig(
-            vocab_size=64, dim=16, n_layers=2, n_heads=2, hidden_dim=40, max_position_embeddings=64,
-            initializer_range=0.3,
-        )  # fmt: skip
-        model = transformers.DistilBertModel(config)
-    elif kind == "own":
-        model = GPT2("tiny", "swiglu")
-    else:
-        config = transformers.ViTConfig(
-            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40, image_size=8,
-            patch_size=4, initializer_range=0.3,
-        )  # fmt: skip
-        model = transformers.ViTModel(config, add_pooling_layer=False)
-    return model.eval()
+    if kind == "own":
+        return GPT2("tiny", "swiglu").eval()
+    return tiny_models.tiny(kind, vocabulary=64, width=40, **({"image_size": 8} if kind == "vit" else {}))
 
 
 def small(model: nn.Module, text=TOKENS, **options) -> Profile:
@@ -534,31 +503,3 @@ def test_a_real_model_is_profiled():
     result = small(model, text, tokenizer=tokenizer, tokens=512, test=128, length=32, widths=(), losses=False)
     assert [(b.unit, b.width, b.d_in) for b in result.blocks] == [("gelu", 1536, 384)] * 6
     assert all(0 < block.linear.value < 1 for block in result.blocks)
-
-
-def test_what_the_page_says_of_smollm2_is_in_its_record():
-    root = Path(__file__).parents[2]
-    record = json.loads((root / "results" / "anatomy" / "smollm2.json").read_text(encoding="utf-8"))
-    page = " ".join((root / "docs" / "rooms" / "anatomy.md").read_text(encoding="utf-8").split())
-    text = " ".join(record["sentences"])
-    for words in (
-        "Layers 3 to 8 are 18 to 33 % linear",
-        "Layers 28 to 29 are 93 to 94 % linear",
-        "In 6 layers a few tokens hold most of the variance (1, 2, 9, 10, 11, 28)",
-        "Layer 11 costs the most when made linear: 1.9 [1.3, 2.4] nats a token.",
-        "1 of 30 blocks cost less than 1 % of perplexity when made linear, one at a time; for 0 of them the interval",
-        "The largest single activation is 458 times the usual size, in layer 11",
-    ):
-        assert words in page and words in text, words
-    blocks_of = {block["number"]: block for block in record["blocks"]}
-    assert (
-        f"{blocks_of[11]['linearised']['value']:.2g}" == "1.9" and round(blocks_of[11]["statistics"]["largest"]) == 458
-    )
-    assert sum(record["tokens"][:2]) == 6144 and record["tokens"][2] == 512
-    assert f"SmolLM2-135M-Instruct takes {record['seconds'] / 60:.1f} minutes on two ARM cores" in page
-    printed = " ".join((root / "results" / "anatomy" / "smollm2-h200.txt").read_text(encoding="utf-8").split())
-    assert all(" ".join(words.split()) in printed for words in record["sentences"])
-    seconds = re.search(r"others in (\d+) s\..* real 1m(\d+)\.", printed)
-    assert seconds is not None
-    wall = 60 + int(seconds[2]) + 1
-    assert f"{seconds[1]} seconds on an H200, {wall} with loading" in page

@@ -6,7 +6,6 @@ import copy
 import importlib
 import json
 import math
-import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -37,50 +36,12 @@ from gatelab.anatomy.texts import continued, log_perplexity, state_bytes
 from gatelab.cli.application import app
 from gatelab.errors import GatelabError
 from gatelab.models.layouts import Block, layers_of
+from tiny_models import tiny
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 DENSE = 24  # neurons of the tiny models
 LAYOUTS = pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "vit", "opt", "distil"])
-
-
-def tiny(kind: str) -> Any:
-    """A model of random weights, large enough that its blocks matter."""
-    torch.manual_seed(0)
-    if kind == "llama":
-        config = transformers.LlamaConfig(
-            vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, max_position_embeddings=64, initializer_range=0.3,
-        )  # fmt: skip
-        return transformers.LlamaForCausalLM(config).eval()
-    if kind == "gpt2":
-        config = transformers.GPT2Config(
-            vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=DENSE, initializer_range=0.3
-        )
-        return transformers.GPT2LMHeadModel(config).eval()
-    if kind == "vit":
-        config = transformers.ViTConfig(
-            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE, image_size=16,
-            patch_size=4, initializer_range=0.3,
-        )  # fmt: skip
-        return transformers.ViTModel(config).eval()
-    if kind == "opt":
-        config = transformers.OPTConfig(
-            vocab_size=40, hidden_size=16, word_embed_proj_dim=16, num_hidden_layers=2, num_attention_heads=2,
-            ffn_dim=DENSE, max_position_embeddings=64, init_std=0.3,
-        )  # fmt: skip
-        return transformers.OPTForCausalLM(config).eval()
-    if kind == "distil":
-        config = transformers.DistilBertConfig(
-            vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=DENSE, max_position_embeddings=64,
-            initializer_range=0.3,
-        )  # fmt: skip
-        return transformers.DistilBertModel(config).eval()
-    config = transformers.BertConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
-        max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
-    return transformers.BertModel(config).eval()
 
 
 def rows_for(kind: str) -> torch.Tensor:
@@ -153,7 +114,7 @@ KIN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", KIN)
 def test_models_that_the_page_names_are_saved_smaller(name: str, tmp_path: Path) -> None:
     """Plain Transformers gives the same logits from the folder as the smaller model does."""
-    model, rows = tiny_of(name, **KIN[name]), rows_for("llama")
+    model, rows = tiny(name, **KIN[name]), rows_for("llama")
     small = shrink(model, 0.5, rows, length=32)
     loaded = type(model).from_pretrained(str(small.save(tmp_path / "small"))).eval()
     assert [layer.read().width for layer in layers_of(loaded)] == [DENSE // 2] * 2
@@ -245,16 +206,6 @@ def test_layer_by_layer_is_the_model(kind: str) -> None:
 SLIDING = ["sliding_attention", "full_attention"]  # layers with masks and positions of their own
 
 
-def tiny_of(name: str, **more: Any) -> Any:
-    """A model of one of the classes of Transformers that are like Llama."""
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{name}TextConfig", getattr(transformers, f"{name}Config", None))(
-        vocab_size=40, hidden_size=16, intermediate_size=DENSE, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, **more,
-    )  # fmt: skip
-    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
-
-
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -270,7 +221,7 @@ def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) 
 
     Its twin is the changed model itself.
     """
-    model, rows = tiny_of(name, **more), rows_for("llama")
+    model, rows = tiny(name, **more), rows_for("llama")
     with torch.no_grad():
         stream = Stream.begin(model, rows)
         assert stream.adds == (name == "Llama")
@@ -280,13 +231,13 @@ def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) 
             layer.write(replace(block, W2=block.W2.flip(0) / 3))
             stream.advance(layer)
     assert torch.allclose(stream.states, last_states(model, rows).detach(), rtol=1e-3, atol=1e-4)
-    small = shrink(tiny_of(name, **more), 0.5, rows, length=32)
+    small = shrink(tiny(name, **more), 0.5, rows, length=32)
     assert small.after - small.before < 1
 
 
 @pytest.mark.parametrize("name", ["Phi", "GPTNeoX"])
 def test_whether_next_tokens_are_predicted_is_asked_of_the_model(name: str) -> None:
-    small = shrink(tiny_of(name), 0.5, rows_for("llama"), length=32, distil=Distillation(own_text=64, rates=(0.01,)))
+    small = shrink(tiny(name), 0.5, rows_for("llama"), length=32, distil=Distillation(own_text=64, rates=(0.01,)))
     assert small.measure == "log perplexity"
     config = transformers.BertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=DENSE,
@@ -440,8 +391,8 @@ def test_flap_needs_a_place_for_biases() -> None:
     with pytest.raises(
         GatelabError, match="configuration of Qwen2ForCausalLM has no place; give method= one of 'ours'"
     ):
-        shrink(tiny_of("Qwen2"), 0.5, rows_for("llama"), method="flap", length=32)
-    assert shrink(tiny_of("Phi"), 0.5, rows_for("llama"), method="flap", length=32).after > 0
+        shrink(tiny("Qwen2"), 0.5, rows_for("llama"), method="flap", length=32)
+    assert shrink(tiny("Phi"), 0.5, rows_for("llama"), method="flap", length=32).after > 0
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert"])
@@ -923,121 +874,6 @@ def test_cells_of_the_table_are_asked_for_by_their_names() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-OURS_ON_SMOLLM2 = tuple(f"smollm2:{keep}:ours" for keep in (0.9, 0.8, 0.7, 0.6))
-
-
-def seconds_of(cells: dict[str, dict[str, float]]) -> list[float]:
-    """How long ours took for SmolLM2."""
-    return [cells[key]["seconds"] for key in OURS_ON_SMOLLM2]
-
-
-def test_what_the_page_says_beside_its_tables() -> None:
-    """The tables are held by test_measured; here are the sentences below them."""
-    page = " ".join((ROOT / "docs/rooms/shrink.md").read_text().split())
-    records = {
-        name: json.loads((ROOT / f"results/anatomy/{name}.json").read_text())
-        for name in ("shrink", "shrink-stories", "shrink-more-text")
-    }
-    more = records["shrink-more-text"]
-    excess = {key: cell["after"] - cell["before"] for key, cell in more["cells"].items()}
-    assert more["settings"]["calibration_tokens"] == 49152
-    rival, ours = excess["smollm2:0.8:surgeon"], excess["smollm2:0.8:ours"]
-    assert f"surgeon leaves {rival:.3f} nats at keep 0.8 and ours {ours:.3f}" in page
-    cells = records["shrink"]["cells"]
-    lost = {key: cell["after"] - cell["before"] for key, cell in cells.items()}
-    wide = {key: cell["wide"]["value"] for key, cell in cells.items() if "wide" in cell}
-    published = ("magnitude", "wanda", "flap")
-    best = {keep: min(wide[f"smollm2:{keep}:{method}"] for method in published) for keep in (0.9, 0.8, 0.7, 0.6)}
-    shares = {
-        written: [
-            f"{wide[f'smollm2:{keep}:ours + {written} own text'] / rival[keep]:.2f}"
-            for rival in ({keep: wide[f"smollm2:{keep}:surgeon"] for keep in best}, best)
-            for keep in (0.8, 0.6)
-        ]
-        for written in ("4M", "12M")
-    }
-    much, less = shares["12M"], shares["4M"]
-    assert (
-        f"after ours, {much[0]} and {much[1]} of what surgeon loses without it and {much[2]} and {much[3]} of" in page
-    )
-    assert f"with four million tokens {less[0]} and {less[1]}, and {less[2]} and {less[3]}." in page
-    own, small = (
-        [
-            f"{loss[f'smollm2:{keep}:{start} + 12M own text']:.3f}"
-            for keep in (0.8, 0.6)
-            for start in ("surgeon", "ours")
-        ]
-        for loss in (wide, lost)
-    )
-    assert (
-        f"ends at {own[0]} and ours at {own[1]} nats at keep 0.8, at {own[2]} and {own[3]} at keep 0.6 on the" in page
-    )
-    assert f"end of the sample it is {small[0]} and {small[1]}, {small[2]} and {small[3]}." in page
-    plain = [wide[f"smollm2:{keep}:ours"] / wide[f"smollm2:{keep}:surgeon"] for keep in best]
-    assert f"Without a distillation ours leaves {min(plain):.2f} to {max(plain):.2f} of surgeon's loss" in page
-    plain = [wide[f"smollm2:{keep}:ours"] / value for keep, value in best.items()]
-    assert f"and {min(plain):.2f} to {max(plain):.2f} of the best published on the larger text" in page
-    four, four_wide, twelve, twelve_wide = (
-        f"{100 * (1 - loss[f'smollm2:0.8:ours + {written} own text'] / loss['smollm2:0.8:ours']):.0f} %"
-        for written in ("4M", "12M")
-        for loss in (lost, wide)
-    )
-    assert f"wrote itself {four} of ours go at keep 0.8 ({four_wide} on the larger text)" in page
-    assert f"on twelve million {twelve} ({twelve_wide})" in page
-    distilled = {key: cell for key, cell in cells.items() if key.endswith("own text")}
-    assert {cell["rate"] for cell in distilled.values()} == {0.003}
-    assert all(f"{cell['own_text'] / 1e6:.0f}M own text" in key for key, cell in distilled.items())
-    longest = [cell for key, cell in distilled.items() if "surgeon + 12M" in key]  # whose layers were stored
-    writing, fitting = (max(cell[name] for cell in longest) / 60 for name in ("writing_seconds", "seconds"))
-    assert f"own text took {writing:.0f} minutes to write and {fitting:.0f} to be distilled on" in page
-    balanced = [1 - wide[f"smollm2:{keep}:ours balanced"] / wide[f"smollm2:{keep}:ours"] for keep in (0.8, 0.6, 0.9)]
-    assert f"{balanced[0]:.0%} of the loss of ours at keep 0.8 and {balanced[1]:.0%} at".replace("%", " %") in page
-    assert f"at 0.9 it loses {-balanced[2]:.0%} more".replace("%", " %") in page
-    stories = {key: cell["after"] - cell["before"] for key, cell in records["shrink-stories"]["cells"].items()}
-    values = {
-        how: f"{stories[f'stories260k:0.8:ours{how}']:.3f}"
-        for how in ("", " + distilled", *(f" as {u}{more}" for u in ("relu2", "gqu") for more in ("", " + distilled")))
-    }
-    assert f"have lose {values[' as relu2']} and {values[' as gqu']} nats, distilled" in page
-    assert f"distilled {values[' as relu2 + distilled']} and {values[' as gqu + distilled']}, where" in page
-    assert f"SwiGLU blocks lose {values['']}, distilled {values[' + distilled']}." in page
-    for measure, words in (("sentences", "cosine of sentences it has"), ("after", "that of the test windows")):
-        gone = {key: 1 - cell[measure] for key, cell in cells.items() if key.startswith("minilm")}
-        ratios = [gone[f"minilm:{keep}:ours"] / gone[f"minilm:{keep}:surgeon"] for keep in (0.9, 0.8, 0.7, 0.6)]
-        assert f"{words} {min(ratios):.2f} to {max(ratios):.2f}" in page
-    cores = json.loads((ROOT / "results/anatomy/shrink-two-cores.json").read_text())
-    assert abs(cores["loaded_again"] - cores["after"]) < 1e-4
-    for words in (
-        f"took {cores['wall_seconds'] / 60:.1f} minutes with a peak of {cores['peak_bytes'] / 1e9:.1f} GB",
-        f"{cores['bytes_after'] / 1e6:.0f} MB instead of {cores['bytes_before'] / 1e6:.0f}",
-        f"{cores['tokens_a_second_after']:.0f} tokens a second instead of {cores['tokens_a_second_before']:.0f}",
-    ):
-        assert words in page
-    speeds = [f"{cells['smollm2:0.8:ours'][f'tokens_a_second_{when}']:_.0f}" for when in ("after", "before")]
-    assert f"it reads {' tokens a second instead of '.join(speeds)} at keep 0.8".replace("_", " ") in page
-    everything = [cell for content in records.values() for cell in content["cells"].values()]
-    assert all(cell["saved_difference"] < 1e-4 for cell in everything if "saved_difference" in cell)
-    seconds = seconds_of(cells)
-    assert f"ours took {min(seconds):.0f} to {max(seconds):.0f} seconds for SmolLM2" in page
-
-
-def test_the_model_and_the_methods_are_called_what_they_are() -> None:
-    """The weights are those of an instruct model in 4 bits; surgeon is our combination, not a published method."""
-    pages = (
-        "README.md",
-        "docs/rooms/shrink.md",
-        "docs/rooms/anatomy.md",
-        "results/README.md",
-        "benchmarks/shrinking.py",
-    )
-    for name in pages:
-        text = " ".join((ROOT / name).read_text().split())
-        assert "SmolLM2-135M-Instruct" in text and "4-bit weights" in text, name
-        assert not re.search(r"SmolLM2-135M(?!-Instruct)", text), name
-        assert not re.search(r"published methods?( here)? \(surgeon|published ones: [^.]*surgeon", text), name
-    for name in ("README.md", "docs/rooms/shrink.md"):
-        text = " ".join((ROOT / name).read_text().split())
-        assert "2410.17711" in text and "2410.09982" in text and "our combination of" in text, name
 
 
 def test_cells_keep_their_windows_for_paired_differences() -> None:
