@@ -86,21 +86,13 @@ class Distillation:
 
 @dataclass(frozen=True)
 class Distilled:
-    """How a distillation went.
+    """How a distillation went."""
 
-    Attributes:
-        losses: on held-out windows, before it and after every epoch.
-        best: which of them was taken.
-        rate: the change of a weight in a step, as a share of the root mean square of its matrix.
-        epochs: passes over the windows.
-        own_text: tokens of own text that were asked for or given.
-    """
-
-    losses: tuple[float, ...]
-    best: int
-    rate: float
-    epochs: int
-    own_text: int
+    losses: tuple[float, ...]  # on held-out windows, before it and after every epoch
+    best: int  # which of them was taken
+    rate: float  # the change of a weight in a step, as a share of the root mean square of its matrix
+    epochs: int  # passes over the windows
+    own_text: int  # tokens of own text that were asked for or given
 
 
 def distil_blocks(

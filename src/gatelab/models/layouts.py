@@ -113,32 +113,18 @@ def is_replacement(module: Any) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a block are, as names below the layer that holds it.
-
-    Attributes:
-        name: what the layout is called.
-        first: the gate's linear map.
-        last: the linear map out of the block.
-        activations: names that the activation has in one model or another.
-        factors: the linear maps of the factors.
-        entrance: the module that is called with the input of the block.
-        exit: the module that gives the output of the block, before dropout, residual and norm.
-        widths: the fields that hold the number of neurons in the configuration of one model or another.
-        post_norm: whether a norm comes after the residual, which is the block's own input.
-        beside: a module that such a layer has beside its block, where the other names would fit blocks of another
-            layout too.
-    """
+    """Where the parts of a block are, as names below the layer that holds it."""
 
     name: str
-    first: str
-    last: str
-    activations: tuple[str, ...]
-    factors: tuple[str, ...] = ()
-    entrance: str = "mlp"
-    exit: str = "mlp"
-    widths: tuple[str, ...] = ("intermediate_size",)
-    post_norm: bool = False
-    beside: str = ""
+    first: str  # the gate's linear map
+    last: str  # the linear map out of the block
+    activations: tuple[str, ...]  # names that the activation has in one model or another
+    factors: tuple[str, ...] = ()  # the linear maps of the factors
+    entrance: str = "mlp"  # the module that is called with the input of the block
+    exit: str = "mlp"  # the module that gives its output, before dropout, residual and norm
+    widths: tuple[str, ...] = ("intermediate_size",)  # fields of one configuration or another for the neurons
+    post_norm: bool = False  # whether a norm comes after the residual, which is the block's own input
+    beside: str = ""  # a module beside the block, where the other names would fit blocks of another layout too
 
     def fits(self, layer: nn.Module) -> bool:
         """Whether a layer holds its block in this way, or held it before a map took its place."""

@@ -226,24 +226,18 @@ class Llama2c(NamedTuple):
     length: int
 
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The arrays of the file in their order."""
-        kv = self.dim // self.heads * self.kv_heads
+        """The arrays of the file in their order, by the names of Transformers; those of layers stacked."""
+        dim, kv = self.dim, self.dim // self.heads * self.kv_heads
         by_layer = {
-            "norm1": (self.dim,),
-            "q": (self.dim, self.dim),
-            "k": (kv, self.dim),
-            "v": (kv, self.dim),
-            "o": (self.dim, self.dim),
-            "norm2": (self.dim,),
-            "gate": (self.hidden, self.dim),
-            "down": (self.dim, self.hidden),
-            "up": (self.hidden, self.dim),
-        }
-        whole = [("embedding", (abs(self.vocabulary), self.dim))]
+            "input_layernorm": (dim,), "self_attn.q_proj": (dim, dim), "self_attn.k_proj": (kv, dim),
+            "self_attn.v_proj": (kv, dim), "self_attn.o_proj": (dim, dim), "post_attention_layernorm": (dim,),
+            "mlp.gate_proj": (self.hidden, dim), "mlp.down_proj": (dim, self.hidden), "mlp.up_proj": (self.hidden, dim),
+        }  # fmt: skip
+        whole = [("model.embed_tokens", (abs(self.vocabulary), dim))]
         whole += [(name, (self.layers, *shape)) for name, shape in by_layer.items()]
-        whole += [("norm", (self.dim,)), ("rotations", (self.length, self.dim // self.heads))]
+        whole += [("model.norm", (dim,)), ("rotations", (self.length, dim // self.heads))]
         if self.vocabulary < 0:
-            whole.append(("head", (-self.vocabulary, self.dim)))
+            whole.append(("lm_head", (-self.vocabulary, dim)))
         return whole
 
     def size(self) -> int:
@@ -280,19 +274,17 @@ def load_llama2c(path: Path, head: Llama2c) -> Loaded:
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
-    values = {"model.embed_tokens.weight": arrays["embedding"], "model.norm.weight": arrays["norm"]}
-    values["lm_head.weight"] = arrays.get("head", arrays["embedding"])
-    names = {
-        "norm1": "input_layernorm", "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-        "o": "self_attn.o_proj", "norm2": "post_attention_layernorm", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
-        "down": "mlp.down_proj",
-    }  # fmt: skip
-    for name, place in names.items():
-        for i, array in enumerate(arrays[name]):
-            if name in ("q", "k"):
-                # llama2.c turns neighbours, Transformers entry i with entry i + half.
-                array = array.view(-1, head.dim // head.heads // 2, 2, head.dim).transpose(1, 2).reshape(array.shape)
-            values[f"model.layers.{i}.{place}.weight"] = array
+    del arrays["rotations"]
+    values = {"lm_head.weight": arrays["model.embed_tokens"]}
+    for name, array in arrays.items():
+        if name.startswith(("model.", "lm_head")):
+            values[f"{name}.weight"] = array
+            continue
+        if name.endswith(("q_proj", "k_proj")):
+            # llama2.c turns neighbors, Transformers entry i with entry i + half.
+            pairs = array.unflatten(1, (-1, head.dim // head.heads // 2, 2))
+            array = pairs.transpose(2, 3).reshape(array.shape)
+        values |= {f"model.layers.{i}.{name}.weight": part for i, part in enumerate(array)}
     model.load_state_dict(values)
     beside = sorted(path.parent.glob("tok*.bin"))
     tokenizer = None
@@ -341,21 +333,13 @@ def llama2c_tokenizer(path: Path, vocabulary: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Pretrained(Compact):
-    """A model with what makes tokens of text.
-
-    Attributes:
-        name: that of its folder.
-        model: the module, ready to compute.
-        encode: text to token ids (T,).
-        context: the most tokens that it reads at once.
-        language: whether it predicts the next token; else it gives a vector for each.
-    """
+    """A model, by the name of its folder, with what makes tokens of text."""
 
     name: str
     model: Any
-    encode: Callable[[str], Tensor]
-    context: int
-    language: bool
+    encode: Callable[[str], Tensor]  # to token ids (T,)
+    context: int  # the most tokens that it reads at once
+    language: bool  # whether it predicts the next token; else it gives a vector for each
 
     def rows(self, text: str, most: int = 256) -> list[Tensor]:
         """Text as rows of tokens: of a language model windows of one length, else a row for each line."""
