@@ -26,9 +26,19 @@ from gatelab.anatomy.distillation import (
     with_half_weights,
 )
 from gatelab.anatomy.flows import Flow, tapped, taps_of
-from gatelab.anatomy.orders import ORDERS, moments, surgeon, surgeon_costs
 from gatelab.anatomy.profiling import profile
-from gatelab.anatomy.refits import METHODS, BlockTargets, another_unit, joint_refit, last_map, narrowed, smaller_block
+from gatelab.anatomy.refits import (
+    METHODS,
+    BlockTargets,
+    another_unit,
+    joint_refit,
+    last_map,
+    narrowed,
+    neurons_that_stay,
+    smaller_block,
+    surgeon,
+    surgeon_costs,
+)
 from gatelab.anatomy.shrinking import FEWEST, balanced_widths, check_saved, shrink
 from gatelab.anatomy.smaller_layers import block_rows, felt_frame
 from gatelab.anatomy.streams import Stream, check_order, felt_directions, last_states
@@ -129,7 +139,7 @@ def test_surgeon_order_is_the_greedy_one() -> None:
     block = random_block()
     x = torch.randn(200, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     targets = block.hidden(x) @ block.W2.T
-    sums = moments(block, x, targets)
+    sums = BlockTargets(x, targets).moments(block)
     left = list(range(block.width))
     h = block.hidden(x)
     lost = [0.0]
@@ -152,7 +162,7 @@ def test_moments_and_last_map_against_rows() -> None:
     block = random_block()
     x = torch.randn(300, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     targets = torch.randn(300, 6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    sums = moments(block, x, targets)
+    sums = BlockTargets(x, targets).moments(block)
     assert sums.error(block.W2) == pytest.approx(BlockTargets(x, targets).error(block))
     D = last_map(block, sums, 1e-12)
     assert torch.allclose(D, torch.linalg.lstsq(block.hidden(x), targets).solution.T, rtol=1e-5, atol=1e-7)
@@ -163,8 +173,8 @@ def test_joint_refit_gains_on_rows_that_it_has_not_seen() -> None:
     generator = torch.Generator().manual_seed(8)
     parts = [torch.randn(2048, 6, generator=generator, dtype=torch.float64) for _ in range(3)]
     fitted, others, fresh = (BlockTargets(x, block.hidden(x) @ block.W2.T) for x in parts)
-    sums = moments(block, fitted.inputs, fitted.targets)
-    chosen = ORDERS["surgeon"](block, sums, 16)
+    sums = fitted.moments(block)
+    chosen = neurons_that_stay("surgeon", block, sums, 16)
     small = narrowed(block, chosen)
     refitted = replace(small, W2=last_map(small, sums.take(chosen), 1e-4))
     together = joint_refit(refitted, fitted, others, epochs=8, rate=0.03)
@@ -809,7 +819,7 @@ def test_relu2_holds_a_product_of_lines() -> None:
     # Of three directions a neuron, the first ten are those of three neurons and one more: 15 hold all five.
     whole = another_unit(block, torch.square, 0, 15, torch.arange(5))
     for wanted, candidate in ((False, start), (True, whole)):
-        sums = moments(candidate, rows.inputs, rows.targets)
+        sums = rows.moments(candidate)
         error = sums.error(last_map(candidate, sums, 1e-14)) / rows.size()
         assert (error < 1e-8) is wanted
 

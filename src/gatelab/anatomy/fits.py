@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gatelab.anatomy.orders import damped
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import Unit
@@ -109,6 +108,13 @@ def left_over(predicted: Tensor, y: Tensor, centre: Tensor) -> float:
     0.25
     """
     return float((predicted - y).double().square().sum() / (y - centre).double().square().sum())
+
+
+def damped(gram: Tensor, ridge: float) -> Tensor:
+    """A Gram matrix with a share of its mean diagonal added to the diagonal."""
+    out = gram.clone()
+    out.diagonal().add_(max(ridge * float(gram.diagonal().mean()), torch.finfo(gram.dtype).tiny))
+    return out
 
 
 def ridge_map(xx: Tensor, xy: Tensor, ridge: float) -> Tensor:

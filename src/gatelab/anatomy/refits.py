@@ -1,4 +1,9 @@
-"""Blocks with fewer neurons, or of another unit: what is fitted again once neurons are gone.
+"""Blocks with fewer neurons, or of another unit: which neurons stay, and what is fitted again once others are gone.
+
+    magnitude       |G_i| |U_i| |D_i|: weights alone
+    wanda           rms(h_i) |D_i|: how much a neuron carries on the calibration rows (Wanda, by whole neurons)
+    flap            var(h_i) |D_i|^2: what it carries less its mean, which a bias can take over (FLAP)
+    surgeon         min over D' of |D h - D' h|^2, neuron after neuron: the exact cost once D is refitted (ZipLM)
 
     last_map        min over D of  E|t - D h|^2 + ridge |D - D_0|^2        a Gram matrix and one solve, in float64
     joint_refit     the same over the gates and the factors too            Adam, then D eliminated once more
@@ -19,18 +24,105 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gatelab.anatomy.fits import BlockAdam, root_mean_square
-from gatelab.anatomy.orders import CHUNK, ORDERS, HiddenSums, damped, moments, wanda_scores
+from gatelab.anatomy.fits import BlockAdam, damped, root_mean_square
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.models.layouts import Block, Elementwise
 
+CHUNK = 4096  # rows whose hidden values are held at once
 RIDGES = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
 BATCH, WARM = 256, 10  # rows of a step; steps until the rate is what it is to be
 DECAY = (0.9, 0.95)  # of the gradient's mean and of the mean of its square
 EPOCHS, RATE = 3, 0.02  # of the joint refit of a block
 DAMPING = 1e-2  # of surgeon's refit, as SparseGPT, ZipLM and FASP have it
-METHODS = ("ours", *ORDERS)
+
+
+# ---- which neurons stay
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenSums:
+    """Means over rows with the hidden values h (n,) of a block and targets t (d,), in float64."""
+
+    gram: Tensor  # of h h^T (n, n)
+    mean: Tensor  # of h (n,)
+    cross: Tensor  # of h t^T (n, d)
+    size: float  # of |t|^2
+
+    def take(self, neurons: Tensor) -> HiddenSums:
+        """Those of some neurons alone."""
+        gram = self.gram[neurons][:, neurons]
+        return HiddenSums(gram, self.mean[neurons], self.cross[neurons], self.size)
+
+    def error(self, D: Tensor) -> float:
+        """The mean of |t - D h|^2."""
+        D = D.to(self.gram)
+        return float(self.size - 2 * (D.T * self.cross).sum() + ((D @ self.gram) * D).sum())
+
+
+def magnitude(block: Block, sums: HiddenSums) -> Tensor:
+    """The product of the lengths of a neuron's weights; the rows do not matter."""
+    return math.prod((U.norm(dim=1) for U, _ in block.factors), start=block.W1.norm(dim=1) * block.W2.norm(dim=0))
+
+
+def wanda(block: Block, sums: HiddenSums) -> Tensor:
+    """How much a neuron carries: the root mean square of its value times the length of its column in the last map."""
+    return sums.gram.diagonal().sqrt() * block.W2.double().norm(dim=0)
+
+
+def flap(block: Block, sums: HiddenSums) -> Tensor:
+    """How much it carries beside its mean."""
+    variance = (sums.gram.diagonal() - sums.mean.square()).clamp(min=0)
+    return variance * block.W2.double().square().sum(0)
+
+
+SCORES = {"magnitude": magnitude, "wanda": wanda, "flap": flap}
+METHODS = ("ours", *SCORES, "surgeon")
+
+
+def neurons_that_stay(method: str, block: Block, sums: HiddenSums, width: int) -> Tensor:
+    """So many neurons in ascending order: by the largest scores of a method, or those that surgeon leaves."""
+    if method == "surgeon":
+        return surgeon(block, sums, width)
+    return SCORES[method](block, sums).argsort(descending=True, stable=True)[:width].sort().values
+
+
+def surgeon(block: Block, sums: HiddenSums, width: int, ridge: float = 1e-3) -> Tensor:
+    """Neurons go one after another, the one whose loss costs least once the last map of the others is refitted.
+
+    With A = E[h h^T] + ridge and D at its best for all neurons, neuron i costs |D_i|^2 / (A^-1)_ii exactly; a rank-one
+    change of D and of A^-1 accounts for its loss.
+    """
+    stays = torch.ones(block.width, dtype=torch.bool)
+    neurons, _ = surgeon_costs(block, sums, block.width - width, ridge)
+    stays[neurons] = False
+    return stays.nonzero()[:, 0].to(sums.gram.device)
+
+
+def surgeon_costs(block: Block, sums: HiddenSums, count: int, ridge: float = 1e-3) -> tuple[list[int], list[float]]:
+    """Which neurons go, one after another, and what each costs beside those before it, in the mean of |t - D h|^2."""
+    A = damped(sums.gram, ridge)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(A))
+    start = block.W2.to(A)
+    D = start + torch.linalg.solve(A, sums.cross - sums.gram @ start.T).T
+    gone = torch.zeros(len(inverse), dtype=torch.bool, device=inverse.device)
+    order: list[int] = []
+    costs: list[Tensor] = []
+    for _ in range(count):
+        cost = (D.square().sum(0) / inverse.diagonal()).masked_fill(gone, torch.inf)
+        i = int(cost.argmin())
+        order.append(i)
+        costs.append(cost[i])
+        gone[i] = True
+        column = inverse[:, i] / inverse[i, i]
+        row = inverse[i].clone()
+        D.addr_(D[:, i].clone(), column, alpha=-1)
+        inverse.addr_(column, row, alpha=-1)
+        inverse[i, i], D[:, i] = 1.0, 0.0  # out of the way of the divisions
+    return order, [float(cost) for cost in costs]
+
+
+# ---- weights that are fitted again
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +144,17 @@ class BlockTargets:
         return float(self.targets.double().square().sum() / len(self.targets)) or 1.0
 
     def moments(self, block: Block) -> HiddenSums:
-        """The sums that last maps and orders of neurons need."""
-        return moments(block, self.inputs, self.targets)
-
-
-# ---- weights that are fitted again
+        """One pass over the rows for what last maps and orders of neurons need."""
+        n, d, count = block.width, self.targets.shape[1], len(self.inputs)
+        gram, mean, cross = (self.inputs.new_zeros(shape, dtype=torch.float64) for shape in ((n, n), (n,), (n, d)))
+        size = 0.0
+        for x, t in zip(self.inputs.split(CHUNK), self.targets.split(CHUNK), strict=True):
+            h = block.hidden(x)
+            gram += h.T @ h
+            mean += h.sum(0, dtype=torch.float64)
+            cross += h.T @ t
+            size += float(t.double().square().sum())
+        return HiddenSums(gram / count, mean / count, cross / count, size / count)
 
 
 def last_map(block: Block, sums: HiddenSums, ridge: float) -> Tensor:
@@ -122,7 +220,7 @@ def smaller_block(
     if method == "ours":
         return our_block(block, fitted, others, width)
     sums = fitted.moments(block)
-    chosen = ORDERS[method](block, sums, width)
+    chosen = neurons_that_stay(method, block, sums, width)
     small = narrowed(block, chosen)
     dropped = others.error(small) / others.size()
     if method == "surgeon":
@@ -143,7 +241,7 @@ def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: i
     sums, decisive = fitted.moments(block), others.moments(block)
     candidates: list[tuple[float, Block, float]] = []
     for order in ("surgeon", "wanda"):
-        chosen = ORDERS[order](block, sums, width)
+        chosen = neurons_that_stay(order, block, sums, width)
         small, its_decisive = narrowed(block, chosen), decisive.take(chosen)
         D = last_map_by_held_out(small, sums.take(chosen), its_decisive)
         candidates.append((its_decisive.error(D), replace(small, W2=D), its_decisive.error(small.W2)))
@@ -153,7 +251,7 @@ def our_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: i
 
 def other_block(block: Block, fitted: BlockTargets, others: BlockTargets, width: int, unit: Unit) -> Block:
     """A block of another unit that does what the old one does, as well as it can."""
-    order = wanda_scores(block, fitted.moments(block)).argsort(descending=True)
+    order = wanda(block, fitted.moments(block)).argsort(descending=True)
     start = another_unit(block, unit.gate, unit.factors, width, order)
     D = last_map_by_held_out(start, fitted.moments(start), others.moments(start))
     return joint_refit(replace(start, W2=D), fitted, others)

@@ -9,12 +9,15 @@ small.save("smaller")              a folder that plain Transformers loads
 from __future__ import annotations
 
 import copy
+import json
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -25,7 +28,6 @@ from gatelab.anatomy.distillation import Distillation, Distilled, distil_blocks,
 from gatelab.anatomy.fits import product_unit
 from gatelab.anatomy.refits import METHODS
 from gatelab.anatomy.smaller_layers import ShrunkLayer, finite, held_out_windows, neuron_costs, shrink_layers
-from gatelab.anatomy.stores import save_folder
 from gatelab.anatomy.streams import check_order, last_states
 from gatelab.anatomy.texts import (
     Parts,
@@ -42,9 +44,10 @@ from gatelab.anatomy.texts import (
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
 from gatelab.feedforward import Unit
+from gatelab.files import write_whole
 from gatelab.memory import check_device
 from gatelab.models.layouts import OWN, Layer, layers_of
-from gatelab.models.pretrained import load_model
+from gatelab.models.pretrained import load_model, quiet_transformers
 from gatelab.plain import to_plain
 
 if TYPE_CHECKING:
@@ -400,3 +403,35 @@ def write_width(model: Any, layers: Sequence[Layer]) -> None:
         # Modules of Llama and BERT note it as well.
         if hasattr(layer.entrance, "intermediate_size"):
             layer.entrance.intermediate_size = layer.read().width  # type: ignore[assignment]
+
+
+def save_folder(model: Any, tokenizer: Any, facts: Mapping[str, Any], target: Path) -> Path:
+    """A folder of Transformers that appears under its name when it is complete."""
+    try:
+        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+    except OSError as error:
+        raise GatelabError(f"{target} cannot be a folder ({error.strerror}); give another name") from None
+    if taken:
+        raise GatelabError(f"{target} is there already; give a folder that does not exist, or an empty one")
+    if not target.name or "\0" in target.name:
+        raise GatelabError(f"the folder is {str(target)!r}; give the name of one")
+    part = target.with_name(f".{target.name[:64]}.{uuid4().hex}.part")
+    try:
+        part.mkdir(parents=True)
+        with quiet_transformers():
+            model.save_pretrained(str(part))
+            if tokenizer is not None:
+                tokenizer.save_pretrained(str(part))
+        write_whole(part / "gatelab.json", json.dumps(facts, indent=1))
+        if target.is_dir():
+            target.rmdir()
+        part.replace(target)
+    except Exception as error:
+        # A disk that fills ends in an error of safetensors' own.
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise GatelabError(f"{target} cannot be written ({reason}), and nothing was; free some space") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return target

@@ -7,9 +7,11 @@ good where it can be, and measures errors as the loss feels them (`felt_directio
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gatelab.anatomy.orders import surgeon_costs
-from gatelab.anatomy.refits import DAMPING, EPOCHS, RATE, BlockModule, BlockTargets, other_block, smaller_block
-from gatelab.anatomy.stores import LayerStore, plan_of
+from gatelab.anatomy.refits import (
+    DAMPING,
+    EPOCHS,
+    RATE,
+    BlockModule,
+    BlockTargets,
+    other_block,
+    smaller_block,
+    surgeon_costs,
+)
 from gatelab.anatomy.streams import Stream, felt_directions
 from gatelab.display import Compact, ProgressLike, reporting
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
+from gatelab.files import write_whole
 from gatelab.models.layouts import Block, Layer, layers_of
+from gatelab.tensors import pack, write_packed
+from gatelab.tensors import read as read_packed
 
 HELD_OUT = 8  # every which window of the calibration part decides in ours and in a distillation, and is not fitted
 FELT_TOKENS, FELT_DAMPING = 4096, 1e-2  # which say what the loss feels; a share of the mean that is added to all of it
@@ -234,3 +246,68 @@ def give_biases(model: Any, layers: Sequence[Layer]) -> None:
             linear = layer.module.get_submodule(name)
             linear.bias = nn.Parameter(linear.weight.new_zeros(linear.weight.shape[0]))
     model.config.mlp_bias = True
+
+
+# ---- layers that are done
+
+
+def plan_of(model: nn.Module, calibration: Tensor, settings: Sequence[Any]) -> str:
+    """A hash of all that decides the smaller blocks."""
+    digest = hashlib.sha256(repr((tuple(settings), tuple(calibration.shape))).encode())
+    digest.update(calibration.cpu().numpy().tobytes())
+    config = getattr(model, "config", None)
+    if config is not None:
+        digest.update(config.to_json_string().encode())
+    for name, value in model.state_dict().items():
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+class LayerStore:
+    """A folder with the blocks that are done, a file each; without a folder nothing is kept."""
+
+    def __init__(self, folder: str | Path | None, plan: str) -> None:
+        """The store of a plan; another plan's is refused."""
+        self.folder = None if folder is None else Path(folder).expanduser()
+        if self.folder is None:
+            return
+        note = self.folder / "plan.json"
+        if not note.exists():
+            write_whole(note, json.dumps({"plan": plan}))
+        try:
+            known = json.loads(note.read_text())["plan"]
+        except (ValueError, KeyError, TypeError):
+            known = None
+        if known != plan:
+            raise GatelabError(
+                f"{folder} holds layers of another model, text, keep or method; give another folder, or remove it"
+            )
+
+    def path(self, layer: str) -> Path | None:
+        """The file of a layer that is done; None where it is not."""
+        path = None if self.folder is None else self.folder / f"{layer}.safetensors"
+        return path if path is not None and path.exists() else None
+
+    def read(self, block: Block, other: Unit | None) -> tuple[Block, dict[str, Any]] | None:
+        """The smaller block in the place of a given one and what is known of it; None where it is not done."""
+        path = self.path(block.layer)
+        if path is None:
+            return None
+        content = read_packed(path, "remove it, and the layer is computed again", "pt")
+        arrays = {name: value.to(block.W1) for name, value in content.arrays.items()}
+        count, activation = len(block.factors), block.activation
+        if other is not None:
+            count, activation = other.factors, other.gate
+        factors = tuple((arrays[f"U{i}"], arrays[f"u{i}"]) for i in range(count))
+        maps = {name: arrays[name] for name in ("W1", "b1", "W2", "b2")}
+        return Block(block.layer, **maps, activation=activation, factors=factors), content.facts
+
+    def write(self, block: Block, facts: Mapping[str, Any]) -> None:
+        """Keep a layer."""
+        if self.folder is None:
+            return
+        arrays = {"W1": block.W1, "b1": block.b1, "W2": block.W2, "b2": block.b2}
+        for i, (U, u) in enumerate(block.factors):
+            arrays |= {f"U{i}": U, f"u{i}": u}
+        write_packed(self.folder / f"{block.layer}.safetensors", pack(arrays, "ShrunkLayer", dict(facts)))
