@@ -249,17 +249,17 @@ class UnitModel(nn.Module):
             return feed_forward(d_model, width, unit, match_mlp=match_mlp, seed=seed, dtype=dtype)
 
         with torch.random.fork_rng(devices=[]):  # layers that torch builds draw from its global generator
-            self.build(self.config, feed, seed)
+            self._build(self.config, feed, seed)
         self.to(dtype)
         initialise(self, seed, self.std)
         with torch.no_grad():
-            self.scale(self.config, seed)
+            self._scale(self.config, seed)
 
-    def build(self, c: Any, feed: Feed, seed: int) -> None:
+    def _build(self, c: Any, feed: Feed, seed: int) -> None:
         """Make the layers of a configuration, `feed` the feed-forward parts."""
         raise NotImplementedError
 
-    def scale(self, c: Any, seed: int) -> None:
+    def _scale(self, c: Any, seed: int) -> None:
         """Change the weights that are not to be as they were drawn."""
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:

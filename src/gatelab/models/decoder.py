@@ -208,13 +208,13 @@ class Decoder(UnitModel):
     def __init__(self, size: str | DecoderConfig = "0.4M", unit: UnitLike = "swiglu", **options: Any) -> None:
         super().__init__(size, unit, **options)
 
-    def build(self, c: DecoderConfig, feed: Feed, seed: int) -> None:
+    def _build(self, c: DecoderConfig, feed: Feed, seed: int) -> None:
         self.tokens = nn.Embedding(c.vocabulary, c.d_model)
         seeds = layer_seeds(seed, c.layers)
         self.blocks = nn.ModuleList(DecoderBlock(c, feed(c.d_model, c.width, s)) for s in seeds)
         self.head = nn.Linear(c.d_model, c.vocabulary, bias=False)
 
-    def scale(self, c: DecoderConfig, seed: int) -> None:
+    def _scale(self, c: DecoderConfig, seed: int) -> None:
         generator = torch.Generator().manual_seed(layer_seeds(seed, c.layers + 1)[-1])
         self.head.weight.zero_()
         for name, p in self.named_parameters():

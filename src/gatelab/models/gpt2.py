@@ -81,14 +81,14 @@ class GPT2(UnitModel):
     kind, sizes, std = "GPT-2", GPT2_SIZES, 0.02
     config: GPT2Config
 
-    def build(self, c: GPT2Config, feed: Feed, seed: int) -> None:
+    def _build(self, c: GPT2Config, feed: Feed, seed: int) -> None:
         self.tokens = nn.Embedding(c.vocabulary, c.d_model)
         self.positions = nn.Embedding(c.context, c.d_model)
         self.blocks = transformer_blocks(c, feed, seed, causal=True)
         self.norm = nn.LayerNorm(c.d_model)
         self.dropout = nn.Dropout(c.dropout)
 
-    def scale(self, c: GPT2Config, seed: int) -> None:
+    def _scale(self, c: GPT2Config, seed: int) -> None:
         self.positions.weight /= 2
         for name, p in self.named_parameters():
             if name.endswith(("attention.out.weight", "feed_forward.D")):

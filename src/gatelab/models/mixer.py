@@ -75,7 +75,7 @@ class Mixer(ImageModel):
     kind, sizes = "Mixer", MIXER_SIZES
     config: MixerConfig
 
-    def build(self, c: MixerConfig, feed: Feed, seed: int) -> None:
+    def _build(self, c: MixerConfig, feed: Feed, seed: int) -> None:
         seeds = layer_seeds(seed, 2 * c.layers)
         self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
         self.blocks = nn.ModuleList(

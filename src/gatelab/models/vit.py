@@ -60,7 +60,7 @@ class ViT(ImageModel):
     kind, sizes = "ViT", VIT_SIZES
     config: ViTConfig
 
-    def build(self, c: ViTConfig, feed: Feed, seed: int) -> None:
+    def _build(self, c: ViTConfig, feed: Feed, seed: int) -> None:
         self.embed = nn.Linear(c.channels * c.patch**2, c.d_model)
         self.label = nn.Embedding(1, c.d_model)
         self.positions = nn.Embedding(c.patches + 1, c.d_model)
