@@ -311,7 +311,7 @@ class Problem:
         Problem(GPT2 blocks.1: 32 inputs, 32 outputs, 150 training and 50 test rows)
         """
         # The room of models lies above this one: only who comes through this door needs it.
-        return import_module("gatelab.anatomy.profiles").layer_problem(model, layer, text, **options)
+        return import_module("gatelab.anatomy").layer_problem(model, layer, text, **options)
 
     @classmethod
     def from_function(

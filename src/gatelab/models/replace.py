@@ -17,21 +17,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gatelab.display import counted, one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.models.hooks import captured
 from gatelab.models.layouts import Block, Elementwise, Layer, layers_of
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Compact):
     """What went into each feed-forward block and what came out of the layer around it, (..., d) a layer."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.inputs), 'layer')}")
 
 
 class LinearMap(nn.Module):
