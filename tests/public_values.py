@@ -24,7 +24,7 @@ from gatelab.dynamics import (
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scaling_laws import compare_ladder, fit_ladder
 from gatelab.scaling_laws.ladder_losses import rank_agreement
-from gatelab.solve.solvers.knots import solve_knots
+from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome

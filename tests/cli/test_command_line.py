@@ -368,7 +368,7 @@ ERRORS = {
     "missing": (["fit", "glu", "--data", "no.csv"], None, "there is no file no.csv"),
     "two targets": (["fit", "glu", "x3", "--data", "d.csv"], None, "leave one of them out"),
     "data with points": (["fit", "glu", "--data", "d.csv", "--points", "5"], None, "leave them out"),
-    "inverted": (["fit", "glu", "--interval", "3,0"], None, "give (0, 3)"),
+    "inverted": (["fit", "glu", "--interval", "3,0"], None, "give two finite numbers"),
     "empty interval": (["fit", "glu", "--interval", "1,1"], None, "a < b"),
     "nan interval": (["scale", "glu", "--interval", "nan,1"], None, "a < b"),
     "interval of two words": (["fit", "glu", "--interval", "0", "3"], None, "with a comma between"),

@@ -59,7 +59,7 @@ def glossary(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what the words mean: knot, order, limit, floor, kernel, facing, gap and more."""
+    """Say what the words mean: knot, order, limit, floor, kernel, direction, gap and more."""
     from gatelab.glossary import define, definitions
 
     entries = definitions()

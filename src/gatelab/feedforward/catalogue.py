@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from gatelab.discovery import specifications
 from gatelab.errors import unknown_name
-from gatelab.feedforward.specification import UnitSpec
+from gatelab.feedforward.specification import Unit
 
-CATALOGUE = specifications("gatelab.feedforward.named", UnitSpec)
-ALIASES = {alias: spec.name for spec in CATALOGUE.values() for alias in spec.aliases}
+CATALOGUE = specifications("gatelab.feedforward.named", Unit)
+ALIASES = {alias: unit.name for unit in CATALOGUE.values() for alias in unit.aliases}
+
+
+def units() -> tuple[Unit, ...]:
+    """Every registered unit.
+
+    Returns:
+        The units in the order of the list that `gatelab units` prints.
+
+    >>> [u.name for u in units()][:5]
+    ['mlp', 'relu2', 'relu3', 'glu', 'gqu']
+    """
+    return tuple(CATALOGUE.values())
 
 
 def unit_name(name: str) -> str:

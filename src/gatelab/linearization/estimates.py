@@ -43,9 +43,7 @@ def monte_carlo(z: Tensor, samples: int, kind: str = "naive", generator: torch.G
             raise GatelabError(
                 f"kind {kind!r} draws samples and no generator was given; pass torch.Generator().manual_seed(0)"
             )
-        draws = N
-        if kind == "antithetic":
-            draws = N // 2
+        draws = N if kind == "naive" else N // 2
         points = torch.randn(draws, generator=generator, dtype=torch.float64, device=generator.device).to(z.device)
         if kind == "antithetic":
             points = torch.cat([points, -points])
@@ -72,10 +70,7 @@ def monte_carlo_variance(z: Tensor, samples: int, kind: str = "naive") -> Tensor
     if kind == "quantile":
         return torch.zeros_like(z)
     below, above = torch.special.ndtr(-z.abs()), torch.special.ndtr(z.abs())
-    each = below * above
-    if kind == "antithetic":
-        each = below * (above - below)
-    return z.square() * each / N
+    return z.square() * (below * (above if kind == "naive" else above - below)) / N
 
 
 def _checked_count(samples: int, kind: str) -> int:

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 from gatelab.data import Problem, problem
-from gatelab.data.measured import load
 from gatelab.data.named.measured import CALIFORNIA_DATA
+from gatelab.data.tables import load_measured
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import ModuleUnit
 from gatelab.feedforward import unit as as_unit
@@ -110,7 +110,7 @@ def paper_problem(experiment: str, seed: int) -> Problem:
     if experiment in POINTS:
         return _on_a_grid(experiment, POINTS[experiment], seed)
     if experiment == f"california, first {FIRST_ROWS} rows":
-        table = load(CALIFORNIA_DATA)
+        table = load_measured(CALIFORNIA_DATA)
         rows = table.x[:FIRST_ROWS], table.y[:FIRST_ROWS]
         return Problem.from_arrays(*rows, name=experiment, protocol="paper", standardise=True)
     return problem(experiment.partition(",")[0], protocol="paper")

@@ -1,4 +1,4 @@
-"""The units that have a name: every `UnitSpec` at the top of a module here is registered.
+"""The units that have a name: every `Unit` at the top of a module here is registered.
 
 Modules with a `POSITION` are listed first, in its order. None imports torch: lists of units come at once.
 """

@@ -20,9 +20,9 @@ from matplotlib.ticker import NullFormatter
 
 from gatelab.anatomy import BlockRows, fit_block, layer_rows
 from gatelab.anatomy.fits import affine_of_rows, left_over, product_unit
-from gatelab.anatomy.profiles import unit_of
 from gatelab.display import shorten
 from gatelab.models import GPT2, blocks
+from gatelab.models.layouts import unit_of
 from gatelab.plotting import GREY, Pen, figure_legend, looks, new_figure, style
 from gatelab.plotting.panel import Panel
 from gatelab.plotting.theme import Look
