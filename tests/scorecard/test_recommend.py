@@ -136,6 +136,11 @@ def test_what_limits_the_error():
 def test_widths_that_do_not_say_leave_that_open():
     alone = replace(A, narrower=0, growth=NAN), replace(B, narrower=0, growth=NAN)
     assert advise(*alone, networks=(RISING[1], RISING[3])).regime == "open"
+    halved = (
+        score("b", 0.105, 1.05, 0.97, 1.1, growth=FLAT),
+        (*RISING[:3], network("b", 8, 150, 0.105, 1.05, 0.97, 1.1)),
+    )
+    assert advise(alone[0], halved[0], networks=halved[1]).regime == "noise"  # b says that more parameters do not help
     assert "fitted at one width only" in words(*alone, networks=(RISING[1], RISING[3]))
     nearer = (replace(RISING[0], width=6, parameters=60), *RISING[1:])
     assert advise(replace(A, narrower=6, growth=FLAT), B, networks=nearer).regime == "open"

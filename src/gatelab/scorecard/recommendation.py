@@ -1,9 +1,9 @@
 """The recommendation: one rule over measured numbers.
 
-1. **Do more parameters help?** The unit with the least error at the budget is compared with itself at half the width
-   or less (or at its narrowest), on the same held-out rows. They help if the 95 % interval of the ratio lies below 1
-   and no smaller network is significantly better. They do not if a smaller network is, or if the ratio is not below 1
-   over a doubling of the width. Otherwise that is open.
+1. **Do more parameters help?** The best unit at the budget (of those as good as the best: one that was also fitted at
+   half the width) is compared with itself at half the width or less, on the same held-out rows. They help if the 95 %
+   interval of the ratio lies below 1 and no smaller network is significantly better; if no unit was fitted at half the
+   width, that is open; else they do not.
 2. If they help, or if that is open, **the least error at equal parameters** is taken.
 3. If they do not, **the cheapest network that is as good as the best** is taken: the fewest FLOPs among those whose
    error is not significantly larger than the least and within 10 % of it.
@@ -14,7 +14,6 @@ error. Condition numbers, steps and linearization are facts beside the choice.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -154,16 +153,21 @@ def recommend(scores: Sequence[Score], networks: Sequence[FittedNetwork], deviat
     return Recommendation(**network, regime=regime, others=tuple(n for n in considered if n is not chosen))
 
 
+def leader_of(scores: Sequence[Score]) -> Score:
+    """The best unit at the budget that was also fitted at half the width, among those as good as the best."""
+    halved = [s for s in scores if s.verdict == "equal" and 0 < 2 * s.narrower <= s.width]
+    return min(halved or scores, key=lambda s: s.rmse.value)
+
+
 def limited_by(scores: Sequence[Score], networks: Sequence[FittedNetwork], deviation: float) -> Regime:
     """What limits the error: the first part of the rule."""
-    leader, best = (min(some, key=lambda n: n.rmse.value) for some in (scores, networks))
-    assert isinstance(leader, Score)
+    best, top = (min(some, key=lambda n: n.rmse.value) for some in (networks, scores))
     if best.rmse.value <= EXACT * deviation:
         return "exact"
-    own = next(n for n in networks if (n.unit, n.width) == (leader.unit, leader.width))
-    if own.verdict != "worse":
+    leader = leader_of(scores)
+    if next(n for n in networks if (n.unit, n.width) == (top.unit, top.width)).verdict != "worse":
         if leader.growth.high < 1:
             return "units"
-        if math.isnan(leader.growth.value) or 2 * leader.narrower > leader.width:
+        if not 0 < 2 * leader.narrower <= leader.width:
             return "open"
     return "noise" if best.rmse.value <= ALIKE * best.train_rmse else "rows"

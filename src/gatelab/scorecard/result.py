@@ -21,7 +21,7 @@ from gatelab.display import one_line, shorten
 from gatelab.plotting import GREY, Look, Panel, Pen, canvas, looks, saved, style
 from gatelab.plotting.theme import html
 from gatelab.scaling_laws import Scaling
-from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score
+from gatelab.scorecard.recommendation import FittedNetwork, Recommendation, Score, leader_of
 from gatelab.statistics import DRAWS, Interval
 
 WIDTH, HEIGHT = 11.4, 6.6
@@ -61,6 +61,15 @@ class Scorecard:
     def score(self, unit: str) -> Score:
         """The numbers of one unit."""
         return next(s for s in self.scores if s.unit == unit)
+
+    def network(self, unit: str, width: int) -> FittedNetwork:
+        """The network of a unit and a width within the budget."""
+        return next(n for n in self.networks if (n.unit, n.width) == (unit, width))
+
+    @property
+    def leader(self) -> Score:
+        """The unit that says whether more parameters help."""
+        return leader_of(self.scores)
 
     @property
     def best(self) -> FittedNetwork:
