@@ -63,6 +63,14 @@ def test_numbers_are_those_of_the_fits(card: Scorecard):
         card.scores = ()  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_errors_on_a_standardized_problem_are_those_of_its_fits():
+    card = compare(["mlp", "glu"], gl.problem("100 + 50*x*y", n=60, standardise=True), widths=[1], **QUICK)
+    found = {(p.unit, p.width): [] for p in card.scaling.points}
+    for p in card.scaling.points:
+        found[p.unit, p.width].append(p.test_rmse)
+    assert all(n.rmse.value == pytest.approx(np.mean(found[n.unit, n.width]), rel=1e-9) for n in card.networks)
+
+
 def test_the_page_has_all_numbers_and_a_hostile_name_is_text_in_it(card: Scorecard):
     figure = card.plot()
     assert len(figure.axes) == 6 and "not known" in [t.get_text() for t in figure.axes[4].texts]

@@ -125,7 +125,7 @@ def test_what_limits_the_error():
     worse = (*FLOOR[:1], network("a", 8, 160, 0.2, 2.0, 1.7, 2.3), *FLOOR[2:])
     leading = score("a", 0.2, 1, 1, 1), B
     assert advise(*leading, networks=worse).regime == "noise" and advise(*leading, networks=worse).width == 1
-    assert "b at width 2, with 20 parameters, is significantly better" in words(*leading, networks=worse)
+    assert "b at width 2 with 20 parameters has the smallest error" in words(*leading, networks=worse)
     exact = (network("a", 8, 160, 1e-12, 1, 1, 1), network("b", 2, 30, 1e-12, 1, 1, 1), RISING[0])
     tiny = score("a", 1e-12, 1, 1, 1), score("b", 1e-12, 1, 1, 1)
     advice = advise(*tiny, networks=exact)
@@ -146,6 +146,8 @@ def test_widths_that_do_not_say_leave_that_open():
     assert advise(replace(A, narrower=6, growth=FLAT), B, networks=nearer).regime == "open"
     assert "from 60 to 80 parameters" in words(replace(A, narrower=6, growth=FLAT), B, networks=nearer)
     assert advise(replace(A, narrower=6), B, networks=nearer).regime == "units"
+    # A fall that is measured, and not significant.
+    assert advise(replace(A, growth=Interval(0.7, 0.4, 1.2)), B).regime == "open"
 
 
 def test_the_advice_says_which_how_sure_why_and_at_what_cost():
@@ -169,10 +171,11 @@ def test_the_advice_says_which_how_sure_why_and_at_what_cost():
     [
         ({"test_rows": 20}, "20 are few, and another split"),
         ({"train_rows": 180}, "180 are few, and with more"),
+        ({"deviation": 0.09}, "The mean of the target would predict better"),
         ({"heaviest": 0.6}, "One held-out row makes up 60 %"),
         ({"outside": 0.3}, "30 % of the held-out rows lie outside"),
         ({"train_rows": 100}, "80 parameters for 100 training values"),
-        ({"unfinished": 4}, "4 of 12 fits reached their step limit"),
+        ({"unfinished": 4}, "4 of 12 fits ran into the step limit"),
         ({"seeds": 1}, "More seeds: with 1"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

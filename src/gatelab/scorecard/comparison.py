@@ -21,6 +21,7 @@ from gatelab.scorecard.measurements import Draws, rows_of, training
 from gatelab.scorecard.recommendation import FittedNetwork, Score, recommend
 from gatelab.scorecard.result import Scorecard
 from gatelab.solve import Fit
+from gatelab.solve.fits import predict
 from gatelab.statistics import Interval
 
 UNITS = ("mlp", "glu", "gqu", "relu2", "swiglu")
@@ -150,8 +151,10 @@ class Errors:
         for f in fits:
             self.fits.setdefault((f.unit, f.width), []).append(f)
         x, y = problem.test.x, problem.test.y
+        # In the problem's units, which are deviations where it was standardized: `Fit.predict` would take raw rows.
         self.squares = {
-            key: np.array([np.square(f.predict(x) - y).mean(axis=1) for f in same]) for key, same in self.fits.items()
+            key: np.array([np.square(predict(f.network, x) - y).mean(axis=1) for f in same])
+            for key, same in self.fits.items()
         }
         self.draws = Draws(self.squares, least=ROUNDING * float(y.std()))
         self.scaling = scaling_of(units, problem, fits)

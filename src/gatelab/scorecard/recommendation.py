@@ -2,8 +2,8 @@
 
 1. **Do more parameters help?** The best unit at the budget (of those as good as the best: one that was also fitted at
    half the width) is compared with itself at half the width or less, on the same held-out rows. They help if the 95 %
-   interval of the ratio lies below 1 and no smaller network is significantly better; if no unit was fitted at half the
-   width, that is open; else they do not.
+   interval of the ratio lies below 1. They do not if the ratio is above 0.9 or so (1 / 1.1), or if a smaller network
+   is better than every unit at the budget by more than 10 %, or significantly. Otherwise that is open.
 2. If they help, or if that is open, **the least error at equal parameters** is taken.
 3. If they do not, **the cheapest network that is as good as the best** is taken: the fewest FLOPs among those whose
    error is not significantly larger than the least and within 10 % of it.
@@ -165,9 +165,9 @@ def limited_by(scores: Sequence[Score], networks: Sequence[FittedNetwork], devia
     if best.rmse.value <= EXACT * deviation:
         return "exact"
     leader = leader_of(scores)
-    if next(n for n in networks if (n.unit, n.width) == (top.unit, top.width)).verdict != "worse":
+    if next(n for n in networks if (n.unit, n.width) == (top.unit, top.width)).verdict == "equal":
         if leader.growth.high < 1:
             return "units"
-        if not 0 < 2 * leader.narrower <= leader.width:
+        if not 0 < 2 * leader.narrower <= leader.width or WITHIN * leader.growth.value < 1:
             return "open"
     return "noise" if best.rmse.value <= ALIKE * best.train_rmse else "rows"
