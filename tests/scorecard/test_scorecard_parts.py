@@ -30,7 +30,7 @@ def test_widths_end_at_the_budget_and_a_budget_below_one_neuron_is_refused():
     u = gl.unit("gqu")
     found = fits.widths_of(u, 80, 3, 1)
     assert found == tuple(sorted(set(found))) and u.parameter_count(found[-1], 3, 1) <= 80
-    assert fits.widths_of(u, 80, 3, 1, [1, 9]) == (1, 6, 9)
+    assert fits.widths_of(u, 80, 3, 1, [1, 9]) == (1, 6, 9) and fits.widths_of(gl.unit("glu"), 80, 3, 1)[-2:] == (6, 8)
     with pytest.raises(gl.GatelabError, match=r"one neuron of gqu has 14 parameters.*budget is 10"):
         fits.widths_of(u, 10, 3, 1)
 

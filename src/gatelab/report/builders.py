@@ -220,7 +220,7 @@ def _numbers(card: Scorecard) -> Section:
             if row[0] == card.recommendation.unit:
                 row[0] = Markup(f"<strong>{escape(row[0])}</strong>")
         body += f"<h3>{heading}</h3>{table(tuple(numbers), rows, right=range(1, numbers.shape[1]))}"
-    lead = "Intervals are of 95 %, those of rows per second quartiles."
+    lead = "Every unit at the largest width within the budget; intervals of rows per second are quartiles."
     notes = card.sections[MEASURED]
     return Section("numbers", "Side by side", lead, body, tables={"scorecard": card.table()}, notes=notes)
 

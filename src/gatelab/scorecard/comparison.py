@@ -102,10 +102,8 @@ def compare(
         tell(count + len(chosen) + 1)
     errors = Errors(chosen, problem, fits)
     scores = tuple(
-        Score(**network, **errors.trend(key), **numbers, **costs)
-        for network, (key, numbers), costs in zip(
-            errors.compared(list(measured)), measured.items(), blocks, strict=True
-        )
+        Score(**network, **errors.trend(key), **measured[key], **costs)
+        for key, network, costs in zip(measured, errors.compared(list(measured)), blocks, strict=True)
     )
     # Beyond the budget units are measured for their slopes alone.
     within = [key for key, same in errors.fits.items() if same[0].parameters <= budget]
@@ -130,9 +128,7 @@ def compare(
 
 def chosen_units(units: Iterable[Spec] | Spec) -> list[AnyUnit]:
     """Two or more units, whose names differ."""
-    specs: Iterable[Any] = units  # pyright: ignore[reportAssignmentType]
-    if isinstance(units, str) or callable(units):
-        specs = [units]
+    specs: Any = [units] if isinstance(units, str) or callable(units) else units
     chosen = [as_unit(spec) for spec in specs]
     names = [u.name for u in chosen]
     if len(set(names)) < len(names):
@@ -178,11 +174,8 @@ class Errors:
     def trend(self, key: Key) -> dict[str, Any]:
         """How the error of a unit falls, and what theory says of it, as fields of a `Score`."""
         unit, width = key
-        try:
-            fitted = self.scaling.slope(unit, against="P", aggregate="median")
-            slope = Interval(fitted.value, fitted.low, fitted.high)
-        except GatelabError:  # fewer than two widths count
-            slope = UNKNOWN
+        fitted = self.scaling.slope_or_none(unit, against="P", aggregate="median")
+        slope = Interval(fitted.value, fitted.low, fitted.high) if fitted else UNKNOWN
         narrower, growth = 0, UNKNOWN
         smaller = [w for name, w in self.fits if name == unit and w < width]
         if smaller:

@@ -112,13 +112,7 @@ def preactivations(x: Array) -> torch.Tensor:
 
 
 def linearity(unit: AnyUnit, x: Array, m: int) -> dict[str, Any]:
-    """How well a unit can be linearized on such rows, as fields of a `Score`; NaN where it is no gate times factors.
-
-    >>> rows = np.hstack([np.random.default_rng(0).standard_normal((100, 2)), np.ones((100, 1))])
-    >>> errors = linearity(Unit("gelu"), rows, 16)
-    >>> errors["features"], 0 < errors["linear"].low < errors["linear"].high < 0.1, 0 < errors["minimax"] < 0.1
-    (16, True, True)
-    """
+    """How well a unit can be linearized on such rows, as fields of a `Score`; NaN where it is no gate times factors."""
     # A function of several maps is no gate times factors, or does not say.
     if not isinstance(unit, Unit) or (unit.factors and type(unit) is not Unit):
         return {"linear": UNKNOWN, "features": 0, "minimax": np.nan}

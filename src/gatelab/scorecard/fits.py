@@ -27,7 +27,7 @@ POINTS = 400  # of a formula or a registered problem, which have as many as one 
 SHARE = 4  # values of the data for each parameter of the default budget
 MOST = 160  # parameters of the default budget: what a few units can be fitted with in half a minute on one core
 SIZES = 7  # budgets for slopes, each below the one before by the root of 2: an eighth at the end
-# One start a seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
+# One start per seed, and fewer rounds than `gl.fit`: every unit gets the same, and seeds show what it leaves to luck.
 EFFORT: Mapping[str, int] = {"starts": 1, "rounds": 4}
 
 AnyData = str | Path | Problem | Callable[..., Any] | tuple[Any, Any]
@@ -36,8 +36,7 @@ AnyData = str | Path | Problem | Callable[..., Any] | tuple[Any, Any]
 def problem_of(data: AnyData, rows: int, *, target: Any = None, inputs: Any = None) -> Problem:
     """Data as a problem; at most `rows` training rows and 2000 held-out rows are used, drawn by a fixed seed."""
     rows = whole_number("rows", rows, LEAST, of="training rows that may be used")
-    columns = {"target": target, "inputs": inputs}
-    named = {name: value for name, value in columns.items() if value is not None}
+    named = {name: value for name, value in (("target", target), ("inputs", inputs)) if value is not None}
     if isinstance(data, Path) or (isinstance(data, str) and Path(data).is_file()):
         problem = Problem.from_file(data, **named)
     elif named:
@@ -103,12 +102,7 @@ def widest(unit: AnyUnit, budget: int, d_in: int, d_out: int) -> int | None:
 def widths_of(
     unit: AnyUnit, budget: int, d_in: int, d_out: int, widths: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """The widths at which a unit is fitted, that of the budget among them; those given are the same for every unit.
-
-    >>> from gatelab.feedforward import unit
-    >>> widths_of(unit("glu"), 80, 3, 1)
-    (1, 2, 3, 4, 6, 8)
-    """
+    """The widths at which a unit is fitted, that of the budget among them; those given are the same for every unit."""
     last = widest(unit, budget, d_in, d_out)
     if last is None:
         least = unit.parameter_count(1, d_in, d_out)

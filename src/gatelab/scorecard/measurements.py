@@ -94,9 +94,6 @@ def steps_to(kernel: Any, y: Array, loss: float, **start: Any) -> float:
     """Steps at 1 / lambda_max until `loss` times the targets' mean square is left; inf where that is never.
 
     `start` is what `expected_loss` takes to know the initial outputs.
-
-    >>> steps_to(np.diag([2.0, 1.0]), np.ones((2, 1)), 0.125, start=np.zeros(2))      # (1 + 1/4^t) / 2, but one is gone
-    1.0
     """
     decay = expected_loss(kernel, y, steps=[0], loss="mean", **start).spectral
     goal = math.log(loss * 0.5 * decay.scale * float(np.sum(y**2)))

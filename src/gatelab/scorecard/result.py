@@ -67,11 +67,6 @@ class Scorecard:
         return next(n for n in self.networks if (n.unit, n.width) == (unit, width))
 
     @property
-    def leader(self) -> Score:
-        """The unit that says whether more parameters help."""
-        return leader_of(self.scores)
-
-    @property
     def best(self) -> FittedNetwork:
         """The network with the least error of all."""
         return min(self.networks, key=lambda n: n.rmse.value)
@@ -102,8 +97,8 @@ class Scorecard:
         environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         environment.filters |= {"share": "{:.3g} %".format, "count": whole_text, "bound": bound_text}
         template = environment.from_string((files("gatelab.scorecard") / "advice.md").read_text(encoding="utf-8"))
-        left_out = self.left_out().to_dict("records")
-        text = template.render(card=self, advice=self.recommendation, left_out=left_out, facts=self.facts, draws=DRAWS)
+        names = {"card": self, "facts": self.facts, "advice": self.recommendation, "leader": leader_of(self.scores)}
+        text = template.render(**names, left_out=self.left_out().to_dict("records"), draws=DRAWS)
         sections: dict[str, list[str]] = {"": []}
         items = sections[""]
         for line in map(str.strip, text.splitlines()):
@@ -133,7 +128,7 @@ class Scorecard:
             linear = [short_number(number) for number in (s.steps, s.linear.value, s.minimax)]
             speed, low, high = (short_number(number) for number in astuple(s.rows_per_second)[:3])
             costs.append((s.unit, bound_text(s.condition), *linear, f"{s.block_flops:,}", f"{speed} [{low}, {high}]"))
-        headings = ("unit", "width", "P", "RMSE [95 %]", "of the least", "slope in P", "order", "limit")
+        headings = ("unit", "width", "P", "RMSE", "of the least", "slope in P", "order", "limit")
         more = (
             "unit",
             "condition",
@@ -141,10 +136,10 @@ class Scorecard:
             f"m = {self.facts['features']}",
             "degree 8",
             "FLOPs",
-            "rows/s [quartiles]",
+            "rows/s",
         )
         return {
-            "Error at equal parameters, and how it falls": pd.DataFrame(errors, columns=headings),
+            "Error at equal parameters, with 95 % intervals": pd.DataFrame(errors, columns=headings),
             f"Training, linearization, and a block of d_model {self.facts['d_model']}": pd.DataFrame(
                 costs, columns=more
             ),
