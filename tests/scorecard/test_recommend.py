@@ -84,12 +84,8 @@ def test_a_difference_is_called_what_the_interval_says(ratio: tuple[float, float
     advice = advise(A, other)
     assert advice.unit == "a" and advice.others[0].verdict == verdict
     assert advice.equals == (("b",) if verdict == "equal" else ())
-    said = words(A, other)
-    assert ("Not significantly different" in said, "Inconclusive" in said) == (
-        verdict == "equal",
-        verdict == "inconclusive",
-    )
-    assert ("Every other unit has a significantly larger error" in said) == (verdict == "worse")
+    starts = {"equal": "Not significantly different", "inconclusive": "Inconclusive", "worse": "Every other unit has"}
+    assert [name for name, start in starts.items() if start in words(A, other)] == [verdict]
 
 
 def test_equal_errors_go_to_fewer_flops_then_to_the_faster_unit():
@@ -185,10 +181,9 @@ def test_a_caveat_is_said_where_its_number_is_there_and_only_there(fact: dict[st
 
 
 def test_the_choice_is_as_good_as_the_rule_promises_whatever_the_numbers_are():
-    """A thousand tables made at random by a fixed seed."""
-    rng = np.random.default_rng(0)
-    regimes = set()
-    for _ in range(1000):
+    """Tables made at random by a fixed seed."""
+    rng, regimes = np.random.default_rng(0), set()
+    for _ in range(500):
         units = "abcde"[: rng.integers(2, 6)]
         errors = {(u, w): float(np.exp(0.15 * rng.standard_normal())) * (1, 1.2)[w == 4] for u in units for w in (4, 8)}
 
@@ -196,20 +191,17 @@ def test_the_choice_is_as_good_as_the_rule_promises_whatever_the_numbers_are():
             reach = 0.2 * abs(rng.standard_normal()) * (error > least)
             return error / least, error / least * (1 - reach), error / least * (1 + reach)
 
-        at_budget = min(errors[u, 8] for u in units)
-        growth = near(float(np.exp(0.3 * rng.standard_normal())))
-        scores = [score(u, errors[u, 8], *ratio(errors[u, 8], at_budget), growth=growth) for u in units]
+        top, best, train = min(errors[u, 8] for u in units), min(errors.values()), rng.choice([1.1, 3.0])
+        growth = Interval(change := float(np.exp(0.3 * rng.standard_normal())), 0.7 * change, 1.3 * change)
+        scores = [score(u, errors[u, 8], *ratio(errors[u, 8], top), growth=growth) for u in units]
         networks = [
-            network(
-                u, w, int(rng.integers(5, 40)), e, *ratio(e, min(errors.values())), train=e / rng.choice([1.1, 3.0])
-            )
-            for (u, w), e in errors.items()
+            network(u, w, int(rng.integers(5, 40)), e, *ratio(e, best), train=e / train) for (u, w), e in errors.items()
         ]
         advice = recommend(scores, networks, 1.0)
         regimes.add(advice.regime)
         assert {advice.unit, *(n.unit for n in advice.others)} == set(units)
-        if advice.regime == "units":
-            assert advice.width == 8 and advice.rmse.value == at_budget
+        if advice.regime in ("units", "open"):
+            assert advice.width == 8 and advice.rmse.value == top
         else:
             assert advice.flops == min(n.flops for n in networks if n.verdict == "equal")
-    assert regimes == {"units", "noise", "rows"}
+    assert regimes == {"units", "noise", "rows", "open"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,8 @@ def test_rows_that_are_hard_for_both_do_not_hide_a_difference():
     found = Draws({0: hard, 1: 1.21 * hard})
     assert found.rmse(0).high > found.rmse(1).low
     assert found.ratio(1, 0).low > 1
+    # Errors that are rounding are equal.
+    assert Draws({0: np.full((1, 20), 1e-30), 1: np.full((1, 20), 1e-26)}, least=1e-10).ratio(1, 0).value == 1
 
 
 def test_equal_networks_are_told_apart_no_more_often_than_the_level_says():
@@ -65,11 +68,6 @@ def test_draws_are_those_of_a_loop():
             rows = np.repeat(np.arange(7), counts[k])
             each = [math.sqrt(errors[s][rows].mean()) for s in picked[k]]
             assert found.drawn[name][k] == pytest.approx(np.mean(each), rel=1e-12)
-
-
-def test_errors_that_are_rounding_are_equal():
-    found = Draws({0: np.full((1, 20), 1e-30), 1: np.full((1, 20), 1e-26)}, least=1e-10)
-    assert found.ratio(1, 0).value == 1
 
 
 def some_rows(n: int = 40, d: int = 3) -> Data:
@@ -98,11 +96,7 @@ def test_predicted_steps_are_those_of_gradient_descent_carried_out():
     while np.mean((f - rows.y) ** 2) > 0.01 * np.mean(rows.y**2):
         f, steps = f - rate * K @ (f - rows.y), steps + 1
     assert predicted == steps > 3
-
-
-def test_steps_that_never_come_are_infinite():
-    K = np.diag([1.0, 0.0])
-    assert steps_to(K, np.ones((2, 1)), 0.3, start=np.zeros(2)) == math.inf
+    assert steps_to(np.diag([1.0, 0.0]), np.ones((2, 1)), 0.3, start=np.zeros(2)) == math.inf
 
 
 def test_conditioning_is_that_of_the_kernel_and_units_without_a_formula_have_one_too():
@@ -118,15 +112,7 @@ def test_conditioning_is_that_of_the_kernel_and_units_without_a_formula_have_one
     assert own["sampled"] > 1 and own["condition"].low > 1 and own["steps"] > 0
 
 
-def test_many_rows_are_drawn_and_few_are_kept():
-    x = np.random.default_rng(0).standard_normal((200, 1))
-    problem = gl.Problem.from_arrays(x, np.sin(x))
-    cut = rows_of(problem, most=50)
-    assert cut.x.shape == (50, 2) and len(rows_of(problem).x) == problem.train.n
-    assert (cut.x[:, -1] == 1).all() and np.array_equal(cut.x, rows_of(problem, most=50).x)
-
-
-def test_a_plain_unit_is_linearised_to_the_floor():
+def test_a_plain_unit_is_linearized_to_the_floor():
     rows = some_rows()
     found = linearity(gl.unit("gelu"), rows.x, 20)
     d = rows.x.shape[1]
@@ -143,6 +129,7 @@ def test_a_gated_unit_shares_its_features_with_its_factor():
     assert gated["minimax"] == gate["minimax"]
     none = linearity(gl.unit("gqu"), rows.x, 15)  # 4 * 4 features for one of the gate
     assert (none["linear"].value, none["features"]) == (1.0, 0)
+    assert math.isnan(linearity(gl.unit(Plain), rows.x, 8)["linear"].value)  # a class has no gate
 
 
 def test_the_polynomial_is_wrong_by_no_more_than_it_says():
@@ -156,12 +143,8 @@ def test_the_polynomial_is_wrong_by_no_more_than_it_says():
     worst = float((silu(z) - p(z)).abs().max())
     draws = torch.randn(10**5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     spread = float(silu(draws).std())
-    # Rows that were standardised have pre-activations of deviation near 1, not of exactly 1.
+    # Rows that were standardized have pre-activations of deviation near 1, not of exactly 1.
     assert 0.7 < found["minimax"] / (worst / spread) < 1.4
-
-
-def test_a_class_has_no_gate_to_linearise():
-    assert math.isnan(linearity(gl.unit(Plain), some_rows().x, 8)["linear"].value)
 
 
 class Plain(torch.nn.Module):
@@ -192,19 +175,24 @@ def test_blocks_have_equal_parameters_and_are_timed():
         assert 0 < c["rows_per_second"].low <= c["rows_per_second"].value <= c["rows_per_second"].high
 
 
-def test_data_are_refused_or_cut():
-    x = np.linspace(0, 1, 19)
-    with pytest.raises(gl.GatelabError, match="19 rows; a comparison needs 20"):
-        problem_of((x, x**2), 100)
-    with pytest.raises(gl.GatelabError, match="tests on its training rows"):
-        problem_of(gl.problem("x2", n=50, protocol="paper"), 100)
-    with pytest.raises(gl.GatelabError, match="pair"):
-        problem_of((x, x, x), 100)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(gl.GatelabError, match="target name columns of a file"):
-        problem_of("x2", 100, target="a")
-    with pytest.raises(gl.GatelabError, match="rows is 3"):
-        problem_of("x2", 3)
-    cut = problem_of(gl.problem("x2", n=300, n_test=3000), 100)
-    assert (cut.train.n, cut.test.n) == (100, 2000)
-    assert np.array_equal(cut.train.x, problem_of(gl.problem("x2", n=300, n_test=3000), 100).train.x)
+@pytest.mark.parametrize(
+    ("data", "options", "said"),
+    [
+        ((np.arange(19.0), np.arange(19.0)), {}, "19 rows; a comparison needs 20"),
+        ((np.arange(30.0),) * 3, {}, "pair"),
+        ("x2", {"target": "a"}, "target name columns of a file"),
+        ("x2", {"rows": 3}, "rows is 3"),
+        (gl.problem("x2", n=50, protocol="paper"), {}, "tests on its training rows"),
+    ],
+)
+def test_data_are_refused(data: Any, options: dict[str, Any], said: str):
+    with pytest.raises(gl.GatelabError, match=said):
+        problem_of(data, **{"rows": 100, **options})
+
+
+def test_rows_are_cut_and_drawn_by_a_fixed_seed():
+    cut, again = (problem_of(gl.problem("x2", n=300, n_test=3000), 100) for _ in range(2))
+    assert (cut.train.n, cut.test.n) == (100, 2000) and np.array_equal(cut.train.x, again.train.x)
     assert problem_of("paper-1d", 1000).train.n == 400
+    rows = rows_of(cut, most=50)
+    assert rows.x.shape == (50, 2) and (rows.x[:, -1] == 1).all() and len(rows_of(cut).x) == 100

@@ -11,7 +11,7 @@ import typer
 from gatelab.cli import output, reading
 from gatelab.cli.options import Json, SampleOptions, Words, grouped, unit_option
 from gatelab.cli.output import check_file
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, real_number
 from gatelab.files import PICTURES, write_whole
 
 if TYPE_CHECKING:
@@ -31,6 +31,20 @@ class ComparedData(SampleOptions):
     points: Annotated[int | None, typer.Option(help="Training points of a formula.", show_default="400")] = None
 
 
+@dataclass(frozen=True)
+class MeasureOptions:
+    """What is measured, as `compare` takes it."""
+
+    rows: Annotated[int, typer.Option(min=20, help="At most so many training rows, drawn by a fixed seed.")] = 1000
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
+    ] = None
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3
+    features: Annotated[int, typer.Option(min=1, help="Features m of the linearization.")] = 64
+    loss: Annotated[float, typer.Option(help="Share of the variance left to which steps are predicted.")] = 0.1
+    d_model: Annotated[int, typer.Option(min=1, help="Size of the block that is timed.")] = 128
+
+
 @grouped
 def compare_command(
     *,
@@ -38,17 +52,10 @@ def compare_command(
     words: Words = None,
     unit: Annotated[list[str] | None, unit_option("mlp,glu,gqu,relu2,swiglu")] = None,
     source: ComparedData,
-    rows: Annotated[int, typer.Option(min=20, help="At most so many training rows, drawn by a fixed seed.")] = 1000,
-    budget: Annotated[
-        int | None, typer.Option(min=1, help="Parameters.", show_default="a quarter of the values, 160 at most")
-    ] = None,
     widths: Annotated[
         str | None, typer.Option(metavar="1:8 | 2,4,8", help="Widths of every unit.", show_default="by parameters")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
-    features: Annotated[int, typer.Option(min=1, help="Features m of the linearization.")] = 64,
-    loss: Annotated[float, typer.Option(help="Share of the variance left to which steps are predicted.")] = 0.1,
-    d_model: Annotated[int, typer.Option(min=1, help="Size of the block that is timed.")] = 128,
+    measured: MeasureOptions,
     out: Annotated[Path | None, typer.Option(help="Write the page, .html, or its figure, .png, .svg or .pdf.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -61,21 +68,12 @@ def compare_command(
     if source.points is None and source.data is None:
         source = replace(source, points=POINTS)
     problem = source.problem(word)
+    sizes = reading.widths(widths) if widths else None
+    real_number("loss", measured.loss, above=0, below=1)
     if not names and word is None and source.data is None:
         raise GatelabError("nothing is given to compare on; give --data FILE, a problem or a formula, or some units")
     with output.progress("comparing") as report:
-        card = compare(
-            names or UNITS,
-            problem,
-            budget=budget,
-            widths=reading.widths(widths) if widths else None,
-            seeds=seeds,
-            features=features,
-            loss=loss,
-            d_model=d_model,
-            rows=rows,
-            progress=report,
-        )
+        card = compare(names or UNITS, problem, widths=sizes, progress=report, **vars(measured))
     if out and out.suffix.lower() == ".html":
         from gatelab.report.builders import scorecard_page
 
