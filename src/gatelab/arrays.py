@@ -1,12 +1,16 @@
-"""The types of arrays: numpy's, by what they hold; and fingerprints of what is in them."""
+"""The types of arrays, the one check of numbers and the one of intervals, and fingerprints of what arrays hold."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gatelab.errors import GatelabError
 
 Array = NDArray[np.float64]
 AnyArray = np.ndarray  # of numbers, whole numbers or truths
@@ -32,3 +36,58 @@ def fingerprint(parts: Iterable[str | bytes | AnyArray], digits: int) -> str:
         else:
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:digits]
+
+
+def finite_array(what: str, values: Any, ndim: int | None = None, instead: str = "drop or fill them") -> Array:
+    """The values as a float64 array: real, finite, with `ndim` dimensions where that is given.
+
+    Lists, tables, arrays and tensors are taken; masked, complex and ragged values are refused. `instead` says in the
+    message what to do about values that are not finite.
+
+    >>> finite_array("y", [1, 2])
+    array([1., 2.])
+    >>> finite_array("y", [1, float("nan")])
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: y holds 1 NaN and 0 infinite values, the first in row 1; drop or fill them
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.count_masked(values):
+        raise GatelabError(f"{what} has {np.ma.count_masked(values)} masked values; fill them, as with numpy.ma.filled")
+    detach = getattr(values, "detach", None)
+    if detach is not None:  # a tensor; numpy has no half precision of bfloat16's kind
+        values = detach().cpu()
+        values = values.double() if values.is_floating_point() else values
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"their type is {array.dtype}")
+        array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise GatelabError(f"{what} cannot be read as real numbers ({error}); give a numeric array") from None
+    if ndim is not None and array.ndim != ndim:
+        raise GatelabError(f"{what} has the shape {array.shape}; give {ndim} dimension{'s' * (ndim != 1)}")
+    finite = np.isfinite(array)
+    if not finite.all():
+        nans = int(np.isnan(array).sum())
+        row = f", the first in row {np.argwhere(~finite)[0][0]}" if array.ndim else ""
+        raise GatelabError(f"{what} holds {nans} NaN and {int((~finite).sum()) - nans} infinite values{row}; {instead}")
+    return array
+
+
+def check_interval(interval: Any, what: str = "the interval") -> tuple[float, float]:
+    """The interval as two floats a < b, or the error that says what is wrong with it.
+
+    >>> check_interval((0, 3))
+    (0.0, 3.0)
+    >>> check_interval((3, 0))
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: the interval is (3, 0); give two finite numbers (a, b) with a < b
+    """
+    try:
+        a, b = (float(end) for end in interval)
+    except (TypeError, ValueError, OverflowError):
+        a, b = 0.0, 0.0
+    if not (a < b and math.isfinite(b - a)):
+        raise GatelabError(f"{what} is {interval!r}; give two finite numbers (a, b) with a < b")
+    return a, b

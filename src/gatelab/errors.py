@@ -6,6 +6,7 @@ line on stderr and exit code 2; anything else that escapes is a defect of ours a
 
 from __future__ import annotations
 
+import math
 import operator
 
 TYPE_CHECKING = False  # as type checkers know it; this is imported first of all, and the module typing takes its time
@@ -68,6 +69,36 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST, *, of: str
         span = f"{least} or more"
     if isinstance(value, bool) or not least <= number <= most:
         raise GatelabError(f"{what} is {value!r}; give a whole number{counted}, {span}")
+    return number
+
+
+def real_number(
+    what: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """The value as a finite float within the ends that are given; True and False are not taken.
+
+    >>> real_number("share", 0.3, above=0, most=1)
+    0.3
+    >>> real_number("share", 1.5, above=0, most=1)
+    Traceback (most recent call last):
+        ...
+    gatelab.errors.GatelabError: share is 1.5; give a number above 0 and at most 1
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    inside = least <= number <= most and above < number < below
+    if isinstance(value, bool | str) or not (inside and math.isfinite(number)):
+        ends = {"above": above, "at least": least, "below": below, "at most": most}
+        span = " and ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
+        raise GatelabError(f"{what} is {value!r}; give {'a number ' + span if span else 'a finite number'}")
     return number
 
 

@@ -10,8 +10,10 @@ much is free: half of the memory that they have is taken to be, and `UNKNOWN` wh
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,15 +30,22 @@ _PROCESS, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 _WORDS = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate", "cannot allocate memory")
 
 
-def check_memory(need: float, what: str, instead: str, device: str | torch.device = "cpu") -> None:
-    """Refuse what needs more bytes than are free; `what` is the thing that needs them, `instead` what to do.
+def check_memory(
+    need: float | Sequence[Sequence[int]], what: str, instead: str, device: str | torch.device = "cpu"
+) -> None:
+    """Refuse what needs more memory than is free: so many bytes, or float64 arrays of these shapes at once.
+
+    `what` is the thing that needs it, `instead` what to do.
 
     >>> check_memory(1e6, "a kernel of 353 rows", "give fewer rows")
+    >>> check_memory([(353, 353), (353, 10)], "a kernel of 353 rows", "give fewer rows")
     >>> check_memory(8e15, "the kernel of 31622776 rows", "give fewer rows")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     gatelab.errors.GatelabError: the kernel of 31622776 rows needs about 7.45e+06 GiB and ... are free; give fewer rows
     """
+    if not isinstance(need, float | int):
+        need = 8 * sum(math.prod(shape) for shape in need)
     free = free_memory(device)
     if need > SHARE * free:
         raise GatelabError(f"{what} needs about {size_text(need)} and {size_text(free)} are free; {instead}")

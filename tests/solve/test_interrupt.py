@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import gatelab as gl
-from gatelab.linalg.interruptible import apart, on_threads, stop_if_asked
+from gatelab.interrupts import apart, on_threads, stop_if_asked
 
 LIMIT = 10.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent the POSIX way")

@@ -318,7 +318,7 @@ def decoded_images(names: Sequence[str], tree: Mapping[str, Callable[[], bytes]]
     """The images of these names as (N, 3, H, W); Pillow decodes beside Python, so threads do help."""
     from PIL import Image  # with matplotlib; 30 ms that only this data set needs
 
-    from gatelab.linalg.interruptible import on_threads  # with torch, which lists of problems do without
+    from gatelab.interrupts import on_threads  # with torch, which lists of problems do without
 
     def decoded(name: str) -> Bytes:
         try:

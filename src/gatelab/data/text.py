@@ -41,7 +41,7 @@ from gatelab.data.batches import OFFSETS, consecutive_rows, stream
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, unknown_name, whole_number
 from gatelab.files import write_whole
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

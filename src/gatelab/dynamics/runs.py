@@ -26,7 +26,7 @@ from gatelab.dynamics.networks import ModuleStack, Stack
 from gatelab.dynamics.spectral import Loss, loss_scale
 from gatelab.errors import GatelabError
 from gatelab.feedforward import ModuleUnit, Unit
-from gatelab.linalg.interruptible import on_threads, stop_if_asked
+from gatelab.interrupts import on_threads, stop_if_asked
 from gatelab.statistics import LEVEL, t_reach
 from gatelab.tensors import pack, read, write_packed
 

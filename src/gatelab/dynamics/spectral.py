@@ -22,7 +22,7 @@ from gatelab.arrays import Array
 from gatelab.data.checks import for_numpy
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name, whole_number
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.memory import check_memory
 
 Loss = Literal["sum", "mean"]

@@ -35,7 +35,7 @@ from gatelab.estimators.steps import StepNetwork
 from gatelab.feedforward import Network, Unit
 from gatelab.feedforward import unit as as_unit
 from gatelab.feedforward.definition import check_width
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.solve import Status
 from gatelab.solve.features import ProductModel
 from gatelab.solve.files import DAMAGED, damaged, described, restored_network, restored_unit

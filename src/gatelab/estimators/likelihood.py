@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from gatelab.feedforward import Unit
-from gatelab.linalg.interruptible import stop_if_asked
+from gatelab.interrupts import stop_if_asked
 
 # Damping of the first step, beside the scaled diagonal, and where a member has come to rest.
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-1, 1e-8, 1e6

@@ -27,7 +27,7 @@ from sklearn.tree import DecisionTreeRegressor
 from gatelab.arrays import Array
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.steps import BinnedRows
-from gatelab.linalg.interruptible import stop_if_asked
+from gatelab.interrupts import stop_if_asked
 
 # Gates to a leaf of boosted trees, by kind; all kinds.
 DEPTHS = {"boosted": 4, "deeply boosted": 6}

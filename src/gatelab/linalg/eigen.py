@@ -31,7 +31,7 @@ from torch import Tensor
 
 from gatelab.arrays import Array
 from gatelab.errors import check_seed
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 
 Apply = Callable[[Tensor], Tensor]
 _EPS = 2.0**-52

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gatelab.errors import GatelabError
-from gatelab.linalg.interruptible import stop_if_asked
+from gatelab.interrupts import stop_if_asked
 
 # Columns up to which a square is one product; a GPU's products are cut where its tiles end.
 _BLOCK, _GPU_BLOCK, _GPU_TILE = 96, 128, 64

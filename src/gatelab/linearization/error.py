@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, check_seed, unknown_name, whole_number
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.linearization.floors import check_spread, floor
 from gatelab.linearization.monomials import real
 from gatelab.memory import check_memory

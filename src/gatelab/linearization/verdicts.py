@@ -30,7 +30,7 @@ from gatelab.display import one_line
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import Activation
 from gatelab.feedforward import activation as gate_of
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.linearization.floors import floor_curve
 from gatelab.memory import check_memory
 

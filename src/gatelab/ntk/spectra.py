@@ -25,8 +25,8 @@ from gatelab.arrays import Array
 from gatelab.data.checks import refuse_masked
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, whole_number
+from gatelab.interrupts import apart
 from gatelab.linalg.eigen import Apply, Extremes, extremes, operator_extremes, quadrature, start_vector
-from gatelab.linalg.interruptible import apart
 from gatelab.memory import check_memory
 from gatelab.ntk.kernels import Kernel
 

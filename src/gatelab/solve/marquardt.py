@@ -22,8 +22,8 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from gatelab.feedforward import Network, factor_names
-from gatelab.linalg.interruptible import on_threads as shared_out
-from gatelab.linalg.interruptible import stop_if_asked
+from gatelab.interrupts import on_threads as shared_out
+from gatelab.interrupts import stop_if_asked
 from gatelab.linalg.least_squares import Projection
 from gatelab.solve.solution import Status
 

@@ -17,9 +17,10 @@ from typing import Literal
 
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, unknown_name
+from gatelab.interrupts import held_back
 from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
 from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
-from gatelab.sweep.run import Record, Run, uninterrupted
+from gatelab.sweep.run import Record, Run
 from gatelab.sweep.store import Store
 from gatelab.sweep.worker import Computed, check_memory_limit, resolve
 
@@ -257,7 +258,7 @@ class Sweep:
                         yield record, "stored"
                 if pool.busy():
                     # Between the end of a run and its record there is no room for Ctrl-C.
-                    guard = nullcontext() if pool.computes_here else uninterrupted()
+                    guard = nullcontext() if pool.computes_here else held_back()
                     with guard:
                         records = desk.file(pool.collect(_WAIT))
                     for record in records:
@@ -290,7 +291,7 @@ class Desk:
                 try:
                     yield pool
                 finally:
-                    with uninterrupted(), suppress(GatelabError):
+                    with held_back(), suppress(GatelabError):
                         self.file(pool.close())
         finally:
             if store is not None:

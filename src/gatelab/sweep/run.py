@@ -17,13 +17,9 @@ from __future__ import annotations
 import json
 import math
 import re
-import signal
-import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -277,26 +273,6 @@ def _flat(prefix: str, values: Mapping[str, Plain]) -> dict[str, Any]:
         else:
             row[f"{prefix}.{name}"] = value
     return row
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the block has ended, then let it through.
-
-    Python raises KeyboardInterrupt between any two instructions, also between the end of a run and its record.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # signals reach the main thread only, and there nobody listens
-        return
-    signals: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: signals.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if signals:
-            handler(*signals[0])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 from gatelab.display import one_line
 from gatelab.errors import GatelabError
 from gatelab.files import as_path, write_whole
+from gatelab.interrupts import held_back
 from gatelab.sweep.database import (
     COLUMNS,
     INDEXES,
@@ -36,7 +37,7 @@ from gatelab.sweep.database import (
     transaction,
 )
 from gatelab.sweep.leases import Leaseholder, Leases
-from gatelab.sweep.run import Plain, Record, RunStatus, uninterrupted
+from gatelab.sweep.run import Plain, Record, RunStatus
 from gatelab.tensors import unpack
 
 _CHUNK = 5_000
@@ -155,7 +156,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with uninterrupted(), self._lock, explained(self.path), transaction(self._db):
+        with held_back(), self._lock, explained(self.path), transaction(self._db):
             yield self._db
 
     # records
@@ -259,7 +260,7 @@ class Store:
         # Give a file that is half empty back to the disk; the pages of one that is not are used again. Another sweep
         # that writes, or a disk that has no room for it, are no reason to fail: nothing is lost.
         (pages,), (free,) = self._read("PRAGMA page_count")[0], self._read("PRAGMA freelist_count")[0]
-        with uninterrupted(), self._lock, suppress(sqlite3.OperationalError):
+        with held_back(), self._lock, suppress(sqlite3.OperationalError):
             if 2 * free > pages:
                 self._db.execute("VACUUM")
         return gone

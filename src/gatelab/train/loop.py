@@ -8,11 +8,8 @@ was measured so far; a training that goes on from one ends, on a CPU, with the v
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from torch import Tensor, nn
 
 from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import GatelabError
+from gatelab.interrupts import held_back
 from gatelab.memory import check_device
 from gatelab.train import checkpoint
 from gatelab.train.history import History
@@ -376,9 +374,9 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
 
     if state.finished:
         return
-    with interrupts() as handlers:
-        saved = state.clock()
-        while True:
+    saved = state.clock()
+    while True:
+        with held_back() as interrupts:  # half an update is no state to go on from
             if state.step in marks:
                 state.measure()
             if state.step == total or state.all_diverged():
@@ -388,10 +386,7 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
             state.advance()
             if progress:
                 progress(state.step, total, state.speed())
-            if handlers:
-                save()
-                handlers.pop()(signal.SIGINT, None)  # Python's own raises KeyboardInterrupt
-            if state.clock() - saved >= seconds:
+            if interrupts or state.clock() - saved >= seconds:
                 save()
                 saved = state.clock()
 
@@ -422,27 +417,3 @@ def trained(folder: str | Path, data: Data | None = None) -> tuple[nn.Module, ..
             raise GatelabError(f"{path} has a model for other data; give those that it was trained on") from None
         models.append(model)
     return tuple(models)
-
-
-@contextmanager
-def interrupts() -> Iterator[list[Callable[[int, None], object]]]:
-    """Ctrl-C waits until a step is whole, since half an update is no state to go on from; a second one does not.
-
-    The list has the handler that is to be called after that step, once Ctrl-C was pressed.
-    """
-    handlers: list[Callable[[int, None], object]] = []
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield handlers  # signals reach the main thread only, and there nobody listens
-        return
-    handler = before
-
-    def note(*_: object) -> None:
-        handlers.append(handler)
-        signal.signal(signal.SIGINT, handler)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield handlers
-    finally:
-        signal.signal(signal.SIGINT, before)

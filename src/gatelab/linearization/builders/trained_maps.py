@@ -26,7 +26,7 @@ from torch.nn import functional
 from gatelab.display import Listener, ProgressLike, reporting
 from gatelab.errors import check_seed, unknown_name, whole_number
 from gatelab.feedforward import Activation
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.linearization.floors import check_spread
 from gatelab.linearization.monomials import Maps
 from gatelab.linearization.registry import maps_method

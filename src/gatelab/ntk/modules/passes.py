@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from gatelab.errors import GatelabError
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.memory import ran_out
 from gatelab.ntk.modules.contraction import (
     Factors,

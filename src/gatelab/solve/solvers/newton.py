@@ -31,7 +31,7 @@ from gatelab.arrays import Array
 from gatelab.errors import unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Network, factor_names
 from gatelab.feedforward import unit as as_unit
-from gatelab.linalg.interruptible import apart
+from gatelab.interrupts import apart
 from gatelab.solve.solution import Solution, Status, UnitLike, mean_square, start, tensors
 from gatelab.solve.solvers import solver
 

@@ -1,4 +1,4 @@
-"""Work that Ctrl-C stops.
+"""Work that Ctrl-C stops, and work that it must not cut.
 
 Python hears a signal in its main thread alone, and there only between two of its own instructions: a main thread that
 sits in LAPACK, or waits for threads that nobody told to stop, hears nothing. So long work leaves the main thread.
@@ -6,16 +6,17 @@ sits in LAPACK, or waits for threads that nobody told to stop, hears nothing. So
 - `on_threads` shares pieces of work out among threads. An exception in the main thread asks them to stop, and they do
   so where they call `stop_if_asked`, which every long loop does.
 - `apart` makes one long call that cannot be cut. It is left to end by itself if the main thread is interrupted.
+- `held_back` lets Ctrl-C wait until a block has ended that must not be cut: a record that is written, a training step.
 """
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, TypeVar
-
-import torch
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
@@ -43,6 +44,8 @@ def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], thread
     >>> list(on_threads(abs, [-1, 2, -3], threads=2))
     [1, 2, 3]
     """
+    import torch  # which sweeps and lists do without
+
     asked = threading.Event()
 
     def begin() -> None:
@@ -69,6 +72,8 @@ def apart(call: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
     >>> apart(max, [1, 3, 2], key=abs)
     3
     """
+    import torch
+
     if threading.current_thread() is not threading.main_thread():
         return call(*args, **keywords)
     future: Future[_Result] = Future()
@@ -84,6 +89,26 @@ def apart(call: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
 
     threading.Thread(target=settle, name="gatelab-apart", daemon=True).start()
     return _result(future)
+
+
+@contextmanager
+def held_back() -> Iterator[list[Any]]:
+    """Hold Ctrl-C back until the block has ended, then let it through; the list is not empty once it was pressed.
+
+    Python raises KeyboardInterrupt between any two instructions, also between the end of a run and its record.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    signals: list[Any] = []
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield signals  # signals reach the main thread only, and there nobody listens
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: signals.append((number, frame)))
+    try:
+        yield signals
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if signals:
+            handler(*signals[0])
 
 
 def _result(future: Future[_Result]) -> _Result:

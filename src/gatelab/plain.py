@@ -1,0 +1,126 @@
+"""Frozen dataclasses as JSON values, and back: the one way in which results are written to files and read again."""
+
+from __future__ import annotations
+
+import enum
+import math
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from gatelab.errors import GatelabError
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """A value in JSON's types: dataclasses as objects, arrays as lists, what is not finite as null.
+
+    Fields that are hidden from the repr (caches, data) are left out; properties that a class names in `PROPERTIES`
+    are written beside its fields.
+
+    >>> from gatelab.statistics import Interval
+    >>> to_plain({"slope": Interval(-2.1, -2.25, float("nan"))})
+    {'slope': {'value': -2.1, 'low': -2.25, 'high': None, 'level': 0.95}}
+    """
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "detach"):
+        return to_plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value) if field.repr]
+        return {name: to_plain(getattr(value, name)) for name in (*names, *getattr(value, "PROPERTIES", ()))}
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(part) for name, part in value.items()}
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Iterable):
+        return [to_plain(part) for part in value]
+    raise TypeError(f"{type(value).__name__} has no counterpart in JSON")
+
+
+def from_plain(kind: type[T], values: Any, what: str = "") -> T:
+    """The value of type `kind` that `to_plain` has written; its annotations say what the parts are.
+
+    Null stands for NaN where a float is expected. Fields with defaults may be missing; names that the class does not
+    have are ignored, so that a newer file can be read. What does not fit raises a GatelabError that names `what`.
+
+    >>> from gatelab.statistics import Interval
+    >>> from_plain(Interval, {"value": -2.1, "low": -2.25, "high": None})
+    Interval(value=-2.1, low=-2.25, high=nan, level=0.95)
+    """
+    try:
+        return _restored(kind, values)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise GatelabError(f"{what or kind.__name__} cannot be read: {error}") from error
+
+
+def _restored(kind: Any, values: Any) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if values is None and type(None) in args:
+            return None
+        return _first_fit([part for part in args if part is not type(None)], values)
+    if origin is Literal:
+        if values not in args:
+            raise ValueError(f"{values!r} is not one of {', '.join(map(repr, args))}")
+        return values
+    if origin is np.ndarray or kind is np.ndarray:
+        dtype = get_args(args[1])[0] if args else np.float64
+        nan = math.nan if np.dtype(dtype).kind == "f" else None
+        return np.array(_without_none(values, nan), dtype=dtype)
+    if origin is tuple and args[-1:] != (...,):
+        return tuple(_restored(part, value) for part, value in zip(args, values, strict=True))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {_restored(args[0], name): _restored(args[1], value) for name, value in values.items()}
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        parts = (_restored(args[0], value) for value in values)
+        return list(parts) if origin is list else tuple(parts)
+    if is_dataclass(kind):
+        return _restored_dataclass(kind, values)
+    if kind is float:
+        return math.nan if values is None else float(values)
+    if kind is bool or kind is str or kind is int:
+        if type(values) is not kind:
+            raise TypeError(f"{values!r} is not of type {kind.__name__}")
+        return values
+    if isinstance(kind, type) and issubclass(kind, enum.Enum | PurePath):
+        return kind(values)
+    return values
+
+
+def _restored_dataclass(kind: Any, values: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(kind)
+    parts = {}
+    for field in fields(kind):
+        if field.init and field.name in values:
+            parts[field.name] = _restored(hints[field.name], values[field.name])
+        elif field.init and field.default is MISSING and field.default_factory is MISSING:
+            raise KeyError(f"{field.name} is missing")
+    return kind(**parts)
+
+
+def _first_fit(kinds: Sequence[Any], values: Any) -> Any:
+    """The value as the first of the kinds that it can be."""
+    for kind in kinds[:-1]:
+        try:
+            return _restored(kind, values)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            continue
+    return _restored(kinds[-1], values)
+
+
+def _without_none(values: Any, nan: float | None) -> Any:
+    if isinstance(values, list | tuple):
+        return [_without_none(value, nan) for value in values]
+    return nan if values is None else values
