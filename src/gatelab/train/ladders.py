@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gatelab.display import ProgressLike, one_line
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
 from gatelab.scaling_laws import LadderComparisons, LadderLaws, compare_ladder, fit_ladder, read_ladder
-from gatelab.scaling_laws.ladder_laws import DRAWS
-from gatelab.scaling_laws.ladder_losses import LadderAxis
+from gatelab.scaling_laws.ladder_losses import DRAWS, LadderAxis
 from gatelab.sweep import Record, Run, Store
 from gatelab.sweep.backends import opened
-from gatelab.train.ladder_runs import TASK, run_of, training_rows
+from gatelab.train.ladder_runs import PURPOSES, TASK, run_of, training_rows
 from gatelab.train.rates import RateRule, at_end, best_rate, excess
 
 if TYPE_CHECKING:
@@ -83,6 +82,8 @@ class Ladder:
         Returns:
             The columns of `trainings` and `bits`.
         """
+        if part not in PURPOSES:
+            raise unknown_name("part of a text", str(part), PURPOSES)
         table: Frame = self.trainings
         own = table[table["part"] == part]
         if part == "test":
@@ -160,7 +161,8 @@ class Ladder:
     def regime(self, repeats: int) -> pd.DataFrame:
         """The trainings that count of a text that was read so often: what laws are fitted to."""
         table: Frame = self.table()
-        return table[table["repeats"] == repeats]
+        own = table[table["repeats"] == repeats]
+        return own.assign(diverged=own["diverged"].notna())
 
     def law(
         self, against: LadderAxis = "parameters", *, repeats: int = 1, draws: int = DRAWS, progress: ProgressLike = None

@@ -111,7 +111,7 @@ class RateRule:
 
     @staticmethod
     def of(rates: Iterable[tuple[str, int, float] | tuple[str, int, float, int]]) -> RateRule:
-        """The rule through (unit, d_model, best learning rate), or those with a number of steps: least squares in log lr.
+        """The rule through (unit, d_model, best lr), or those with a number of steps: least squares in log lr.
 
         >>> rule = RateRule.of([("a", 128, 4e-3), ("a", 256, 2e-3), ("b", 128, 8e-3), ("b", 256, 4e-3)])
         >>> round(rule.exponent.value, 6), rule.rate("b", 512)
@@ -119,7 +119,7 @@ class RateRule:
         """
         rows = [(*row, STEPS)[:4] for row in rates]
         units = np.array([unit for unit, *_ in rows])
-        x = np.log([(d_model / WIDTH, steps / STEPS) for _, d_model, _, steps in rows])
+        x = np.log([(d_model / WIDTH, steps / STEPS) for _, d_model, _, steps in rows]).reshape(-1, 2)
         y = np.log([lr for _, _, lr, _ in rows])
         masks = {unit: units == unit for unit in dict.fromkeys(units.tolist())}
         # About the means of its unit: a column that no unit varies is 0 then, and so is its exponent.
