@@ -29,7 +29,7 @@ from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_int
 if TYPE_CHECKING:
     import pandas as pd
 
-ORDERS = 10_000  # of units, that a rank correlation is held against: all, or so many drawn ones
+ORDERS = 50_000  # of units, that a rank correlation is held against: all, or so many drawn ones
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class RankAgreement:
         scores: The other score.
         correlation: With its interval over the ladder's seeds: how far the ladder's own order is certain.
         over_units: The same correlation with an interval for units drawn from many; nan where the orders agree wholly.
-        p: The share of all orders of the units, or of 10 000 drawn ones, whose correlation is as far from 0.
+        p: The share of all orders of the units, or of 50 000 drawn ones, whose correlation is as far from 0.
         least: The least correlation that could have p <= 5 % with so many units; nan where none could.
     """
 
