@@ -435,7 +435,7 @@ def test_options_are_checked_for_units_with_and_without_a_name(unit, options, sa
 
 
 def test_serial_is_serial_for_a_lambda_too(monkeypatch):
-    monkeypatch.setattr("gatelab.scaling_laws.curves.joblib", None)
+    monkeypatch.setattr("gatelab.sweep.backends.ProcessPool", None)
     widths = (n for n in (1, 2))
     study = gl.scaling([lambda z: z.sin()], gl.problem("x2", n=50), widths, backend="serial", jobs=2, starts=1)
     assert [p.width for p in study.points] == [1, 2]

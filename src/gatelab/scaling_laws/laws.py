@@ -296,7 +296,7 @@ def fit_law(
     logs, centre = Logs(p - p.mean(), d - d.mean(), np.log(data[2])), (float(p.mean()), float(d.mean()))
     terms = [t for t in TERMS if t == 0 or np.ptp(data[t - 1]) > 0]
     cell, draws = _draws(data, terms, bootstrap, seed)
-    row = best(logs, np.ones(len(cell)), delta, terms)
+    row = best(logs, delta, terms)
     at_once, rows = max(1, _POINTS_AT_ONCE // len(cell)), []
     with reporting(progress, "bootstrap") as report:
         for first in range(0, bootstrap, at_once):
