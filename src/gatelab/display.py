@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,46 @@ def one_line(value: object, text: str) -> str:
     if len(line) <= LONGEST:
         return line
     return f"{line[: LONGEST - 4]}...)"
+
+
+class Compact:
+    """A base of dataclasses whose repr is one line: numbers to four digits, arrays by their shapes, the rest cut short.
+
+    >>> from dataclasses import dataclass, field
+    >>> @dataclass(frozen=True)
+    ... class Curve(Compact):
+    ...     unit: str
+    ...     losses: list[float]
+    ...     rate: float
+    >>> Curve("glu", [0.5] * 100, 1 / 3)
+    Curve(unit='glu', losses=100 values, rate=0.3333)
+    """
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__repr__" not in cls.__dict__:  # a decorator that makes a dataclass of it leaves what is there
+            cls.__repr__ = _compact_repr
+
+
+def _compact_repr(self: Any) -> str:
+    parts = (f"{f.name}={_compact(getattr(self, f.name))}" for f in fields(self) if f.repr)
+    return one_line(self, ", ".join(parts))
+
+
+def _compact(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if hasattr(value, "shape") and len(value.shape):
+        return f"array of {' x '.join(map(str, value.shape))}"
+    if isinstance(value, Sized) and not isinstance(value, str) and len(value) > 3:
+        return counted(len(value), "value")
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_compact, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {_compact(part)}' for name, part in value.items())}}}"
+    if callable(value) and not is_dataclass(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return shorten(repr(value))
 
 
 def shorten(text: str, most: int = 32) -> str:

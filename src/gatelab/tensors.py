@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from gatelab.display import counted, one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
@@ -25,15 +25,12 @@ _PICKLES = (b"PK\x03\x04", b"\x80")  # how files of torch.save and of pickle beg
 
 
 @dataclass(frozen=True, eq=False)
-class Content:
+class Content(Compact):
     """What a file holds: arrays by name, what they are of (empty where the file does not say) and the plain values."""
 
     arrays: dict[str, Any]
     kind: str
     facts: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.kind or 'arrays'}: {counted(len(self.arrays), 'array')}")
 
 
 def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | None = None) -> bytes:

@@ -146,7 +146,6 @@ def test_what_the_cluster_cannot_give(cluster: str) -> None:
     one = runs("work", 1)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"gpus_per_run": 64}, "each run wants 64 GPUs"),
-        ({"cpus_per_run": 3}, "each run wants 3 CPUs, but the whole Ray cluster has 2"),
         ({"address": "203.0.113.9:1"}, "connected to the Ray cluster at"),
     ]
     for options, message in cases:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import pytest
 from gatelab import GatelabError
 from gatelab.sweep import Record, Run, Store, StoreCheck
 from gatelab.sweep import database as schema_module
-from gatelab.sweep.database import APPLICATION, MIGRATIONS, VERSION, old_folder, pack
+from gatelab.sweep.database import VERSION, pack
 from gatelab.sweep.leases import leaseholder
 
 
@@ -171,7 +169,7 @@ def test_a_store_is_one_file_and_a_copy_of_it_has_the_networks(tmp_path: Path) -
     assert [p.name for p in tmp_path.iterdir()] == ["runs.db"]
     (tmp_path / "copy.db").write_bytes(path.read_bytes())
     with Store(tmp_path / "copy.db") as copy:
-        assert copy.check() == StoreCheck(records=5, failed=0, networks=5, missing=(), unknown=0)
+        assert copy.check() == StoreCheck(records=5, failed=0, networks=5, missing=())
         for n in range(5):
             back = copy.get_arrays(record(n).key)
             assert back is not None and np.array_equal(back["G"], np.full(1000, float(n)))
@@ -197,63 +195,8 @@ def test_after_a_kill_the_next_who_opens_the_store_makes_it_one_file_again(
     with Store(path):  # open, and not closed yet: the file alone is whole from here on
         (tmp_path / "copy.db").write_bytes(path.read_bytes())
     with Store(tmp_path / "copy.db") as copy:
-        assert copy.check() == StoreCheck(records=20, failed=0, networks=20, missing=(), unknown=0)
+        assert copy.check() == StoreCheck(records=20, failed=0, networks=20, missing=())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "runs.db"]
-
-
-def old_store(path: Path, count: int, folder: bool = True) -> list[Record]:
-    """A store as gatelab wrote it before networks were in the file: with its folder, in which the last run has none."""
-    records = [record(n) for n in range(count)]
-    with Store(path) as store:
-        store.put_all(records)
-        db = store._db
-        for statement in (
-            "DROP TABLE networks",
-            "DROP INDEX records_unknown",
-            "ALTER TABLE records DROP COLUMN network",
-        ):
-            db.execute(statement)
-        db.execute("PRAGMA user_version = 2")
-    if folder:
-        old_folder(path).mkdir()
-        for r in records[:-1]:
-            (old_folder(path) / f"{r.key}.safetensors").write_bytes(pack({"n": np.array(r.arguments["n"])}))
-    return records
-
-
-def test_an_old_store_takes_its_networks_in_once_and_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    records = old_store(path, 450)
-    with pytest.warns(UserWarning, match=r"449 networks of .*runs\.db\.arrays are now in .*may be deleted"):
-        Store(path).close()
-    shutil.rmtree(old_folder(path))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with Store(path) as store:
-            assert store.check() == StoreCheck(records=450, failed=0, networks=449, missing=(), unknown=0)
-            for r in records[:-1]:
-                assert (store.get_arrays(r.key) or {})["n"] == r.arguments["n"]
-            assert store.get_arrays(records[-1].key) is None
-
-
-def test_an_old_store_that_was_copied_without_its_folder_does_not_hide_it(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    records = old_store(path, 3, folder=False)
-    with Store(path) as store:
-        assert store.check().unknown == 3 and store.network_state(records[0].key) == "unknown"
-        with pytest.raises(GatelabError, match=r"from an older gatelab.*put that folder beside the file"):
-            store.get_arrays(records[0].key)
-        store.put(record(7), {"G": np.ones(1)})
-    # The folder comes later, and one of its files is damaged: the others are taken in.
-    old_folder(path).mkdir()
-    for r in records:
-        content = pack({"n": np.array(r.arguments["n"])})
-        (old_folder(path) / f"{r.key}.safetensors").write_bytes(content[: 20 if r is records[1] else None])
-    with pytest.warns(UserWarning, match=r"2 networks of .* are now in .*, 1 are not: .* cannot be read"):
-        store = Store(path)
-    with store:
-        assert store.check() == StoreCheck(records=4, failed=0, networks=3, missing=(), unknown=1)
-        assert (store.get_arrays(records[2].key) or {})["n"] == 2
 
 
 def test_a_network_that_is_not_there_is_an_error_when_it_is_asked_for(store: Store) -> None:
@@ -284,7 +227,7 @@ def test_a_copy_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
         assert store.count() == 20 + len(reports)
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["copy.db"]
     with Store(tmp_path / "new" / "copy.db") as copy:
-        assert copy.check() == StoreCheck(records=20, failed=0, networks=20, missing=(), unknown=0)
+        assert copy.check() == StoreCheck(records=20, failed=0, networks=20, missing=())
         assert copy._read("SELECT count(*) FROM claims") == [(0,)]
 
 
@@ -301,48 +244,14 @@ def test_a_file_that_was_emptied_gives_its_space_back(tmp_path: Path) -> None:
         assert store.check().networks == 1
 
 
-def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    run = Run("lab:fit", {"n": 1})
-    with sqlite3.connect(path) as db:
-        db.execute(
-            "CREATE TABLE records (key TEXT PRIMARY KEY, task TEXT NOT NULL, arguments TEXT NOT NULL, "
-            "status TEXT NOT NULL, metrics TEXT NOT NULL, history BLOB NOT NULL, error TEXT, seconds REAL NOT NULL, "
-            "versions TEXT NOT NULL, time TEXT NOT NULL)"
-        )
-        db.execute("CREATE INDEX records_by_task ON records (task, status, seconds)")
-        db.execute(f"PRAGMA application_id = {APPLICATION}")
-        db.execute("PRAGMA user_version = 1")
-        row = (run.key, run.task, run.text, "done", '{"rmse":0.5}', b"\0" * 8, None, 2.0, "{}", "2030")
-        db.execute(f"INSERT INTO records VALUES ({','.join('?' * 10)})", row)
-    db.close()
-    with Store(path) as store:
-        assert store.get(run.key) == Record(run, "done", {"rmse": 0.5}, (0.0,), None, 2.0, {}, "cpu", "2030")
-        assert store.put(record(2)) and store.count() == 2
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    db.close()
-
-
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "runs.db"
-    Store(path).close()
-    monkeypatch.setattr(schema_module, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE more (x)", "NONSENSE")))
-    monkeypatch.setattr(schema_module, "VERSION", VERSION + 1)
-    with pytest.raises(GatelabError):
-        Store(path)
-    monkeypatch.undo()
-    with Store(path) as store:
-        assert store._read("SELECT count(*) FROM sqlite_schema WHERE name = 'more'") == [(0,)]
-
-
-def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "advice"), [(VERSION + 5, "update gatelab"), (1, "give another file")])
+def test_another_schema_is_refused_and_left_alone(tmp_path: Path, version: int, advice: str) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as store:
         store.put(record(1))
-        store._db.execute(f"PRAGMA user_version = {VERSION + 5}")
+        store._db.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    with pytest.raises(GatelabError, match=f"schema {VERSION + 5}.*up to {VERSION}; update gatelab"):
+    with pytest.raises(GatelabError, match=f"schema {version}.*{advice}"):
         Store(path)
     assert path.read_bytes() == before
 

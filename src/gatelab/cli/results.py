@@ -50,7 +50,6 @@ COMPARE = """Examples: gatelab results compare --store a.db --with b.db
 gatelab results compare --store a.db --units glu,relu2"""
 LOST = {
     "missing": "the record says that it has one, and the store has none",
-    "unknown": "not here: the record is from an older gatelab, which kept networks in a folder beside the store",
 }
 
 app = output.Application(
@@ -414,11 +413,6 @@ def missing_networks(check: StoreCheck, store: Path) -> list[str]:
         lines.append(
             f"{len(check.missing)} records in {store} say that they have a network, and it is not there (the first is "
             f"{first}); take a whole copy of the store, or prune them and compute them again"
-        )
-    if check.unknown:
-        lines.append(
-            f"{check.unknown} records in {store} are from an older gatelab, which kept networks in "
-            f"{store.name}.arrays, and their networks are not here; put that folder beside the file, if there is one"
         )
     return lines
 

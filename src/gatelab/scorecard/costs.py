@@ -28,7 +28,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gatelab.arrays import Array
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import Activation, AnyUnit, FeedForward, Unit
 from gatelab.feedforward.block import two_thirds
@@ -45,7 +45,7 @@ MOST_NUMBERS = 2**22  # of features for all pairs at once: beyond it the maps ar
 
 
 @dataclass(frozen=True)
-class BlockCost:
+class BlockCost(Compact):
     """Of one block: its width and parameters, operations a row forward, and rows a second with their quartiles."""
 
     width: int
@@ -55,16 +55,9 @@ class BlockCost:
     low: float
     high: float
 
-    def __repr__(self) -> str:
-        return one_line(
-            self,
-            f"width {self.width}, {self.parameters} parameters, {self.flops} operations a row, "
-            f"{self.rows_per_second:.3g} rows a second",
-        )
-
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Compact):
     """What was measured where: the width of the model, rows a call, the device in words, threads."""
 
     d_model: int
@@ -72,11 +65,6 @@ class Bench:
     repeats: int
     device: str
     threads: int
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"d_model {self.d_model}, {self.batch} rows a call, {self.repeats} calls on {self.device}"
-        )
 
 
 def flops(unit: AnyUnit, width: int, d_in: int, d_out: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.statistics import Interval
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HEAVY = 0.25
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(Compact):
     """One unit at the budget; every number with an end in `_low` and one in `_high` where it has an interval.
 
     Attributes:
@@ -87,11 +87,6 @@ class Score:
     rows_per_second_low: float
     rows_per_second_high: float
 
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse:.2g}"
-        )
-
     @property
     def rmse_interval(self) -> Interval:
         """The error with its interval."""
@@ -126,7 +121,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class FittedNetwork:
+class FittedNetwork(Compact):
     """One unit at one width.
 
     Attributes:
@@ -147,12 +142,9 @@ class FittedNetwork:
     rmse: Interval
     behind: Interval
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}, {self.parameters} parameters: test RMSE {self.rmse}")
-
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Compact):
     """What else bears on how far the numbers can be trusted.
 
     Attributes:
@@ -183,14 +175,9 @@ class Facts:
     threads: int
     device: str
 
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.train_rows} training and {self.test_rows} test rows, {self.fits} fits, {self.device}"
-        )
-
 
 @dataclass(frozen=True)
-class Growth:
+class Growth(Compact):
     """What more parameters do for one unit.
 
     Attributes:
@@ -204,9 +191,6 @@ class Growth:
     widths: tuple[int, int]
     parameters: tuple[int, int]
     ratio: Interval
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.widths[0]} to {self.widths[1]}: RMSE times {self.ratio}")
 
     @property
     def step(self) -> str:
@@ -225,7 +209,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOut(Compact):
     """Fits that do not count.
 
     Attributes:
@@ -242,15 +226,12 @@ class LeftOut:
     left_out_of: Literal["comparison", "slope"]
     reason: str
 
-    def __repr__(self) -> str:
-        return one_line(self, str(self))
-
     def __str__(self) -> str:
         return f"{self.unit} of width {self.width} is left out of the {self.left_out_of}: {self.reason}"
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(Compact):
     """All that was measured.
 
     Attributes:
@@ -266,11 +247,6 @@ class Evidence:
     growth: Growth | None
     budget: int
     facts: Facts
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{len(self.scores)} units, {len(self.networks)} networks, up to {self.budget} parameters"
-        )
 
     @property
     def leader(self) -> Score:
@@ -288,7 +264,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Contender:
+class Contender(Compact):
     """One unit as the rules weigh it: a network of it, with its score at the budget.
 
     `behind` is its RMSE over the least one; `equal` says whether the rules take it for as good as that.
@@ -303,12 +279,9 @@ class Contender:
     equal: bool
     score: Score
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}: test RMSE {self.rmse}")
-
 
 @dataclass(frozen=True)
-class Line:
+class Line(Compact):
     """One kind of evidence on two units.
 
     Attributes:
@@ -322,9 +295,6 @@ class Line:
     favours: str | None
     decided: bool
     text: str
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {self.text}")
 
 
 def lines(a: Contender, b: Contender) -> tuple[Line, ...]:

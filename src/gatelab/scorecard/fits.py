@@ -17,7 +17,7 @@ from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.data import problem as as_problem
 from gatelab.data.rows import Data
-from gatelab.display import Listener, counted, one_line
+from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
@@ -144,7 +144,7 @@ def check_budget(budget: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Trials:
+class Trials(Compact):
     """The seeds of one unit at one width: `squares` (seeds, test rows) are squared errors, averaged over outputs."""
 
     unit: str
@@ -153,11 +153,6 @@ class Trials:
     train_rmse: Array
     squares: Array = field(repr=False)
     statuses: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.unit}, width {self.width}: {counted(len(self.train_rmse), 'seed')}, test RMSE {self.rmse:.2g}"
-        )
 
     @property
     def rmse(self) -> float:

@@ -30,7 +30,7 @@ from scipy.optimize import brentq
 from gatelab.arrays import Array
 from gatelab.data import Problem
 from gatelab.data.rows import Scale
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.dynamics import expected_loss
 from gatelab.errors import GatelabError
 from gatelab.feedforward import AnyUnit, Unit
@@ -45,14 +45,11 @@ LONGEST = 1e12  # steps: beyond it the directions that are left are rounding
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class Draws(Compact):
     """RMSE of every network as measured, and in every draw of test rows and seeds, (networks, draws)."""
 
     measured: Array
     drawn: Array
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{len(self.measured)} networks, {self.drawn.shape[1]} draws")
 
     def rmse(self, i: int) -> Interval:
         """The error of network i."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.scorecard.evidence import Contender, Evidence, FittedNetwork, Line, and_list, caveats, lines
 
 Regime = Literal["units", "noise", "rows", "exact", "open"]
@@ -34,7 +34,7 @@ MAJORITY = "majority"
 
 
 @dataclass(frozen=True)
-class Rival:
+class Rival(Compact):
     """Another unit beside the recommended one.
 
     Attributes:
@@ -51,9 +51,6 @@ class Rival:
     decided_by: str
     reason: str
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.unit}, width {self.width}: decided by {self.decided_by}")
-
     @property
     def votes(self) -> tuple[int, int]:
         """How many decided lines are for the recommended unit, and how many for this one."""
@@ -61,7 +58,7 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Compact):
     """Which unit, of which width, and why.
 
     Attributes:
@@ -84,9 +81,6 @@ class Recommendation:
     caveats: tuple[str, ...]
     equals: tuple[str, ...] = ()
     rivals: tuple[Rival, ...] = ()
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self}: {self.regime}")
 
     def __str__(self) -> str:
         return f"{self.unit} of width {self.width}, {self.parameters} parameters"

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from gatelab.display import counted, one_line, shorten
+from gatelab.display import Compact, one_line, shorten
 from gatelab.plotting import GREY, Look, Panel, Pen, canvas, looks, style
 from gatelab.scaling_laws import Scaling
 from gatelab.scorecard.costs import Bench
@@ -27,7 +27,7 @@ WIDTH, HEIGHT = 11.4, 6.6
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Compact):
     """What was asked for.
 
     Attributes:
@@ -45,9 +45,6 @@ class Settings:
     loss: float
     bench: Bench
     minimax_interval: tuple[float, float]
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.budget} parameters, {counted(self.seeds, 'seed')}, {self.features} features")
 
 
 @dataclass(frozen=True)

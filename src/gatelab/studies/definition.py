@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from gatelab.display import Listener, counted, one_line
+from gatelab.display import Compact, Listener
 
 Tables = Mapping[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
-class Stroke:
+class Stroke(Compact):
     """One series of a sketch.
 
     Attributes:
@@ -47,12 +47,9 @@ class Stroke:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.label}: {counted(len(self.x), 'point')}")
-
 
 @dataclass(frozen=True)
-class Sketch:
+class Sketch(Compact):
     """A figure with one message.
 
     Attributes:
@@ -73,12 +70,9 @@ class Sketch:
     places: tuple[str, ...] = ()
     level: float | None = None
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.y} against {self.x}: {len(self.strokes)} series")
-
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Compact):
     """What a study says to a reader in a hurry.
 
     Attributes:
@@ -92,9 +86,6 @@ class Finding:
     sentence: str
     sizes: str
     sketch: Sketch
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.topic}: {self.sentence}")
 
 
 Findings = Callable[[Tables], tuple[Finding, ...]]
@@ -188,7 +179,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Compact):
     """One statement of the paper beside ours.
 
     Attributes:
@@ -222,12 +213,9 @@ class Claim:
         """
         return tuple(place for place in self.place.split("; ") if place)
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.what}: {self.verdict}")
-
 
 @dataclass(frozen=True)
-class Request:
+class Request(Compact):
     """How to run a study.
 
     Attributes:
@@ -245,9 +233,6 @@ class Request:
     sweep: Mapping[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
-    def __repr__(self) -> str:
-        return one_line(self, f"quick {self.quick}, {self.jobs} jobs")
-
     def sweep_now(self) -> dict[str, Any]:
         """`sweep` with the hours that are left: a study may have several sweeps, its user has one patience."""
         hours = self.sweep.get("max_hours")
@@ -257,7 +242,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(Compact):
     """What a study gives.
 
     Attributes:
@@ -272,12 +257,9 @@ class Outcome:
     comparison: tuple[Claim, ...]
     notes: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        return one_line(self, f"{counted(len(self.comparison), 'claim')}, {counted(len(self.tables), 'table')}")
-
 
 @dataclass(frozen=True)
-class Study:
+class Study(Compact):
     """A figure of the paper that can be run.
 
     Attributes:
@@ -300,9 +282,6 @@ class Study:
     findings: Findings = no_findings
     position: float = math.inf
     beyond: bool = False
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.name}: {self.title}")
 
 
 @dataclass(frozen=True)

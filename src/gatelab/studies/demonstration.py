@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from gatelab._version import __version__
 from gatelab.data import problem
-from gatelab.display import Listener, counted, one_line
+from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 from gatelab.plotting import save
@@ -34,7 +34,7 @@ NO_SLOPE = Slope(np.nan, np.nan, np.nan, np.nan, 0)  # a table has a row for eve
 
 
 @dataclass(frozen=True, eq=False)
-class Demo:
+class Demo(Compact):
     """What the demonstration gives.
 
     Attributes:
@@ -52,9 +52,6 @@ class Demo:
     files: tuple[Path, ...]
     seconds: float
     reason: str
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.scaling!r}, {counted(len(self.files), 'file')}")
 
 
 def demo(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gatelab._version import __version__
-from gatelab.display import Listener, counted, one_line
+from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
 from gatelab.plotting import save
 from gatelab.plotting.chart import chart_of
@@ -27,7 +27,7 @@ QUICK_NOTE = "A quick run with few widths and few points: its verdicts are not t
 
 
 @dataclass(frozen=True, eq=False)
-class Reproduction:
+class Reproduction(Compact):
     """A study that was run.
 
     Attributes:
@@ -41,9 +41,6 @@ class Reproduction:
     files: tuple[Path, ...]
     outcome: Outcome
     seconds: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.study}: {counted(len(self.files), 'file')} in {self.seconds:.0f} s")
 
 
 def reproduce(

@@ -11,12 +11,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import Literal
 
-from gatelab.display import one_line
-from gatelab.errors import GatelabError, unknown_name
+from gatelab.display import Compact
+from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.interrupts import held_back
 from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
 from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
@@ -45,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(Compact):
     """Where a sweep stands, with the `record` that just came.
 
     Of `total` runs, `stored` had a record already, `computed` were computed, and `failed` of both have failed;
@@ -58,9 +57,6 @@ class Progress:
     computed: int
     failed: int
     elapsed: float
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{self.finished} of {self.total}, {self.failed} failed, {self.elapsed:.1f} s")
 
     @property
     def finished(self) -> int:
@@ -118,7 +114,6 @@ def map_runs(
     max_seconds: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     address: str | None = None,
-    cpus_per_run: float = 1,
     gpus_per_run: float = 0,
 ) -> Iterator[Record]:
     """Give the records of all runs: first those in the store, then the others as they are computed, in any order.
@@ -137,7 +132,6 @@ def map_runs(
         max_seconds: Seconds after which nothing new is begun and the iterator ends early.
         progress: Called with a `Progress` after every record.
         address: The Ray cluster; None for a local one.
-        cpus_per_run: Cores that a run takes.
         gpus_per_run: GPUs that a run takes, on Ray.
 
     Returns:
@@ -158,7 +152,7 @@ def map_runs(
         require_ray()
 
         def pool() -> Pool:
-            return RayPool(jobs, address, cpus_per_run, gpus_per_run, time_limit, memory_limit)
+            return RayPool(jobs, address, gpus_per_run, time_limit, memory_limit)
     elif gpus_per_run:
         raise GatelabError(f"gpus_per_run is for Ray, but backend is {backend!r}; give backend='ray'")
     elif backend == "serial" and time_limit is None and memory_limit is None:
@@ -168,10 +162,7 @@ def map_runs(
         def pool() -> Pool:
             from joblib import cpu_count
 
-            workers = 1
-            if backend != "serial":
-                workers = jobs or max(1, int(cpu_count() // cpus_per_run))
-            return ProcessPool(workers, time_limit, memory_limit)
+            return ProcessPool(1 if backend == "serial" else jobs or cpu_count(), time_limit, memory_limit)
 
     if max_seconds is None:
         max_seconds = math.inf
@@ -189,8 +180,8 @@ def check_backend(backend: str, address: str | None = None) -> None:
 
 def check_hours(max_hours: float | None) -> None:
     """Refuse a limit that is none."""
-    if max_hours is not None and not (isinstance(max_hours, Real) and max_hours >= 0):
-        raise GatelabError(f"max_hours is {max_hours!r}; give a number of hours, 0 or more, or None for no limit")
+    if max_hours is not None:
+        real_number("max_hours", max_hours, least=0)
 
 
 @dataclass(frozen=True, eq=False)

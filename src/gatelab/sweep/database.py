@@ -1,4 +1,4 @@
-"""The SQLite file of a store: its tables, how older files become new ones, and what its errors mean to a user.
+"""The SQLite file of a store: its tables, and what its errors mean to a user.
 
 Also the two translations that the store needs: between records and rows, with the arrays of a run in the form of a
 safetensors file, and between filters and SQL.
@@ -25,37 +25,25 @@ APPLICATION = 0x67617465  # "gate": tells our files from other programs' databas
 PATIENCE = 60.0
 """Seconds to wait for another writer before giving up."""
 
-_V1 = (
+SCHEMA = (
     """CREATE TABLE records (
         key TEXT PRIMARY KEY, task TEXT NOT NULL, arguments TEXT NOT NULL, status TEXT NOT NULL,
         metrics TEXT NOT NULL, history BLOB NOT NULL, error TEXT, seconds REAL NOT NULL, versions TEXT NOT NULL,
-        time TEXT NOT NULL)""",
+        time TEXT NOT NULL, device TEXT NOT NULL DEFAULT 'cpu', network INTEGER)""",
     # With the seconds in it, the mean time of a task's runs is read off the index alone.
     "CREATE INDEX records_by_task ON records (task, status, seconds)",
-    f"PRAGMA application_id = {APPLICATION}",
-)
-_V2 = (
-    "ALTER TABLE records ADD COLUMN device TEXT NOT NULL DEFAULT 'cpu'",
     """CREATE TABLE claims (
         key TEXT PRIMARY KEY, owner TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
         heartbeat REAL NOT NULL) WITHOUT ROWID""",
     "CREATE INDEX claims_by_owner ON claims (owner)",
-)
-# Networks lay in a folder beside the file before. `network` is 1 or 0, and NULL where nobody knows: `Store` asks the
-# folder, if it is there. The index holds those alone and is empty in all files but old ones.
-_V3 = (
     "CREATE TABLE networks (key TEXT PRIMARY KEY, content BLOB NOT NULL)",
-    "ALTER TABLE records ADD COLUMN network INTEGER",
-    "UPDATE records SET network = 0 WHERE status = 'failed'",
-    "CREATE INDEX records_unknown ON records (key) WHERE network IS NULL",
+    f"PRAGMA application_id = {APPLICATION}",
 )
-# Step i takes version i to version i + 1. A new file goes through all of them: one way to the present schema, not two.
-MIGRATIONS = (_V1, _V2, _V3)
-VERSION = len(MIGRATIONS)
+VERSION = 3
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it, and bring it to the present schema; what cannot be written is opened to be read."""
+    """Open the file, or make it; what cannot be written is opened to be read."""
     with explained(path):
         if path.is_dir():
             raise GatelabError(f"{path} is a folder; give the path of a file in it, such as {path / 'runs.db'}")
@@ -89,12 +77,12 @@ def _opened(path: Path, address: str) -> sqlite3.Connection:
             raise GatelabError(
                 f"{path} is the database of another program; give the path of a new file or of a gatelab store"
             )
-        _known_version(db, path)
+        _version(db, path)
         if not uri:
             _use_wal(db)
         # A killed process loses nothing that was committed; a power cut may cost the last records, never the file.
         db.execute("PRAGMA synchronous = NORMAL")
-        _migrate(db, path)
+        _make_tables(db, path)
         # What a killed sweep left in the log goes into the file now: then the file alone is all of it. On a full
         # disk it stays in the log, from which it is read just as well.
         with suppress(sqlite3.OperationalError):
@@ -105,13 +93,17 @@ def _opened(path: Path, address: str) -> sqlite3.Connection:
     return db
 
 
-def _known_version(db: sqlite3.Connection, path: Path) -> int:
-    """The version of the schema, refused if it is newer than ours."""
+def _version(db: sqlite3.Connection, path: Path) -> int:
+    """The version of the schema, 0 in a new file; any other than ours is refused."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise GatelabError(
             f"{path} has schema {version}, but this gatelab knows schemas up to {VERSION}; update gatelab "
             "(pip install -U gatelab) or give another file. Nothing was changed"
+        )
+    if 0 < version < VERSION:
+        raise GatelabError(
+            f"{path} has schema {version}, from before the first release; give another file. Nothing was changed"
         )
     return version
 
@@ -129,15 +121,13 @@ def _use_wal(db: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def _migrate(db: sqlite3.Connection, path: Path) -> None:
-    if _known_version(db, path) == VERSION:
+def _make_tables(db: sqlite3.Connection, path: Path) -> None:
+    if _version(db, path) == VERSION:
         return
     with transaction(db):
-        # Asked again inside: another process may have migrated while we waited for the lock.
-        for step in range(_known_version(db, path), VERSION):
-            for statement in MIGRATIONS[step]:
+        if _version(db, path) == 0:  # asked again inside: another process may have made them while we waited
+            for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
                 db.execute(statement)
-            db.execute(f"PRAGMA user_version = {step + 1}")
 
 
 @contextmanager
@@ -224,24 +214,6 @@ def check_size(size: int) -> None:
     """Refuse more bytes than SQLite can keep of one run."""
     if size > LARGEST:
         raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
-
-
-def old_folder(store: Path) -> Path:
-    """Where stores of the first two schemas kept arrays: a folder beside the file, with one file a run."""
-    return store.with_name(f"{store.name}.arrays")
-
-
-def read_old(folder: Path, key: str) -> bytes | None:
-    """The bytes of one run in such a folder, None where it has none; an error where they are no arrays."""
-    path = folder / f"{key}.safetensors"
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); {REMEDY}") from error
-    tensors.unpack(content, str(path), REMEDY)
-    return content
 
 
 COLUMNS = "key, task, arguments, status, metrics, history, error, seconds, versions, time, device"

@@ -90,14 +90,13 @@ class RayPool:
         self,
         jobs: int | None,
         address: str | None,
-        cpus: float,
         gpus: float,
         time_limit: float | None,
         memory_limit: int | None,
     ) -> None:
         self._ray = require_ray()
         self._limits = (time_limit, memory_limit)
-        self._jobs, self._cpus, self._gpus = jobs, cpus, gpus
+        self._jobs, self._gpus = jobs, gpus
         self._ours = self._join(address)
         try:
             self._slots = self._count_slots()
@@ -107,7 +106,7 @@ class RayPool:
         # Where data and checkpoints lie is said by variables of ours, which a cluster that we join does not have.
         ours = {name: value for name, value in os.environ.items() if name.startswith("GATELAB_")}
         self._task: Callable[..., Any] = self._ray.remote(
-            num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
+            num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
         )(compute_batch).remote
         self._paths = [os.path.abspath(p) for p in sys.path]  # noqa: PTH100  (an empty one means the present folder)
         self._todo: deque[Run] = deque()
@@ -129,9 +128,7 @@ class RayPool:
         # "local" and not nothing: nothing would join whatever cluster it finds on this machine.
         options: dict[str, Any] = {"address": address or "local"}
         if options["address"] == "local":
-            options |= {"num_cpus": None, "include_dashboard": False}
-            if self._jobs is not None:
-                options["num_cpus"] = max(1, round(self._jobs * max(1.0, self._cpus)))
+            options |= {"num_cpus": self._jobs, "include_dashboard": False}
         try:
             if not answers(options["address"]):
                 raise ConnectionError("nothing there answers as Ray does")
@@ -148,7 +145,7 @@ class RayPool:
         """How many runs fit on the cluster at once."""
         resources = self._ray.cluster_resources()
         slots = [self._jobs or 10**6]
-        for name, wanted in (("CPU", self._cpus), ("GPU", self._gpus)):
+        for name, wanted in (("CPU", 1), ("GPU", self._gpus)):
             if wanted > resources.get(name, 0):
                 raise GatelabError(
                     f"each run wants {wanted:g} {name}s, but the whole Ray cluster has {resources.get(name, 0):g}; ask "

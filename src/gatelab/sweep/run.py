@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gatelab.arrays import fingerprint
-from gatelab.display import one_line
+from gatelab.display import Compact, one_line
 from gatelab.errors import GatelabError
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class RunOutcome:
+class RunOutcome(Compact):
     """What a task may return instead of a plain mapping of metrics: more than numbers.
 
     `metrics` are plain values by their names, `history` is a loss along the way, say, and `device` says what computed.
@@ -200,9 +200,6 @@ class RunOutcome:
     history: tuple[float, ...] = ()
     device: str = "cpu"
     arrays: Mapping[str, np.ndarray] | bytes | None = None
-
-    def __repr__(self) -> str:
-        return one_line(self, f"{', '.join(f'{k} {v}' for k, v in self.metrics.items())}")
 
 
 @dataclass(frozen=True)

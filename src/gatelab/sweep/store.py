@@ -6,7 +6,6 @@ import json
 import sqlite3
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from gatelab.display import one_line
+from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.files import as_path, write_whole
 from gatelab.interrupts import held_back
@@ -29,9 +28,7 @@ from gatelab.sweep.database import (
     connect,
     explained,
     from_row,
-    old_folder,
     pack,
-    read_old,
     scalar_paths,
     to_row,
     transaction,
@@ -41,7 +38,6 @@ from gatelab.sweep.run import Plain, Record, RunStatus
 from gatelab.tensors import unpack
 
 _CHUNK = 5_000
-_TAKEN_IN = 200  # networks of an older store in one transaction
 _PAGES = 2_000  # of 4 KB, copied between two reports
 _INSERT = f"INSERT INTO records ({COLUMNS}, network) VALUES ({', '.join('?' * 12)})"
 # A done record is never replaced; a failed one is, by whatever came of the next try.
@@ -49,32 +45,25 @@ _REPLACE = ", ".join(f"{c} = excluded.{c}" for c in [*COLUMNS.split(", ")[1:], "
 _UPSERT = f"{_INSERT} ON CONFLICT (key) DO UPDATE SET {_REPLACE} WHERE records.status = 'failed'"
 
 
-NetworkState = Literal["stored", "none", "missing", "unknown"]
-# Of each record: whether it has a network, says it has one and does not, or does not say (it is from an older gatelab).
-_STATE = """CASE WHEN networks.key IS NOT NULL THEN 'stored' WHEN network = 0 THEN 'none'
-    WHEN network = 1 THEN 'missing' ELSE 'unknown' END"""
+NetworkState = Literal["stored", "none", "missing"]
+# Of each record: whether it has a network, or says it has one and does not.
+_STATE = "CASE WHEN networks.key IS NOT NULL THEN 'stored' WHEN network THEN 'missing' ELSE 'none' END"
 _JOINED = "FROM records LEFT JOIN networks USING (key) WHERE records.key = ?"
 
 
 @dataclass(frozen=True)
-class StoreCheck:
+class StoreCheck(Compact):
     """What `Store.check` found: how many records and networks there are, and what is wrong with them.
 
-    `missing` are the keys of records that say they have a network which is not there, `unknown` how many are from an
-    older gatelab, do not say, and have none here; `damage` is what SQLite says of the file, empty where it is whole.
+    `missing` are the keys of records that say they have a network which is not there; `damage` is what SQLite says of
+    the file, empty where it is whole.
     """
 
     records: int
     failed: int
     networks: int
     missing: tuple[str, ...]
-    unknown: int
     damage: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return one_line(
-            self, f"{self.records} records, {self.failed} failed, {self.networks} networks, {len(self.missing)} missing"
-        )
 
 
 class Store:
@@ -102,40 +91,9 @@ class Store:
                 "SELECT name FROM sqlite_schema WHERE type = 'index' AND name LIKE 'argument\\_%' ESCAPE '\\'"
             )
             self._indexed = {name for (name,) in rows}
-            self._take_in(old_folder(self.path))
         except BaseException:
             self.close()
             raise
-
-    def _take_in(self, folder: Path) -> None:
-        """The networks of an older store, which lie in a folder beside it, into the file; the folder stays."""
-        if not folder.is_dir():
-            return
-        unknown = [key for (key,) in self._read("SELECT key FROM records WHERE network IS NULL")]
-        count, unreadable = 0, list[str]()
-        for i in range(0, len(unknown), _TAKEN_IN):
-            with self._writing() as db:
-                for key in unknown[i : i + _TAKEN_IN]:
-                    try:
-                        content = read_old(folder, key)
-                    except GatelabError as error:
-                        unreadable.append(str(error))
-                        continue
-                    if content is not None:
-                        db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [key, content])
-                        count += 1
-                    db.execute("UPDATE records SET network = ? WHERE key = ?", [content is not None, key])
-        if unreadable:
-            warnings.warn(
-                f"{count} networks of {folder} are now in {self.path}, {len(unreadable)} are not: {unreadable[0]}",
-                stacklevel=3,
-            )
-        elif count:
-            warnings.warn(
-                f"{count} networks of {folder} are now in {self.path}, which is all there is to copy; the folder is "
-                "not used any more and may be deleted",
-                stacklevel=3,
-            )
 
     def close(self) -> None:
         """Close the file; what was stored stays."""
@@ -307,28 +265,21 @@ class Store:
                 f"the record {key} says that it has a network, and {self.path} has none; compute the run again, or "
                 "take a whole copy of the store (gatelab results copy)"
             )
-        if state == "unknown":
-            raise GatelabError(
-                f"{self.path} has no network of {key}, whose record is from an older gatelab: that kept networks in "
-                f"{old_folder(self.path).name}; put that folder beside the file and open it again"
-            )
         return content
 
     def network_state(self, key: str) -> NetworkState:
-        """Whether a run has a network: "stored", "none", "missing" where it should, "unknown" of an old record."""
+        """Whether a run has a network: "stored", "none", "missing" where it should."""
         rows = self._read(f"SELECT {_STATE} {_JOINED}", [key])
         return rows[0][0] if rows else "none"
 
     def networks(self) -> StoreCheck:
         """How many records and networks there are, and which are missing; `damage` is not looked for."""
-        sql = "SELECT network, key FROM records WHERE network IS NOT 0 AND key NOT IN (SELECT key FROM networks)"
-        absent = self._read(f"{sql} ORDER BY rowid")
+        sql = "SELECT key FROM records WHERE network AND key NOT IN (SELECT key FROM networks) ORDER BY rowid"
         return StoreCheck(
             records=self.count(),
             failed=self.count(status="failed"),
             networks=self._read("SELECT count(*) FROM networks")[0][0],
-            missing=tuple(key for network, key in absent if network is not None),
-            unknown=sum(network is None for network, _ in absent),
+            missing=tuple(key for (key,) in self._read(sql)),
         )
 
     def check(self) -> StoreCheck:
