@@ -48,7 +48,13 @@ def test_the_table_and_the_document_tell_trainings_that_count_from_others() -> N
     shown = CliRunner().invoke(app, ["ladder", "--record", str(record)]).output
     (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "gqu"])
     losses = counted["loss"].tolist()
-    assert row[3:] == [f"{counted['lr'].iloc[0]:.3g}", f"{np.mean(losses):.4f}", f"{np.mean(losses) / np.log(2):.4f}", "3", "0"]
+    assert row[3:] == [
+        f"{counted['lr'].iloc[0]:.3g}",
+        f"{np.mean(losses):.4f}",
+        f"{np.mean(losses) / np.log(2):.4f}",
+        "3",
+        "0",
+    ]
     # The laws are those that the README tells of: the same number of draws.
     told = re.search(r"\(p (\S+)\): .*undecided \(p (\S+); ratios of exponents (\S+ to \S+)\)", " ".join(shown.split()))
     readme = " ".join((RESULTS.parent / "README.md").read_text(encoding="utf-8").split())

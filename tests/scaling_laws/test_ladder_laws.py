@@ -25,8 +25,9 @@ from gatelab.scaling_laws.ladder_fits import (
     loosened,
     nested_test,
 )
-from gatelab.scaling_laws.ladder_laws import fit_ladder, log_factors, redrawn_laws
+from gatelab.scaling_laws.ladder_laws import fit_ladder, redrawn_laws
 from gatelab.scaling_laws.ladder_losses import LadderLosses, drawn_together, read_ladder, seed_noise
+from gatelab.scaling_laws.ladder_worth import log_factors
 
 SIZES = np.geomspace(0.4e6, 25e6, 5)
 UNITS = ("gelu", "swiglu", "relu2", "reglu", "gqu", "geglu")
@@ -145,17 +146,6 @@ def test_exact_losses_give_the_constants_back():
     assert law.excess[0] == pytest.approx(amid, rel=1e-4)
 
 
-def test_many_rows_are_fitted_as_each_by_itself():
-    ladders = [made_up(seed, units=3) for seed in range(5)]
-    cells = cells_of(ladders[0])
-    targets = np.stack([cells.root @ cells_of(ladder).means for ladder in ladders])
-    together = fit_form(cells, targets, EXPONENT)
-    for i, row in enumerate(targets):
-        alone = fit_form(cells, row[None], EXPONENT)
-        assert together.misfit[i] == pytest.approx(alone.misfit[0], abs=1e-7)
-        assert together.exponent[i] == pytest.approx(alone.exponent[0], rel=1e-4)
-
-
 def test_weights_know_how_seeds_scatter_and_what_they_share():
     """One ladder of 200 seeds: the estimates are then within a few percent."""
     noise = seed_noise(made_up(0, units=4, seeds=200, sd=0.02, shared=0.5))
@@ -262,12 +252,6 @@ def test_no_difference_is_undecided():
         assert "is undecided: curves as flat as these tell no number" in flat.sentence and "%" not in flat.sentence
 
 
-def test_noise_that_hides_exponents_leaves_them_undecided():
-    laws = fit_ladder(made_up(1, units=3, gains=[1.0, 0.7, 0.8], sd=0.05), draws=99)
-    assert laws.units_differ.decided and laws.verdict == "undecided"
-    assert "whether in their exponents is undecided" in laws.sentence
-
-
 def test_worth_is_the_true_factor_at_every_size(offset):
     worth = offset.worth("swiglu", "gelu")
     truth = GAINS[1] ** (-1 / SLOPE)
@@ -295,15 +279,6 @@ def test_factors_are_exact_for_a_law_and_follow_a_curve_that_does_not_fall():
     assert np.isfinite(log_k).all() and log_k[0, [0, 4]] == pytest.approx([0.0, 0.0])
 
 
-def test_slow_interpolation_of_the_reference_agrees():
-    """Another curve than a power law, at sizes of its own: numpy's interpolation is the twin."""
-    x, theirs = np.log(SIZES), np.array([1.6, 1.41, 1.2, 1.1, 1.05])
-    mine, sizes = np.array([1.5, 1.3, 1.07]), np.log([5e5, 2e6, 2e7])
-    log_k = log_factors(sizes, mine[None], (x, theirs[None]), np.array([E]), np.array([SLOPE]))[0]
-    expected = np.interp(-np.log(mine - E), -np.log(theirs - E), x) - sizes
-    assert log_k == pytest.approx(expected)
-
-
 def test_intervals_over_seeds_hold_the_truth_as_often_as_they_say():
     """40 ladders, 95 % intervals of factor and exponent: 33 or more of 40 hold it with a probability of 99.9 %."""
     held = np.zeros(2)
@@ -315,15 +290,6 @@ def test_intervals_over_seeds_hold_the_truth_as_often_as_they_say():
             low, high = np.quantile(drawn, [0.025, 0.975])
             held[i] += low <= truth <= high
     assert (held >= 33).all()
-
-
-def test_seeds_that_are_paired_make_units_easier_to_tell_apart():
-    def width(shared):
-        ladder = made_up(0, units=2, shared=shared)
-        laws = redrawn_laws(ladder, cells_of(ladder), draws=99)[1]["offset"]
-        return np.std(np.log(laws.excess[:, 0] / laws.excess[:, 1]))
-
-    assert width(0.9) < 0.75 * width(0.0)
 
 
 def test_pairs_are_compared_as_the_paired_t_test_does():

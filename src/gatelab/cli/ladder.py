@@ -123,8 +123,8 @@ def ladder_command(
     names, word = reading.units(words, units)
     if word is not None:
         raise unknown_name("unit", word, CATALOGUE)
-    from gatelab.train import Ladder, ladder
     from gatelab.sweep.backends import check_hours
+    from gatelab.train import Ladder, ladder
 
     if record is not None:
         refuse_training_options(names, what, how, dry_run)

@@ -46,9 +46,7 @@ Task = tuple[AnyUnit, int, int]  # a unit, a width and a seed
 Key = tuple[str, int, int]  # the same with the unit's name
 
 
-def run_of(
-    task: Task, problem: Problem, solver: str, options: Mapping[str, Any], start: Network | None = None
-) -> Run:
+def run_of(task: Task, problem: Problem, solver: str, options: Mapping[str, Any], start: Network | None = None) -> Run:
     """The run that fits this unit; equal arguments make equal runs, in every process and on every machine."""
     unit, width, seed = task
     if not isinstance(solver, str):
@@ -85,7 +83,9 @@ def fit_one(
         how["start"] = restored_network(begin, start["width"], target.d_in, target.d_out, state)
     result = fit(restore_unit(unit), target, width, solver=solver, seed=seed, progress=False, **how)
     # A file cannot hold code of a user's own: the parameters alone are kept.
-    return RunOutcome(metrics_of(result), result.history, arrays=state_of(result) if "import" in unit else packed(result))
+    return RunOutcome(
+        metrics_of(result), result.history, arrays=state_of(result) if "import" in unit else packed(result)
+    )
 
 
 def fit_unnamed(*, by_value: bytes, **_: Any) -> RunOutcome:
@@ -172,7 +172,9 @@ def scaling(
             if report:
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
-            remedy = "the same call goes on from the store" if store is not None else "give a store to keep what is done"
+            remedy = (
+                "the same call goes on from the store" if store is not None else "give a store to keep what is done"
+            )
             raise GatelabError(
                 f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits done; {remedy}"
             )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError
 from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_losses import (
@@ -33,7 +33,7 @@ ORDERS = 50_000  # of units, that a rank correlation is held against: all, or so
 
 
 @dataclass(frozen=True)
-class LadderComparison:
+class LadderComparison(Compact):
     """Two units at one size, or over all where `parameters` is None: first less second, paired by seed."""
 
     PROPERTIES: ClassVar[tuple[str, ...]] = ("decided",)
@@ -52,28 +52,14 @@ class LadderComparison:
         """Whether Holm's p is at most 5 %."""
         return self.p_holm <= SIGNIFICANT
 
-    def __repr__(self) -> str:
-        where, word = "over all sizes", "decided" if self.decided else "undecided"
-        if self.parameters is not None:
-            where = f"at {self.parameters:.2g}"
-        return one_line(self, f"{self.first} - {self.second} {where}: {self.difference:.4f}, {word}")
-
 
 @dataclass(frozen=True)
-class LadderComparisons:
+class LadderComparisons(Compact):
     """All pairs of units, over all sizes and at each of them; Holm's correction is over each of the two families."""
 
     rows: tuple[LadderComparison, ...]
 
     plain = to_plain
-
-    def __repr__(self) -> str:
-        overall = [row.decided for row in self.rows if row.parameters is None]
-        single = [row.decided for row in self.rows if row.parameters is not None]
-        return one_line(
-            self,
-            f"{sum(overall)} of {len(overall)} decided over all sizes, {sum(single)} of {len(single)} at single sizes",
-        )
 
     def table(self) -> pd.DataFrame:
         """A row a comparison."""
@@ -128,9 +114,8 @@ def compare_ladder(
 def _by_all_pairs(apart: Array, sizes: NDArray[np.intp], noise: SeedNoise, level: float) -> tuple[Interval, float]:
     """The mean over sizes of a pair's differences, each by the inverse of the variance that all pairs have there.
 
-    The weights are estimates, and so the smallest variances are too small more often than not: the variance of the mean
-    has the factor 1 + 4 sum w (1 - w) / f, w the shares of the weights, and its degrees of freedom are 1 / sum(w^2 / f)
-    (Meier 1953, "Variance of a weighted mean").
+    The weights are estimates: the variance of the mean has the factor 1 + 4 sum w (1 - w) / f, w the shares of the
+    weights, and its degrees of freedom are 1 / sum(w^2 / f) (Meier 1953, "Variance of a weighted mean").
     """
     squares = np.maximum(2 * noise.own_variance[sizes] / np.isfinite(apart).sum(axis=1), 1e-300)
     freedom = np.maximum(noise.freedom[sizes], 1)
@@ -152,11 +137,7 @@ def _by_the_pair(apart: Array, level: float) -> tuple[Interval, float]:
 
 
 def two_sided(t: float, freedom: float) -> float:
-    """The probability of a Student's t as far from 0 as this.
-
-    >>> round(two_sided(2.776, 4), 3)
-    0.05
-    """
+    """The probability of a Student's t as far from 0 as this."""
     from scipy.stats import t as student
 
     return float(2 * student.sf(abs(t), freedom))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import Listener, one_line
+from gatelab.display import Compact, Listener
 from gatelab.errors import GatelabError
 from gatelab.plain import to_plain
 from gatelab.scaling_laws.ladder_losses import AT_ONCE, LEAST_SIZES, SIGNIFICANT, LadderLosses, SeedNoise
@@ -34,27 +34,16 @@ EXACT, ENOUGH = 1e-10, 1e-6  # the part of a misfit that a fit may be off, and o
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The ladder as least squares takes it: one mean a unit and size that are there.
+    """The ladder as least squares takes it: one mean a unit and size that are there."""
 
-    Attributes:
-        unit: The place of each cell's unit.
-        size: The place of each cell's size.
-        log_size: The logarithm of the size over the geometric mean of all, `center`.
-        means: The generalized least-squares means over seeds; plain means where no seed is missing.
-        root: A square root of the inverse covariance of the means.
-        weights: (cells, losses that are there), what the means are of the losses.
-        center: The size at which amplitudes are counted inside.
-        common: The standard deviation of what the units of a size lie off the laws together, as `loosened` has it.
-    """
-
-    unit: NDArray[np.intp]
-    size: NDArray[np.intp]
-    log_size: Array
-    means: Array
-    root: Array
-    weights: Array
+    unit: NDArray[np.intp]  # the place of each cell's unit
+    size: NDArray[np.intp]  # and of its size
+    log_size: Array  # the logarithm of the size over the geometric mean of all, `center`
+    means: Array  # generalized least-squares means over seeds; plain means where no seed is missing
+    root: Array  # a square root of the inverse covariance of the means
+    weights: Array  # (cells, losses that are there), what the means are of the losses
     center: float
-    common: float = 0.0
+    common: float = 0.0  # the standard deviation of what the units of a size lie off the laws together (`loosened`)
 
     @classmethod
     def of(cls, ladder: LadderLosses, noise: SeedNoise) -> Cells:
@@ -127,10 +116,7 @@ class LinearPart(NamedTuple):
 
 
 def projected(cells: Cells, targets: Array, form: Form, exponents: Array) -> LinearPart:
-    """Fit what is linear. E is the last column: where it would be negative, the others' factors stay as they are.
-
-    Limits of units' own are the last columns, and may be negative.
-    """
+    """Fit what is linear. E is the last column: where it would be negative, the others' factors stay as they are."""
     groups = cells.unit if form.own_exponent else np.zeros_like(cells.unit)
     power = np.exp(-exponents[:, groups] * cells.log_size)
     design, columns, count = linear_design(cells, form, power)
@@ -253,7 +239,7 @@ def loosened(cells: Cells) -> Cells:
 
 
 @dataclass(frozen=True)
-class NestedTest:
+class NestedTest(Compact):
     """Whether a law with more constants is better than chance makes it: the F statistic, and where it would fall.
 
     Attributes:
@@ -279,10 +265,6 @@ class NestedTest:
     def decided(self) -> bool:
         """Whether the smaller law is rejected at 5 %, which happens in 5 % of the ladders that follow it."""
         return self.p <= SIGNIFICANT
-
-    def __repr__(self) -> str:
-        word = "rejected" if self.decided else "not rejected"
-        return one_line(self, f"{self.smaller} against {self.larger}: F {self.statistic:.2f}, p {self.p:.3g}, {word}")
 
 
 def nested_test(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
-from gatelab.display import counted, one_line
+from gatelab.display import Compact, counted
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.plain import to_plain
 from gatelab.statistics import LEVEL, t_reach
@@ -37,7 +37,7 @@ AT_ONCE = 250  # draws that are made together
 
 
 @dataclass(frozen=True, eq=False)
-class LadderLosses:
+class LadderLosses(Compact):
     """The losses of a ladder by unit, size and seed; nan where a training diverged or was not made.
 
     Attributes:
@@ -59,10 +59,6 @@ class LadderLosses:
     left_out: tuple[str, ...] = ()
 
     plain = to_plain
-
-    def __repr__(self) -> str:
-        size = f"{len(self.units)} units x {len(self.parameters)} sizes x {counted(len(self.seeds), 'seed')}"
-        return one_line(self, f"{size}, {len(self.left_out)} left out: {', '.join(self.units)}")
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -105,8 +101,8 @@ def read_ladder(
         The losses, with a sentence for everything that is missing.
 
     >>> columns = {"unit": ["gelu"] * 6, "parameters": [1e5, 1e5, 1e6, 1e6, 1e7, 1e7], "seed": [0, 1] * 3}
-    >>> read_ladder(columns | {"loss": [3.0, 3.1, 2.0, 2.1, 1.5, 1.6]})
-    LadderLosses(1 units x 3 sizes x 2 seeds, 0 left out: gelu)
+    >>> read_ladder(columns | {"loss": [3.0, 3.1, 2.0, 2.1, 1.5, 1.6]}).losses.shape
+    (1, 3, 2)
     """
     import pandas as pd
 
@@ -162,7 +158,7 @@ def size_places(frame: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLosses:
-    """The ladder without cells of too few seeds and units of too few sizes; `log_sizes` are nan where no training was."""
+    """The ladder without cells of too few seeds and units of too few sizes; `log_sizes` are nan where nothing was."""
     there, left_out = np.isfinite(log_sizes), []
     asked, count = there.sum(axis=2), ladder.present.sum(axis=2)
     for u, r in np.argwhere((count < asked) | ((count < LEAST_SEEDS) & (asked > 0))):
@@ -196,20 +192,12 @@ def sifted(ladder: LadderLosses, log_sizes: Array, least_sizes: int) -> LadderLo
 
 @dataclass(frozen=True, eq=False)
 class SeedNoise:
-    """What seeds do to losses.
+    """What seeds do to losses."""
 
-    Attributes:
-        variance: Of a single loss at each size, drawn towards that of all sizes as far as sizes scatter alike
-            (`drawn_together`).
-        own_variance: Of each size by itself, without what all units of a seed share.
-        freedom: The degrees of freedom of `own_variance`: (units - 1) (seeds - 1) where nothing is missing.
-        correlation: Of the losses of two units over their common seeds, that of all sizes together, at least 0.
-    """
-
-    variance: Array
-    own_variance: Array
-    freedom: Array
-    correlation: float
+    variance: Array  # of a single loss at each size, drawn towards that of all sizes (`drawn_together`)
+    own_variance: Array  # of each size by itself, without what all units of a seed share
+    freedom: Array  # the degrees of freedom of the latter: (units - 1) (seeds - 1) where nothing is missing
+    correlation: float  # of the losses of two units over their common seeds, at all sizes together, at least 0
 
 
 def seed_noise(ladder: LadderLosses) -> SeedNoise:
@@ -237,15 +225,12 @@ def seed_noise(ladder: LadderLosses) -> SeedNoise:
 
 
 def drawn_together(squares: Array, freedom: Array) -> Array:
-    """Variances of several groups: one for all, unless they certainly differ; then each drawn towards that of all.
+    """Variances of groups by their sums of squares: one for all, unless they certainly differ; then drawn towards it.
 
     The logarithm of a variance of f degrees of freedom scatters by trigamma(f / 2). What the logarithms of all groups
     scatter beyond that, less twice its own standard error, is taken for real, and a group keeps its own variance in the
-    share that the real scatter has of all. `squares` are sums of squares about means; a group without any degree of
-    `freedom` gets the common variance.
+    share that the real scatter has of all.
 
-    >>> drawn_together(np.array([8.0, 12.0, 10.0]), np.full(3, 10)).tolist()
-    [1.0, 1.0, 1.0]
     >>> drawn_together(np.array([1e4, 1e-4, 1.0]), np.full(3, 10)).round(6).tolist()
     [1082.382212, 1.1e-05, 0.110885]
     """
@@ -283,29 +268,22 @@ def _without_seeds(off: Array, there: NDArray[np.bool_]) -> float:
 
 
 def redrawn_deviations(ladder: LadderLosses, *, draws: int, level: float = LEVEL, seed: int = 0) -> Iterator[Array]:
-    """What other seeds would add to the losses, (draws, sizes, seeds, units), a part of the draws at a time."""
-    noise = seed_noise(ladder)
-    pool = residual_pool(ladder, noise, seed)
-    generator = np.random.default_rng((seed, 1))
-    sizes, seeds = ladder.losses.shape[1:]
-    # What the interval's level asks for with no more freedom than (seeds - 1) a size.
-    vectors = int(np.maximum(ladder.present.any(axis=0).sum(axis=1) - 1, 0).sum())
-    reach = t_reach(level, max(vectors, 1)) / t_reach(level, 1e9)
-    scale = reach * np.sqrt(noise.variance)[:, None, None]
-    for first in range(0, draws, AT_ONCE):
-        count = min(AT_ONCE, draws - first)
-        yield pool[generator.integers(len(pool), size=(count, sizes, seeds))] * scale
+    """What other seeds would add to the losses, (draws, sizes, seeds, units), a part of the draws at a time.
 
-
-def residual_pool(ladder: LadderLosses, noise: SeedNoise, seed: int) -> Array:
-    """Deviations (vectors, units) of all sizes and seeds over the spread of their size, scaled to variance 1.
-
-    The deviation of a unit that lacks a seed which others have is one of all that there are, drawn by chance.
+    Drawn are the deviations of all units at once, of all sizes and seeds together, each over the spread of its size; a
+    unit that lacks a seed which others have gets one of all that there are.
     """
-    there = ladder.present
+    noise, there = seed_noise(ladder), ladder.present
     n = there.sum(axis=2, keepdims=True)
     off = deviations(ladder) * np.sqrt(n / np.maximum(n - 1, 1)) / np.sqrt(noise.variance)[:, None]
     chosen = there.any(axis=0)
-    vectors, gaps = off[:, chosen].T.copy(), ~there[:, chosen].T
-    vectors[gaps] = np.random.default_rng((seed, 2)).choice(off[there], size=int(gaps.sum()))
-    return vectors / math.sqrt(np.mean(vectors**2))
+    pool, gaps = off[:, chosen].T.copy(), ~there[:, chosen].T
+    pool[gaps] = np.random.default_rng((seed, 2)).choice(off[there], size=int(gaps.sum()))
+    pool /= math.sqrt(np.mean(pool**2))
+    # What the interval's level asks for with no more freedom than (seeds - 1) a size.
+    vectors = int(np.maximum(chosen.sum(axis=1) - 1, 0).sum())
+    reach = t_reach(level, max(vectors, 1)) / t_reach(level, 1e9)
+    scale = reach * np.sqrt(noise.variance)[:, None, None]
+    generator = np.random.default_rng((seed, 1))
+    for first in range(0, draws, AT_ONCE):
+        yield pool[generator.integers(len(pool), size=(min(AT_ONCE, draws - first), *chosen.shape))] * scale

@@ -301,7 +301,9 @@ def fit_law(
 
 def _checked(P: Any, D: Any, L: Any, delta: float, bootstrap: int, level: float) -> tuple[Array, Array, Array]:
     """The three columns, if a law can be fitted to them."""
-    data = tuple(finite_array(name, values, 1, "leave out failed runs") for name, values in zip("PDL", (P, D, L), strict=True))
+    data = tuple(
+        finite_array(name, values, 1, "leave out failed runs") for name, values in zip("PDL", (P, D, L), strict=True)
+    )
     for name, column in zip("PDL", data, strict=True):
         if not (column > 0).all():
             raise GatelabError(f"{name} holds {column.min():g}; give positive numbers, leave out failed runs")

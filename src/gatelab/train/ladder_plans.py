@@ -32,7 +32,7 @@ from gatelab.sweep.backends import check_hours
 from gatelab.train.ladder_runs import LadderRun, read_text, run_of, text_fingerprint
 from gatelab.train.ladders import Ladder
 from gatelab.train.rates import FACTOR, RateRule, further_rates, rounded_rate
-from gatelab.train.recipes import SIZES, TEXT_MODELS, Recipe, recipe
+from gatelab.train.recipes import TEXT_MODELS, Recipe, recipe
 
 UNITS = ("gelu", "relu2", "reglu", "geglu", "swiglu", "gqu")
 LADDER_SIZES = ("0.4M", "1.3M", "3.2M", "11M", "26M")
@@ -57,23 +57,14 @@ Rates = Mapping[str, float] | RateRule | Callable[[str, int], float]
 
 @dataclass(frozen=True)
 class LadderPlan:
-    """What a ladder asks for: recipes by unit and size, and the numbers of seeds and repeats.
-
-    Attributes:
-        text: the name of the text.
-        fingerprint: what runs remember of it.
-        recipes: of each unit and size, smallest first, without learning rate and seed.
-        seeds: how many trainings of each unit and size.
-        repeats: how often the text is read, for each regime.
-        checked: the sizes at which learning rates are swept around those of the rule.
-    """
+    """What a ladder asks for: recipes by unit and size, and the numbers of seeds and repeats."""
 
     text: str
-    fingerprint: str
-    recipes: Mapping[tuple[str, str], Recipe]
+    fingerprint: str  # what runs remember of the text
+    recipes: Mapping[tuple[str, str], Recipe]  # of each unit and size, smallest first, without learning rate and seed
     seeds: int
-    repeats: tuple[int, ...]
-    checked: tuple[str, ...]
+    repeats: tuple[int, ...]  # how often the text is read, for each regime
+    checked: tuple[str, ...]  # the sizes at which learning rates are swept around those of the rule
 
     @property
     def sizes(self) -> list[str]:

@@ -165,9 +165,7 @@ def text_fingerprint(source: str, text: TextData) -> str:
     return f"{joined}-{token_fingerprint(text.valid)}"
 
 
-def train_run(
-    *, valid: str = "", folder: str | None = None, device: str | None = None, **arguments: Any
-) -> RunOutcome:
+def train_run(*, valid: str = "", folder: str | None = None, device: str | None = None, **arguments: Any) -> RunOutcome:
     """Train all members of a run; the metrics have a list entry a member, learning rates outermost.
 
     The arguments are those of `LadderRun.run`: `text` and `valid`, which is empty where losses are of the test part and

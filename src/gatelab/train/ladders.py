@@ -1,4 +1,4 @@
-"""`Ladder`: units x sizes x seeds of one language model, as a table of trainings; its rates, laws, figure and record."""
+"""`Ladder`: units x sizes x seeds of one language model as a table of trainings; rates, laws, figure and record."""
 
 from __future__ import annotations
 
