@@ -167,7 +167,7 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
             running += 1
         if not running:
             break
-        rows = answers.get(timeout=max(30.0, deadline - time.time() + 60))
+        rows = answers.get(timeout=max(300.0 if tiny else 30.0, deadline - time.time() + 60))
         if rows is None:
             running -= 1
             continue
