@@ -11,7 +11,7 @@ from scipy.optimize import minimize, nnls
 from scipy.stats import permutation_test, spearmanr, ttest_rel
 
 from gatelab.errors import GatelabError
-from gatelab.scaling_laws.ladder_comparisons import compare_ladder, rank_agreement, rank_units
+from gatelab.scaling_laws.ladder_comparisons import compare_ladder, log_factors, rank_agreement, rank_units
 from gatelab.scaling_laws.ladder_fits import (
     ALL_ALIKE,
     EXPONENT,
@@ -27,7 +27,6 @@ from gatelab.scaling_laws.ladder_fits import (
 )
 from gatelab.scaling_laws.ladder_laws import fit_ladder, redrawn_laws
 from gatelab.scaling_laws.ladder_losses import LadderLosses, drawn_together, read_ladder, seed_noise
-from gatelab.scaling_laws.ladder_worth import log_factors
 
 SIZES = np.geomspace(0.4e6, 25e6, 5)
 UNITS = ("gelu", "swiglu", "relu2", "reglu", "gqu", "geglu")

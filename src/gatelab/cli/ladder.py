@@ -208,7 +208,8 @@ def _print_plan(values: dict[str, Any], lrs: dict[str, float] | None, as_json: b
 
     parts = ("units", "data", "sizes", "seeds", "repeats")
     options = {name: value for name, value in values.items() if name not in parts}
-    runs = plan_ladder(*(values[name] for name in parts), options).expected(lrs)
+    units, data, sizes, seeds, repeats = (values[name] for name in parts)
+    runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
     facts = {
         "runs": len(runs),
         "trainings": sum(len(run.members) for run in runs),

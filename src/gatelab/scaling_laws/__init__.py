@@ -11,13 +11,13 @@ from gatelab.scaling_laws.ladder_comparisons import (
     LadderComparison,
     LadderComparisons,
     RankAgreement,
+    Worth,
     compare_ladder,
     rank_units,
 )
 from gatelab.scaling_laws.ladder_fits import NestedTest
 from gatelab.scaling_laws.ladder_laws import LadderLaw, LadderLaws, fit_ladder
 from gatelab.scaling_laws.ladder_losses import LadderLosses, read_ladder
-from gatelab.scaling_laws.ladder_worth import Worth
 from gatelab.scaling_laws.laws import Law, fit_law
 from gatelab.scaling_laws.result import Point, Scaling
 from gatelab.scaling_laws.slopes import Slope, corrected_slope, limit, local_slopes, slope, spline_baseline

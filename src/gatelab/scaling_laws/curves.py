@@ -165,7 +165,10 @@ def scaling(
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
         networks = Path(folder, "networks.db") if store is None else store
         named = store is not None or how == "ray" or _describable(tasks, solver)
-        fits = _Fits.of(tasks, target, solver, options, networks, named, keep_failures=store is not None)
+        sizes, noise = sorted({n for _, n, _ in tasks}), noise_of(target) or 0.0
+        bounds = {u.name: limits_of(u, target, sizes) for u in dict.fromkeys(u for u, _, _ in tasks)}
+        how_kept = {"store": networks, "named": named, "keep_failures": store is not None}
+        fits = _Fits(target, solver, options, limits=bounds, noise=noise, **how_kept)
         limits = {"retry_failed": retry_failed, "max_seconds": seconds, "address": address}
         for point in fits.points({fits.run(task): task for task in tasks}, backend=how, jobs=workers, **limits):
             points[point.unit, point.width, point.seed] = point
@@ -251,12 +254,6 @@ class _Fits:
     limits: dict[str, dict[int, float]]
     noise: float
     refits: dict[Key, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tasks: list[Task], problem: Problem, *how: Any, keep_failures: bool) -> _Fits:
-        widths = sorted({n for _, n, _ in tasks})
-        limits = {u.name: limits_of(u, problem, widths) for u in dict.fromkeys(u for u, _, _ in tasks)}
-        return cls(problem, *how, keep_failures, limits, noise_of(problem) or 0.0)
 
     def run(self, task: Task, start: Network | None = None) -> Run:
         """The run of a fit, from a search or from a network."""

@@ -29,7 +29,15 @@ from gatelab.arrays import Array
 from gatelab.display import Compact, Listener, ProgressLike, one_line, part_of, reporting
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.plain import to_plain
-from gatelab.scaling_laws.ladder_comparisons import RankAgreement, rank_units
+from gatelab.scaling_laws.ladder_comparisons import (
+    ALIKE,
+    NOUNS,
+    RankAgreement,
+    Worth,
+    factor_interval,
+    log_factors,
+    rank_units,
+)
 from gatelab.scaling_laws.ladder_fits import (
     ENOUGH,
     EXPONENT,
@@ -52,7 +60,6 @@ from gatelab.scaling_laws.ladder_losses import (
     redrawn_deviations,
     seed_noise,
 )
-from gatelab.scaling_laws.ladder_worth import ALIKE, NOUNS, Worth, factor_interval, log_factors
 from gatelab.statistics import LEVEL, Interval, check_level, percentile_interval
 
 if TYPE_CHECKING:
@@ -373,7 +380,19 @@ def fit_ladder(
         ]
     ratio = _intervals(_ratios(fitted[EXPONENT.name]), _ratios(drawn[EXPONENT.name]), level)
     laws = {form.name: _law(ladder, cells, form, fitted[form.name], drawn[form.name], level) for form in FORMS}
-    return LadderLaws(ladder, laws, *tests, ratio, cells.common, level, cells, fitted, means, drawn)
+    names = ("units_differ", "exponents_differ", "beyond_shifts", "limits_differ")
+    return LadderLaws(
+        losses=ladder,
+        laws=laws,
+        **dict(zip(names, tests, strict=True)),
+        ratio=ratio,
+        common_misfit=cells.common,
+        level=level,
+        cells=cells,
+        constants=fitted,
+        drawn_means=means,
+        drawn=drawn,
+    )
 
 
 def redrawn_laws(

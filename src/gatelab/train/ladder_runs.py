@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from gatelab.arrays import Array
 from gatelab.data.text import TextData, is_checked, text_data
 from gatelab.display import one_line
 from gatelab.errors import GatelabError, whole_number
@@ -214,7 +215,7 @@ def run_metrics(run: LadderRun, histories: Sequence[History], data: TextData) ->
     }
 
 
-def final_loss(losses: Sequence[float], diverged: int | None) -> float | None:
+def final_loss(losses: Array, diverged: int | None) -> float | None:
     """The loss at the end; None of a training that diverged."""
     if diverged is not None or not len(losses):
         return None

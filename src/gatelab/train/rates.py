@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -117,7 +118,7 @@ class RateRule:
         >>> round(rule.exponent.value, 6), rule.rate("b", 512)
         (1.0, 0.002)
         """
-        rows = [(*row, STEPS)[:4] for row in rates]
+        rows: list[Any] = [(*row, STEPS)[:4] for row in rates]
         units = np.array([unit for unit, *_ in rows])
         x = np.log([(d_model / WIDTH, steps / STEPS) for _, d_model, _, steps in rows]).reshape(-1, 2)
         y = np.log([lr for _, _, lr, _ in rows])

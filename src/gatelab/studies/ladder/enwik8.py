@@ -21,9 +21,9 @@ from gatelab.display import counted
 from gatelab.plotting import GREY, Entry, Look, Panel, Pen, canvas, look, looks, style
 from gatelab.plotting.curves import size_text
 from gatelab.scaling_laws import LadderComparisons, LadderLaws
+from gatelab.scaling_laws.ladder_comparisons import more_or_fewer, percent_ends
 from gatelab.scaling_laws.ladder_fits import EXPONENT, OFFSET
 from gatelab.scaling_laws.ladder_losses import DRAWS, SIGNIFICANT, LadderAxis, seed_noise
-from gatelab.scaling_laws.ladder_worth import more_or_fewer, percent_ends
 from gatelab.statistics import Interval
 from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
 from gatelab.studies.ladder.climbs import (
