@@ -34,11 +34,7 @@ _ASKED = 25
 
 
 def diverges_beyond(outcomes: int) -> float:
-    """The loss beyond which a training has diverged: ten times that of a guess among so many outcomes.
-
-    >>> round(diverges_beyond(10), 1)
-    23.0
-    """
+    """The loss beyond which a training has diverged: ten times that of a guess among so many outcomes."""
     return 10 * math.log(max(2, outcomes))
 
 
@@ -149,13 +145,6 @@ class State:
         """Seconds of this training, those of earlier processes included."""
         return self._before + time.perf_counter() - self._began
 
-    def speed(self) -> str:
-        """Images or tokens a second, of the last stretch that was measured; empty before."""
-        speeds = self.speeds()
-        if not speeds:
-            return ""
-        return f"{speeds[-1]:.0f} {self.source.counted}/s"
-
     def speeds(self) -> list[float]:
         """Images or tokens a second, of every stretch that was measured."""
         return [row["speed"] for row in self.rows if not math.isnan(row["speed"])]
@@ -206,20 +195,16 @@ class State:
         return tuple(self._history(i, r) for i, r in enumerate(self.recipes))
 
     def _history(self, member: int, recipe: Recipe) -> History:
-        diverged: int | None = int(self.diverged[member])
-        rows = self.rows
-        if diverged < 0:
-            diverged = None
-        else:
+        found, rows, speeds = int(self.diverged[member]), self.rows, self.speeds()
+        diverged = None if found < 0 else found
+        if diverged is not None:
             # An entry of the very step at which a loss was found beyond the bound is that loss.
-            before = [row for row in rows if row["step"] < diverged]
-            rows = before + [row for row in rows if row["step"] == diverged and self._fine(row, member)]
-        speeds = self.speeds()
+            rows = [r for r in rows if r["step"] < diverged or (r["step"] == diverged and self._fine(r, member))]
         return History(
             recipe=recipe,
             steps=np.array([row["step"] for row in rows], np.int64),
             **{name: np.array([row[name][member] for row in rows], float) for name in _MEASURES},
-            lr=np.array([rate_before(recipe, int(row["step"])) for row in rows], float),
+            lr=np.array([learning_rate(recipe, int(r["step"]) - 1) if r["step"] else 0.0 for r in rows], float),
             seconds=np.array([row["seconds"] for row in rows], float),
             throughput=float(np.median(speeds)) if speeds else math.nan,
             counted=self.source.counted,
@@ -271,13 +256,6 @@ class Replay:
     def update(self, state: State) -> None:
         """The update with what the buffers hold."""
         state.update(*state.source.windows(self.starts), list(self.rates))
-
-
-def rate_before(recipe: Recipe, step: int) -> float:
-    """The rate of the last of so many updates, 0 before the first."""
-    if step == 0:
-        return 0.0
-    return learning_rate(recipe, step - 1)
 
 
 def device_name(device: torch.device) -> str:
@@ -385,7 +363,7 @@ def run(state: State, file: Path | None, identity: dict[str, Any], progress: Lis
                 return
             state.advance()
             if progress:
-                progress(state.step, total, state.speed())
+                progress(state.step, total, "".join(f"{v:.0f} {state.source.counted}/s" for v in state.speeds()[-1:]))
             if interrupts or state.clock() - saved >= seconds:
                 save()
                 saved = state.clock()
