@@ -7,7 +7,7 @@ squares of the relative error in closed form, for every set of terms.
 Everything here is a batch: rows are starts, or draws of the bootstrap, which differ in the weights of the points alone.
 With small delta the loss is nearly a sum of absolute values, whose kinks stop any method that begins among them: delta
 therefore comes down from the scatter in steps. (scipy's least_squares with its Huber loss reaches the same minima where
-the scatter is not far above delta, one start at a time: a bootstrap takes it 3 to 10 times as long, and where the
+the scatter is not far above delta, one start at a time: a bootstrap takes it 2.4 to 12 times as long, and where the
 scatter is 300 times delta it ended up to a third above the minimum in half of the draws.)
 """
 
