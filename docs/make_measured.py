@@ -38,7 +38,7 @@ from gatelab.plotting.theme import GREY, NEURON_COLOURS, style
 from gatelab.scaling_laws import limit
 from gatelab.statistics import Interval, t_interval
 from gatelab.studies import Claim, Request
-from gatelab.studies.catalogue import study
+from gatelab.studies.definition import study
 from gatelab.studies.ladder import enwik8
 from gatelab.studies.ladder.climbs import Regime, plain_frame, speed_rows
 from gatelab.studies.scaling.constructions import eq6_claim

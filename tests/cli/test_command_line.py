@@ -46,7 +46,7 @@ def ok(*args: str) -> str:
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "gatelab.cli", *args]
+    return [sys.executable, "-m", "gatelab", *args]
 
 
 def environment() -> dict[str, str]:

@@ -19,7 +19,7 @@ import pandas as pd
 from gatelab.display import counted
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit as as_unit
-from gatelab.feedforward.catalogue import CATALOGUE
+from gatelab.feedforward.named import CATALOGUE
 from gatelab.ntk import analytic, spectrum
 from gatelab.scaling_laws import (
     LadderComparisons,

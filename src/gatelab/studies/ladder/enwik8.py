@@ -25,7 +25,19 @@ from gatelab.scaling_laws.ladder_comparisons import more_or_fewer, percent_ends
 from gatelab.scaling_laws.ladder_fits import EXPONENT, OFFSET
 from gatelab.scaling_laws.ladder_losses import DRAWS, SIGNIFICANT, LadderAxis, seed_noise
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, Verdict, numbers
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Stroke,
+    Study,
+    Tables,
+    Verdict,
+    numbers,
+    ticker,
+)
 from gatelab.studies.ladder.climbs import (
     AXES,
     NOUNS,
@@ -50,7 +62,6 @@ from gatelab.studies.ladder.climbs import (
     speed_rows,
     worth_table,
 )
-from gatelab.studies.progress import ticker
 from gatelab.studies.records import origin, read_record, record_path
 from gatelab.studies.verdicts import reproduced_if
 from gatelab.train import Ladder
