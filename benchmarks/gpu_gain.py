@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,9 +30,10 @@ import typer
 
 from gatelab.feedforward import unit as as_unit
 from gatelab.models import DECODER_SIZES
+from gatelab.train.ladder_runs import part_of, read_text
 from gatelab.train.loop import device_name, train_many
+from gatelab.train.rates import RateRule, at_end, best_rate, further_rates, rounded_rate
 from gatelab.train.recipes import recipe
-from gatelab.train.rungs import part_of, read_text
 
 BATCH, CONTEXT = 16, 512
 UNITS = ("swiglu", "gelu", "relu2", "geglu")
@@ -89,7 +91,7 @@ def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
         values |= {"batch": 4, "steps": 6, "warmup": 2, "test_size": 8, "size": "tiny"}
     first = recipe("decoder", cell.unit, "enwik8", lr=1.0, **values)
     members = [replace(first, lr=lr, seed=seed) for lr in cell.lrs for seed in cell.seeds]
-    data = part_of(read_text("enwik8", "bytes"), 1, "tune" if cell.kind == "sweep" else "climb")
+    data = part_of(read_text("enwik8", "bytes"), 1, "valid" if cell.kind == "sweep" else "test")
     began = time.monotonic()
     histories = train_many(members, data=data, compile=torch.cuda.is_available(), progress=False)
     seconds = time.monotonic() - began
@@ -165,7 +167,7 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
             running += 1
         if not running:
             break
-        rows = answers.get(timeout=max(30.0, deadline - time.time() + 60))
+        rows = answers.get(timeout=max(300.0 if tiny else 30.0, deadline - time.time() + 60))
         if rows is None:
             running -= 1
             continue
@@ -191,89 +193,47 @@ def read_rows(out: Path) -> list[dict[str, Any]]:
     return [row for row in rows if "kind" in row and "error" not in row]
 
 
-def rule(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], float]:
-    """The learning rate of every unit, size and number of steps: log lr = a_unit + s log d_model + t log steps.
-
-    Fitted by least squares to the best rates of all sweeps whose best lies inside, each the vertex of the parabola
-    through the lowest loss and its two neighbors in log lr.
-    """
-    best = {}
-    for unit in UNITS:
-        for size in SIZES:
-            for steps in SWEPT:
-                vertex = swept_best(rows, unit, size, steps)
-                if vertex is not None:
-                    best[unit, size, steps] = vertex[0]
-    design = [
-        [float(unit == u) for u in UNITS] + [math.log(DECODER_SIZES[size].d_model / 192), math.log(steps / 2747)]
-        for unit, size, steps in best
-    ]
-    solution = np.linalg.lstsq(np.array(design), np.log(list(best.values())), rcond=None)[0]
-    return {
-        (unit, size, steps): float(
-            np.exp(
-                solution[UNITS.index(unit)]
-                + solution[-2] * math.log(DECODER_SIZES[size].d_model / 192)
-                + solution[-1] * math.log(steps / 2747)
-            )
-        )
-        for unit in UNITS
-        for size in SIZES
-        for steps in STEPS
-    }
-
-
-def swept_best(rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int) -> tuple[float, float] | None:
-    """The best rate of a sweep and the curvature of its loss in log lr; None where the best is at an end."""
-    points = sorted(
-        (row["lr"], row["averaged"] if row["averaged"] is not None else math.inf)
+def sweep(rows: Sequence[dict[str, Any]], unit: str, size: str, steps: int) -> tuple[list[float], list[float]]:
+    """The learning rates of a sweep, smallest first, and their losses; NaN where a training diverged."""
+    own = [
+        (row["lr"], math.nan if row["averaged"] is None else row["averaged"])
         for row in rows
         if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
-    )
-    if len(points) < 3:
-        return None
-    lowest = min(range(len(points)), key=lambda i: points[i][1])
-    if lowest in (0, len(points) - 1):
-        return None
-    x, y = zip(*((math.log(lr), loss) for lr, loss in points[lowest - 1 : lowest + 2]), strict=True)
-    if not all(map(math.isfinite, y)):
-        return math.exp(x[1]), math.nan
-    a, b, _ = np.polyfit(np.array(x) - x[1], y, 2)
-    return math.exp(x[1] - b / (2 * a)), float(2 * a)
+    ]
+    return [lr for lr, _ in sorted(own)], [loss for _, loss in sorted(own)]
+
+
+def rule(rows: Sequence[dict[str, Any]]) -> RateRule:
+    """Learning rates by unit, d_model and steps, through the best rates of all sweeps whose best lies inside."""
+    best = []
+    for unit, size, steps in product(UNITS, SIZES, SWEPT):
+        own = sweep(rows, unit, size, steps)
+        if len(own[0]) > 2 and not at_end(*own):
+            best.append((unit, DECODER_SIZES[size].d_model, best_rate(*own), steps))
+    return RateRule.of(best)
 
 
 def sweep_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     """Sweeps that are missing, the largest sizes first; one whose best rate lies at an end goes on beyond it."""
     cells = []
-    for size in reversed(SIZES):
-        for unit in UNITS:
-            for steps in SWEPT:
-                center = CENTERS[unit] * (192 / DECODER_SIZES[size].d_model) ** 0.7
-                done = sorted(
-                    (row["lr"], row["averaged"])
-                    for row in rows
-                    if (row["kind"], row["unit"], row["size"], row["steps"]) == ("sweep", unit, size, steps)
-                )
-                if not done:
-                    lrs = tuple(float(f"{center * f:.4g}") for f in FACTORS)
-                elif swept_best(rows, unit, size, steps) is None:
-                    low = min(done, key=lambda pair: pair[1] if pair[1] is not None else math.inf)[0] == done[0][0]
-                    lrs = tuple(float(f"{(done[0][0] / 2**i if low else done[-1][0] * 2**i):.4g}") for i in range(1, 6))
-                else:
-                    continue
-                cells.append(Cell("sweep", unit, size, steps, lrs, (0,)))
+    for size, unit, steps in product(reversed(SIZES), UNITS, SWEPT):
+        center = CENTERS[unit] * (192 / DECODER_SIZES[size].d_model) ** 0.7
+        own = sweep(rows, unit, size, steps)
+        lrs = [rounded_rate(center * factor, 4) for factor in FACTORS]
+        if own[0]:
+            lrs = further_rates(*own, count=len(FACTORS), digits=4)
+        if lrs:
+            cells.append(Cell("sweep", unit, size, steps, tuple(lrs), (0,)))
     return cells
 
 
 def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     """Trainings that are missing, the smallest sizes first."""
     rates, done = rule(rows), {(row["kind"], row["unit"], row["size"], row["steps"]) for row in rows}
-    cells = [
-        Cell("grid", unit, size, steps, (float(f"{rates[unit, size, steps]:.4g}"),), SEEDS)
-        for size in SIZES
-        for unit in UNITS
-        for steps in STEPS
-    ]
+    cells = []
+    for size, unit, steps in product(SIZES, UNITS, STEPS):
+        rate = rates.rate(unit, DECODER_SIZES[size].d_model, steps, digits=4)
+        cells.append(Cell("grid", unit, size, steps, (rate,), SEEDS))
     return [cell for cell in cells if cell.key not in done]
 
 

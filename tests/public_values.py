@@ -23,15 +23,14 @@ from gatelab.dynamics import (
 )
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.scaling_laws import compare_ladder, fit_ladder
-from gatelab.scaling_laws.ladder_losses import rank_agreement
+from gatelab.scaling_laws.ladder_comparisons import rank_agreement
 from gatelab.solve.solvers.knots import solve as solve_knots
 from gatelab.statistics import Interval
 from gatelab.studies import Claim, Demo, Finding, Reproduction, Request, Sketch, Stroke, all_studies
 from gatelab.studies import Outcome as StudyOutcome
 from gatelab.sweep import Plan, Progress, Record, Run, RunOutcome, StoreCheck
 from gatelab.train import RateRule, energy_distance, matched_gap, permutation_test, recipe
-from gatelab.train.ladders import RungResult
-from gatelab.train.rungs import Rung
+from gatelab.train.ladder_runs import LadderRun
 
 # `gatelab.linearize` is a room and, as an attribute of the package, its function.
 linearize_room = import_module("gatelab.linearization")
@@ -112,10 +111,10 @@ def _ladder() -> dict[str, Any]:
     columns = dict(zip(("unit", "parameters", "seed"), zip(*rows, strict=True), strict=True))
     laws = fit_ladder(columns | {"loss": losses}, draws=20)
     comparisons = compare_ladder(laws.losses)
-    climbed = climbed_ladder()
+    ladder = made_up_ladder()
     return {
-        "ladder": climbed,
-        "point of a ladder": climbed.points[0],
+        "ladder": ladder,
+        "run of a ladder": LadderRun(recipe("decoder", "gelu", LONG), (1e-3,), (0, 1)),
         "rule of rates": RateRule({LONG: 1e-3}, Interval(0.5, 0.4, 0.6)),
         "laws of a ladder": laws,
         "losses of a ladder": laws.losses,
@@ -128,13 +127,13 @@ def _ladder() -> dict[str, Any]:
     }
 
 
-def climbed_ladder() -> gl.Ladder:
-    """A ladder that nobody climbed: two units, three sizes, two seeds, with losses of a law."""
-    results = []
+def made_up_ladder() -> gl.Ladder:
+    """A ladder that nobody trained: two units, three sizes, two seeds, with losses of a law."""
+    records = []
     for i, unit in enumerate(("gelu", "swiglu")):
         for j, size in enumerate(("tiny", "mini", "small")):
-            rung = Rung(recipe("decoder", unit, LONG, size=size, steps=10, tokenizer="bytes"), (1e-3,), (0, 1))
-            parameters = rung.config.body_count(unit)
+            run = LadderRun(recipe("decoder", unit, LONG, size=size, steps=10, tokenizer="bytes"), (1e-3,), (0, 1))
+            parameters = run.config.body_count(unit)
             losses = [0.8 + (29 - 3 * i) * parameters**-0.28 + 1e-3 * (s + (i + s + j) % 2) for s in range(2)]
             counts = {
                 "parameters": parameters,
@@ -143,8 +142,8 @@ def climbed_ladder() -> gl.Ladder:
                 "flops": 10 * parameters,
             }
             metrics = {"loss": losses, "train": losses, "diverged": [None] * 2, "throughput": 1.0, "seconds": 1.0}
-            results.append(RungResult(rung.run("text"), {**metrics, **counts, "together": 2}, "cpu", ""))
-    return gl.Ladder("made up", tuple(results), {})
+            records.append(Record(run.run("text"), "done", {**metrics, **counts, "together": 2}))
+    return gl.Ladder("made up", tuple(records), {})
 
 
 def _kernels() -> dict[str, Any]:

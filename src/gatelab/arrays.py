@@ -53,6 +53,8 @@ def finite_array(what: str, values: Any, ndim: int | None = None, instead: str =
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.count_masked(values):
         raise GatelabError(f"{what} has {np.ma.count_masked(values)} masked values; fill them, as with numpy.ma.filled")
+    if values is None:  # which numpy would read as NaN
+        raise GatelabError(f"{what} is None; give a numeric array")
     detach = getattr(values, "detach", None)
     if detach is not None:  # a tensor; numpy has no half precision of bfloat16's kind
         values = detach().cpu()

@@ -128,7 +128,7 @@ def test_windows_of_strings_files_and_numbers_are_the_same(tmp_path: Path):
 
 def test_windows_of_a_text_that_is_one_of_several_in_a_zip(tmp_path: Path, monkeypatch):
     raw = b"It is a truth universally acknowledged."
-    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest(), size=len(raw))
+    small = replace(texts.WIKITEXT2, sha256=hashlib.sha256(raw).hexdigest())
     monkeypatch.setitem(texts.TEXTS, "wikitext-2", small)
     monkeypatch.setenv("GATELAB_DATA", str(tmp_path))
 

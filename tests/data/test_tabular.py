@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gatelab as gl
-from gatelab.data.catalogue import DATASETS
+from gatelab.data.named import DATASETS
 from gatelab.data.tables import load_measured, table_fingerprint
 from gatelab.errors import GatelabError
 

@@ -254,7 +254,7 @@ def test_bad_options_say_what_to_do(options: dict, says: str) -> None:
     [
         (lambda: calibrate(np.ma.masked_array([0.0, 1.0, 1e6], mask=[0, 0, 1])), "1 masked values"),
         (lambda: linearize("gelu", "hermite", data=[1.0, 2.0], scale=2.0), "leave one out"),
-        (lambda: linearize("gelu", "tangent", d=3, reference=None), "give 1 dimension"),
+        (lambda: linearize("gelu", "tangent", d=3, reference=None), "is None; give a numeric array"),
         (lambda: linearize("gelu", "minimax", d=3).psi(np.ones((2, 3))), "X is ndarray"),
         (lambda: linearize("gelu", "minimax", d=3).psi(torch.tensor(1.0)), "give a tensor of rows"),
         (lambda: Polynomial.from_powers([1.0, np.inf], (-1, 1)), "give finite numbers"),

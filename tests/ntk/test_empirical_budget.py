@@ -13,7 +13,7 @@ from gatelab.errors import GatelabError
 from gatelab.models import GPT2
 from gatelab.ntk import empirical
 from gatelab.ntk.modules import computation, contraction, passes, rules, surveys
-from gatelab.ntk.modules.budgets import bytes_of, free_memory, make_plan
+from gatelab.ntk.modules.computation import bytes_of, free_memory, make_plan
 from gatelab.ntk.modules.contraction import Outer, Rows, Sum, Tied, add_gram, product
 from gatelab.ntk.modules.passes import Jacobians
 from gatelab.ntk.modules.samples import Samples, trainable

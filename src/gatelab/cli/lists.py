@@ -17,7 +17,7 @@ GLOSSARY = "Example: gatelab glossary condition number"
 
 def units(as_json: Json = False) -> None:
     """List the units with their formulas, orders and parameters."""
-    from gatelab.feedforward.catalogue import CATALOGUE
+    from gatelab.feedforward.named import CATALOGUE
 
     rows = [
         {

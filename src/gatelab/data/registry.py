@@ -22,10 +22,10 @@ import numpy as np
 from gatelab import tensors
 from gatelab.arrays import fingerprint
 from gatelab.data.archives import cache_folder
-from gatelab.data.catalogue import CATALOGUE, DATASETS
 from gatelab.data.checks import MAX_POINTS, checked_protocol, seeds
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
+from gatelab.data.named import CATALOGUE, DATASETS
 from gatelab.data.rows import Data, Scales, standardised
 from gatelab.data.specification import ProblemSpec
 from gatelab.data.tables import load_measured, table_fingerprint

@@ -11,10 +11,10 @@ from gatelab.lazy import import_on_use
 
 if TYPE_CHECKING:
     from gatelab.feedforward.block import FeedForward, two_thirds
-    from gatelab.feedforward.catalogue import units
     from gatelab.feedforward.conformance import Check, check_unit
     from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit
     from gatelab.feedforward.gates import Activation, activation, activations
+    from gatelab.feedforward.named import units
     from gatelab.feedforward.network import INITIALISERS, Network, factor_names, initialise
     from gatelab.feedforward.registry import unit
     from gatelab.feedforward.specification import Unit
@@ -27,7 +27,7 @@ import_on_use(
         "block": ("FeedForward", "two_thirds"),
         "network": ("INITIALISERS", "initialise", "Network", "factor_names"),
         "registry": ("unit",),
-        "catalogue": ("units",),
+        "named": ("units",),
         "specification": ("Unit",),
         "definition": ("AnyUnit", "FunctionUnit", "ModuleUnit"),
     },

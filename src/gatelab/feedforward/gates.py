@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from gatelab.display import one_line
 from gatelab.errors import unknown_name
-from gatelab.feedforward.catalogue import units
+from gatelab.feedforward.named import units
 
 LEAK = 0.5  # the slope of leaky relu below 0 whose square language-model speed runs take
 

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from gatelab.arrays import fingerprint
 from gatelab.errors import GatelabError
-from gatelab.feedforward.catalogue import CATALOGUE, unit_name
 from gatelab.feedforward.definition import AnyUnit, FunctionUnit, ModuleUnit, Unit
 from gatelab.feedforward.gates import GATES
+from gatelab.feedforward.named import CATALOGUE, unit_name
 
 WHOLE = "*"  # all names of a module
 

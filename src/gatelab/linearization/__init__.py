@@ -12,8 +12,7 @@ methods(), METHODS["mine"] = function                             what there is,
 
 from gatelab.linearization.circuits import Cost, cost
 from gatelab.linearization.encryption import Encrypted, Parameters, parameters_for
-from gatelab.linearization.error import Error
-from gatelab.linearization.estimates import monte_carlo, monte_carlo_variance
+from gatelab.linearization.error import Error, monte_carlo, monte_carlo_variance
 from gatelab.linearization.exchange import (
     Export,
     Published,

@@ -9,8 +9,8 @@ import torch
 
 from gatelab.errors import whole_number
 from gatelab.feedforward import unit as as_unit
-from gatelab.solve.first_order import follow_gradient, gradient_memory
 from gatelab.solve.solution import Solution, UnitLike, start
+from gatelab.solve.solvers.adam import follow_gradient, gradient_memory
 
 if TYPE_CHECKING:
     from gatelab.data import Problem

@@ -39,9 +39,20 @@ from gatelab.models.pretrained import import_transformers, read_pretrained
 from gatelab.plotting import NEURON_COLOURS
 from gatelab.plotting.panel import Entry, Panel, Pen, new_figure
 from gatelab.plotting.theme import style
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Stroke, Study, Tables, numbers, only
+from gatelab.studies.definition import (
+    Claim,
+    Finding,
+    Outcome,
+    Request,
+    Sketch,
+    Stroke,
+    Study,
+    Tables,
+    numbers,
+    only,
+    ticker,
+)
 from gatelab.studies.linearize.transformer_models import made_up, sentences_of, small_bert
-from gatelab.studies.progress import ticker
 
 QUALITY = 0.999
 INPUTS = 1000

@@ -28,8 +28,7 @@ from gatelab.plotting.panel import Panel
 from gatelab.plotting.theme import Look
 from gatelab.scaling_laws import Slope, slope
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, stroke
-from gatelab.studies.progress import ticker
+from gatelab.studies.definition import Claim, Finding, Outcome, Request, Sketch, Study, Tables, stroke, ticker
 from gatelab.studies.records import origin, read_record
 
 RECORD = "anatomy/blocks.json"

@@ -16,7 +16,7 @@ from gatelab.plotting import Panel, colour_bar, new_figure, style
 from gatelab.plotting.kernels import draw_heat
 from gatelab.plotting.panel import Mark
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.angles import (
     RATIOS,
     UNITS,
@@ -30,7 +30,6 @@ from gatelab.studies.ntk.angles import (
     measure_angles,
 )
 from gatelab.studies.ntk.gaussian import NO_CAPTIONS, PAPER_NAMES, WIDTH, interval, samples
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import side_verdict
 
 ROWS, SIDE = 100, 64  # samples and inputs of the heat maps: 8 by 8 pixels

@@ -21,9 +21,8 @@ from gatelab.ntk import analytic, estimate
 from gatelab.plotting import GREY, NEURON_COLOURS, Entry, Panel, Pen, figure_legend, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series
 from gatelab.statistics import Interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.gaussian import extremes, interval, interval_columns, samples
-from gatelab.studies.progress import ticker
 
 ORDERS = tuple(range(9))
 GATES = ("relu", "gelu")

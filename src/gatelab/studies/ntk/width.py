@@ -20,10 +20,9 @@ from gatelab.ntk import analytic
 from gatelab.plotting import Panel, Pen, look, new_figure, style
 from gatelab.plotting.kernels import Series, draw_series, legend_below, size_ticks
 from gatelab.statistics import Interval, t_interval
-from gatelab.studies.definition import Claim, Outcome, Request, Study
+from gatelab.studies.definition import Claim, Outcome, Request, Study, ticker
 from gatelab.studies.ntk.angles import UNITS, cosines, drawn_kernels
 from gatelab.studies.ntk.gaussian import interval, interval_cells, interval_columns, samples
-from gatelab.studies.progress import ticker
 from gatelab.studies.verdicts import number_verdict, restored, together
 
 # d/m of the expected kernels; up to FEW the power and the coefficient are fitted.
