@@ -79,9 +79,9 @@ def test_a_ladder_takes_a_gpu_for_each_run(cluster: str, tmp_path: Path, monkeyp
     asked = []
     pool = RayPool.__init__
 
-    def noted(self: RayPool, jobs: int | None, address: str | None, cpus: float, gpus: float, *limits: Any) -> None:
+    def noted(self: RayPool, jobs: int | None, address: str | None, gpus: float, *limits: Any) -> None:
         asked.append(gpus)
-        pool(self, jobs, address, cpus, gpus, *limits)
+        pool(self, jobs, address, gpus, *limits)
 
     monkeypatch.setattr(RayPool, "__init__", noted)
     text = tmp_path / "gates.txt"
