@@ -1,6 +1,7 @@
 """Where the gate's gain sits: the trainings of docs/results/ladder-design.md, as rows of a record, on a GPU.
 
     python benchmarks/gpu_gain.py results/ladder/grid.jsonl --seconds 560
+    python benchmarks/gpu_gain.py results/ladder/pilot4.jsonl --pilot results/ladder/grid.jsonl
 
 It needs enwik8 below GATELAB_DATA (text/enwik8.gz). A record that exists is continued: rows that it has are not
 computed again. It first runs the sweeps of learning rates, then the trainings at the rates of the rule that all
@@ -44,6 +45,14 @@ SEEDS = (0, 1, 2, 3, 4)
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # learning rates of a sweep over the one in its middle
 # Where sweeps are centered, for d_model 192; from the sweeps of results/ladder/enwik8.json.
 CENTERS = {"swiglu": 0.0040, "geglu": 0.0040, "gelu": 0.0030, "relu2": 0.0025}
+# The fourth round of the pilot: what is changed in the decoder, the simplest first; three layers have about as many
+# parameters as the two of that size.
+THREE_LAYERS = {
+    "0.1M": {"layers": 3, "heads": 2, "d_model": 48, "width": 288},
+    "0.8M": {"layers": 3, "heads": 3, "d_model": 144, "width": 672},
+}
+VARIANTS = ("as chosen", "logits up to 32", "8 taps", "three layers", "three layers, logits up to 32")
+PILOT_STEPS, PILOT_SEEDS = 5493, (0, 1, 2, 3, 4, 5)
 LAUNCHED = 45.0  # seconds that a process takes before its first step
 # Tokens per second of all processes on an H200, for the plan alone.
 SPEEDS = {"0.1M": 3.2e7, "0.2M": 2.8e7, "0.4M": 2.4e7, "0.8M": 1.8e7, "1.6M": 1.2e7, "3.2M": 7.5e6, "6.4M": 4.3e6}
@@ -59,11 +68,12 @@ class Cell:
     steps: int
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
+    variant: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What a record knows the cell by: rates of a sweep may move, cells may not be computed twice."""
-        return self.kind, self.unit, self.size, self.steps
+        return self.kind, self.unit, self.size, self.steps, self.variant
 
     def seconds(self, jobs: int) -> float:
         """The time that it should take beside others."""
@@ -73,6 +83,22 @@ class Cell:
 def design_changes(steps: int) -> dict[str, Any]:
     """What the design has that the recipe of a decoder does not."""
     return {"warmup": max(50, steps // 50), "average": 0.02, "options": {"taps": 4, "sharpness": 16.0}}
+
+
+def variant_options(variant: str, size: str) -> dict[str, Any]:
+    """What a variant of the pilot changes in the decoder of a size.
+
+    >>> variant_options("three layers, logits up to 32", "0.1M")["sharpness"]
+    32.0
+    """
+    options: dict[str, Any] = {}
+    if "three layers" in variant:
+        options |= THREE_LAYERS[size]
+    if "32" in variant:
+        options["sharpness"] = 32.0
+    if "8 taps" in variant:
+        options["taps"] = 8
+    return options
 
 
 def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
@@ -87,11 +113,12 @@ def trained_rows(cell: Cell, tiny: bool) -> list[dict[str, Any]]:
         "test_size": 2000,
         **design_changes(cell.steps),
     }
+    values["options"] |= variant_options(cell.variant, cell.size)
     if tiny:
         values |= {"batch": 4, "steps": 6, "warmup": 2, "test_size": 8, "size": "tiny"}
     first = recipe("decoder", cell.unit, "enwik8", lr=1.0, **values)
     members = [replace(first, lr=lr, seed=seed) for lr in cell.lrs for seed in cell.seeds]
-    data = part_of(read_text("enwik8", "bytes"), 1, "valid" if cell.kind == "sweep" else "test")
+    data = part_of(read_text("enwik8", "bytes"), 1, "test" if cell.kind == "grid" else "valid")
     began = time.monotonic()
     histories = train_many(members, data=data, compile=torch.cuda.is_available(), progress=False)
     seconds = time.monotonic() - began
@@ -153,7 +180,7 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
     """All cells, a process per unit and size, `jobs` of them at a time; rows are appended to OUT as they come."""
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.unit, cell.size), []).append(cell)
+        groups.setdefault((cell.unit, cell.size, cell.variant), []).append(cell)
     context, waiting, running = get_context("spawn"), list(groups.values()), 0
     answers, began = context.Queue(), time.time()
     processes: list[Any] = []
@@ -175,9 +202,10 @@ def compute(cells: Sequence[Cell], out: Path, jobs: int, deadline: float, tiny: 
             file.writelines(json.dumps(row) + "\n" for row in rows)
         losses = [row.get("averaged") or row.get("bits") or row.get("error") or "diverged" for row in rows]
         first = rows[0]
+        texts = " ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in losses)
         print(
             f"{time.time() - began:4.0f} s {first['kind']} {first['unit']} {first['size']} "
-            f"{first['steps']}: {' '.join(f'{v:.4f}' if isinstance(v, float) else str(v) for v in losses)}"
+            f"{first['steps']} {first['variant']}: {texts}"
             f"  {first.get('throughput') or 0:.2g}/s {first.get('seconds', 0):.0f} s",
             flush=True,
         )
@@ -227,9 +255,21 @@ def sweep_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     return cells
 
 
+def pilot_cells(rows: Sequence[dict[str, Any]], rates: RateRule) -> list[Cell]:
+    """The fourth round of the pilot, as far as it is missing, at the rate of the rule and at half of it."""
+    done = {(row["kind"], row["unit"], row["size"], row["steps"], row["variant"]) for row in rows}
+    cells = []
+    for size, variant, unit in product(THREE_LAYERS, VARIANTS, ("relu2", "swiglu")):
+        d_model = variant_options(variant, size).get("d_model", DECODER_SIZES[size].d_model)
+        rate = rates.rate(unit, d_model, PILOT_STEPS, digits=4)
+        cells.append(Cell("pilot", unit, size, PILOT_STEPS, (rate / 2, rate), PILOT_SEEDS, variant))
+    return [cell for cell in cells if cell.key not in done]
+
+
 def grid_cells(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     """Trainings that are missing, the smallest sizes first."""
-    rates, done = rule(rows), {(row["kind"], row["unit"], row["size"], row["steps"]) for row in rows}
+    rates = rule(rows)
+    done = {(row["kind"], row["unit"], row["size"], row["steps"], row.get("variant", "")) for row in rows}
     cells = []
     for size, unit, steps in product(SIZES, UNITS, STEPS):
         rate = rates.rate(unit, DECODER_SIZES[size].d_model, steps, digits=4)
@@ -242,6 +282,7 @@ def main(
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 6,
     seconds: Annotated[float, typer.Option(help="After them nothing new is begun.")] = 560.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU.")] = False,
+    pilot: Annotated[Path | None, typer.Option(help="Run the pilot, at the rates of this record's sweeps.")] = None,
 ) -> None:
     """Compute what OUT does not have yet."""
     deadline = time.time() + seconds
@@ -252,6 +293,9 @@ def main(
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(facts) + "\n")
     with overlapping():
+        if pilot is not None:
+            compute(pilot_cells(read_rows(out), rule(read_rows(pilot))), out, jobs, deadline, tiny)
+            return
         for _ in range(2):  # a sweep may go on once
             compute(sweep_cells(read_rows(out)), out, jobs, deadline, tiny)
         if tiny or not sweep_cells(read_rows(out)):
