@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gatelab.arrays import Array, finite_array
+from gatelab.arrays import Array, finite_array, refuse_masked
 from gatelab.errors import GatelabError, check_seed, unknown_name
 
 PROTOCOLS = ("split", "paper")
@@ -47,15 +47,6 @@ def names_of(value: Any) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         return ()
     return tuple(names)
-
-
-def refuse_masked(value: Any, what: str) -> None:
-    """Refuse arrays with masked values: numpy keeps numbers below the mask, which nobody means."""
-    if isinstance(value, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(value))):
-        raise GatelabError(
-            f"{what} has {masked} masked values of {value.size}; drop their rows or fill them, as with"
-            " numpy.ma.filled(array, value)"
-        )
 
 
 def for_numpy(value: Any, what: str) -> Any:

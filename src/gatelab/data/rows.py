@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gatelab.arrays import Array
-from gatelab.data.checks import MAX_POINTS, first_row, matrix, refuse_masked, seeds, varying
+from gatelab.arrays import Array, refuse_masked
+from gatelab.data.checks import MAX_POINTS, first_row, matrix, seeds, varying
 from gatelab.display import Compact, counted, one_line
 from gatelab.errors import GatelabError, real_number, unknown_name
 

@@ -16,8 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.errors import GatelabError, real_number
 from gatelab.estimators.classes import STEPS, ClassNetwork, ClassSearch
 from gatelab.estimators.committee import Committee, Member, log_mean, tempered

@@ -13,8 +13,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.display import Compact
 from gatelab.errors import GatelabError
 from gatelab.estimators.reading import as_frame, rows_of

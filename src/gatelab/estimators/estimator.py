@@ -15,8 +15,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gatelab import tensors
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.estimators.columns import TableColumns, warn_of_levels

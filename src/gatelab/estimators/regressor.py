@@ -14,8 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.committee import Committee, deviation_scale, mean_and_spread, picked

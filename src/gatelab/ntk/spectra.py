@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from gatelab.arrays import Array
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import Array, refuse_masked
 from gatelab.display import one_line, shorten
 from gatelab.errors import GatelabError, whole_number
 from gatelab.interrupts import apart

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gatelab.data.checks import refuse_masked
+from gatelab.arrays import refuse_masked
 from gatelab.errors import GatelabError
 
 Outputs = int | tuple[int, ...] | Tensor | np.ndarray | Callable[[Any], Tensor] | None
